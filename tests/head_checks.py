@@ -15,7 +15,7 @@ from detcli.backend.postprocess import SelectionOptions, detect
 from detcli.model.file import ModelFile
 from detcli.model.graph import shape
 
-ALL = SelectionOptions(confidence=0.0, max_det=10**6, class_ids=None, nms_iou=None)
+ALL = SelectionOptions(conf=0.0, max_det=10**6, class_ids=None, nms_iou=None)
 IMAGE = np.random.default_rng(1).random((1, 3, HEIGHT, WIDTH), np.float32)
 SIZES = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], np.float32)
 

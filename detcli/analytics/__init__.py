@@ -26,14 +26,14 @@ class Watcher:
         self,
         watched: Watched,
         settings: Settings | None = None,
-        confidence: npt.NDArray[np.float32] | None = None,
+        conf_thresholds: npt.NDArray[np.float32] | None = None,
     ) -> None:
         """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
         self._steps: list[WatchStep] = []
         if watched.read:
             from detcli.analytics.codes import Codes, TrackTexts
 
-            self._steps.append(Codes(settings or Settings(), confidence).add)
+            self._steps.append(Codes(settings or Settings(), conf_thresholds).add)
         if watched.track is not None:
             from detcli.analytics.tracks import Tracks
 

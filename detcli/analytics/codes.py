@@ -86,8 +86,9 @@ class Codes:
     be read.
     """
 
-    def __init__(self, settings: Settings, confidence: npt.NDArray[np.float32] | None) -> None:
-        self._settings, self._confidence = settings, confidence
+    def __init__(self, settings: Settings, conf_thresholds: npt.NDArray[np.float32] | None) -> None:
+        self._settings = settings
+        self._conf_thresholds = conf_thresholds
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with what its detections say, and with symbols that only reading found."""
@@ -97,8 +98,8 @@ class Codes:
             left, top, right, bottom = region.area(picture.size)
             whole[:, 2], part = (-left, -top), grey[top:bottom, left:right]
         sure = np.ones(len(found), bool)
-        if self._confidence is not None:
-            sure = found.score > self._confidence[found.class_id]
+        if self._conf_thresholds is not None:
+            sure = found.score > self._conf_thresholds[found.class_id]
         loose = [one for one in read(_Cut(part, whole)) if not _is_contradicted(grey, one)]
         symbols = np.full(len(found), None, np.object_)
         effort = Effort(EFFORT)

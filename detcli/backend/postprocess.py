@@ -81,19 +81,19 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
 
 
 @functools.cache
-def logit_threshold(confidence: float) -> float:
-    """The float32 logit t such that `sigmoid(x) > confidence` says the same as `x > t`.
+def logit_threshold(conf: float) -> float:
+    """The float32 logit t such that `sigmoid(x) > conf` says the same as `x > t`.
 
-    The confidence is taken as float32. Below 0, which every sigmoid is above, t is -inf.
+    The threshold is taken as float32. Below 0, which every sigmoid is above, t is -inf.
 
     Examples:
         >>> logit_threshold(1.0), round(logit_threshold(0.25), 4)
         (inf, -1.0986)
     """
-    least, low, high = np.float32(confidence), -INFINITY, INFINITY + 1
+    threshold, low, high = np.float32(conf), -INFINITY, INFINITY + 1
     while high - low > 1:  # the sigmoid of `low` is not above the confidence; that of `high` is
         middle = (low + high) // 2
-        if sigmoid(_float32(middle)) > least:
+        if sigmoid(_float32(middle)) > threshold:
             high = middle
         else:
             low = middle
@@ -118,7 +118,7 @@ NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or
 class SelectionOptions:
     """Which detections to keep."""
 
-    confidence: float  # scores must be strictly above it; the lowest of all classes
+    conf: float  # scores must be strictly above it; the lowest of all classes
     max_det: int  # maximum number of detections in a picture
     class_ids: frozenset[int] | None  # only these classes; None means all
     # IoU above which non-maximum suppression drops a duplicate; None means no NMS
@@ -128,13 +128,15 @@ class SelectionOptions:
     within_anchors: bool = False  # no more detections than the head has anchors
     together: bool = False  # NMS compares boxes of all classes, not only those of one
     # By class id, what the scores of each class must be strictly above; None if it is one for all
-    class_confidences: tuple[float, ...] | None = None
+    conf_thresholds: tuple[float, ...] | None = None
 
-    def with_thresholds(self, thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
-        """These options with other confidences, `(C,)`."""
-        confidences = thresholds.tolist()
-        by_class = None if len({*confidences}) == 1 else tuple(confidences)
-        return replace(self, confidence=min(confidences), class_confidences=by_class)
+    def with_conf_thresholds(self, conf_thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
+        """These options with a threshold for the score of each class, `(C,)`."""
+        thresholds = conf_thresholds.tolist()
+        differ = len(set(thresholds)) > 1
+        return replace(
+            self, conf=min(thresholds), conf_thresholds=tuple(thresholds) if differ else None
+        )
 
     @property
     def suppresses_every_class(self) -> bool:
@@ -221,7 +223,7 @@ def select(
         choose = _best_class
     else:
         choose = _select_one_to_one
-    if options.class_confidences is None:
+    if options.conf_thresholds is None:
         anchors, score, class_index = choose(scores, options)
     else:
         candidates, counting = _scores_that_count(scores, classes, options)
@@ -234,11 +236,10 @@ def select(
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
     """The options that select from logits what these select from scores."""
-    by_class = options.class_confidences
-    if by_class is not None:
-        by_class = tuple(logit_threshold(confidence) for confidence in by_class)
-    confidence = logit_threshold(options.confidence)
-    return replace(options, confidence=confidence, class_confidences=by_class)
+    thresholds = options.conf_thresholds
+    if thresholds is not None:
+        thresholds = tuple(logit_threshold(threshold) for threshold in thresholds)
+    return replace(options, conf=logit_threshold(options.conf), conf_thresholds=thresholds)
 
 
 def select_rows(
@@ -253,9 +254,9 @@ def select_rows(
 
     Rows `(R, 6)` are x1, y1, x2, y2, score, class id; padding has a score of 0.
     """
-    rows = confident_rows(rows, options.confidence, class_count)
-    if options.class_confidences is not None:
-        thresholds = np.array(options.class_confidences, np.float32)
+    rows = confident_rows(rows, options.conf, class_count)
+    if options.conf_thresholds is not None:
+        thresholds = np.array(options.conf_thresholds, np.float32)
         rows = rows[rows[:, 4] > thresholds[rows[:, 5].astype(np.int64)]]
     if options.class_ids is not None:
         rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
@@ -266,14 +267,14 @@ def select_rows(
     return _reported(_without_duplicates(chosen, options))
 
 
-def confident_rows(rows: HeadArray, confidence: float, class_count: int) -> Floats:
-    """The rows `(R, 6)` strictly above a confidence, in their order, as float32.
+def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
+    """The rows `(R, 6)` strictly above `conf`, in their order, as float32.
 
     A row whose class does not exist, as a broken graph makes, is dropped with a warning.
     """
     found: Floats = rows.astype(np.float32, copy=False)
     warn_about_nan(int(np.count_nonzero(np.isnan(found[:, 4]))), len(found))
-    found = found[found[:, 4] > np.float32(confidence)]
+    found = found[found[:, 4] > np.float32(conf)]
     class_id = found[:, 5]
     known = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
     if not known.all():
@@ -342,8 +343,8 @@ def _scores_that_count(
     Scores that are not above the confidence of their class are -inf, and so is NaN. `scores`,
     `(C, N)`, are those of `classes`, `(C,)`.
     """
-    thresholds = np.array(options.class_confidences, np.float32)[classes, np.newaxis]  # (C, 1)
-    candidates = np.flatnonzero(_anchor_score(scores) > np.float32(options.confidence))  # (A,)
+    thresholds = np.array(options.conf_thresholds, np.float32)[classes, np.newaxis]  # (C, 1)
+    candidates = np.flatnonzero(_anchor_score(scores) > np.float32(options.conf))  # (A,)
     candidate_scores = scores[:, candidates]
     counting = np.where(candidate_scores > thresholds, candidate_scores, np.float32(-np.inf))
     return candidates, counting
@@ -368,12 +369,12 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
     ranks behind all that do; and if `max_det` anchors are left, their best scores alone fill step
     3, so no score below the lowest of these can be kept.
     """
-    confidence = np.float32(options.confidence)
-    candidate = anchor_score > confidence
+    conf = np.float32(options.conf)
+    candidate = anchor_score > conf
     if np.count_nonzero(candidate) <= options.max_det:
         anchors = np.flatnonzero(candidate)
         order = np.argsort(-anchor_score[anchors], kind="stable")  # of equals the lower anchor
-        return anchors[order], np.nextafter(confidence, np.float32(np.inf))
+        return anchors[order], np.nextafter(conf, np.float32(np.inf))
     best, anchors = top_k(anchor_score, options.max_det)
     return anchors, best[-1]
 
@@ -385,7 +386,7 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     candidates for NMS.
     """
     anchor_score = _anchor_score(scores)  # (N,)
-    anchors = np.flatnonzero(anchor_score > np.float32(options.confidence))
+    anchors = np.flatnonzero(anchor_score > np.float32(options.conf))
     anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
     if options.nms_iou is None:
         anchors = anchors[: options.max_det]
@@ -397,7 +398,7 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
 def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
     """Each anchor with each class above the confidence, best first; of equals the lower anchor."""
     _anchor_score(scores)  # warns about NaN
-    anchors, classes = np.nonzero(np.float32(options.confidence) < scores.T)
+    anchors, classes = np.nonzero(np.float32(options.conf) < scores.T)
     score = scores[classes, anchors]
     order = np.argsort(-score, kind="stable")
     return anchors[order], score[order], classes[order]

@@ -58,7 +58,7 @@ class GraphSide:
             )
         self._contract = selection.contract
         self._canvas = self._contract.canvas(settings.imgsz)
-        self._confidence = settings.confidence(self._contract.conf)
+        self._conf = settings.effective_conf(self._contract.conf)
         self._session = open_tensors("cpu", selection.body(file.model).SerializeToString(), title)
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
@@ -70,7 +70,7 @@ class GraphSide:
         letterbox = place(picture.size, self._canvas, ways)
         fed = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
         rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
-        kept = confident_rows(rows[0], self._confidence, contract.class_count)
+        kept = confident_rows(rows[0], self._conf, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
             centre, half = kept[:, :2], kept[:, 2:4] / np.float32(2)
             kept = np.concatenate([centre - half, centre + half, kept[:, 4:]], axis=1)

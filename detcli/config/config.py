@@ -37,7 +37,7 @@ from detcli.config.values import (
     Tiling,
     Tracking,
     is_folder,
-    parse_confidence,
+    parse_conf,
     parse_duration,
     parse_labels,
     parse_size,
@@ -55,7 +55,7 @@ SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs 
 PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
 """Titles of the help's panels, in its order; what is in none of them follows as Options."""
 
-USUAL_CONF = 0.25  # the confidence for models that recommend none, as in Ultralytics' predict
+DEFAULT_CONF = 0.25  # the confidence for models that recommend none, as in Ultralytics' predict
 
 DEFAULT_MODEL = "yolov10n"
 
@@ -304,7 +304,7 @@ class Settings:
         "Keep scores above this; 0.25,person=0.5 sets single classes. Default: what the model "
         "recommends, or 0.25.",
         common=True,
-        parse_fields=parse_confidence,
+        parse_fields=parse_conf,
         separator=",",
         other_names="confidence threshold score conf-thres",
     )
@@ -395,8 +395,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         settle_fields(self)
-        for conf in (self.conf, *(least for _, least in self.class_conf)):
-            if conf is not None and not 0 <= conf <= 1:
+        confs = [conf for _, conf in self.class_conf]
+        if self.conf is not None:
+            confs.insert(0, self.conf)
+        for conf in confs:
+            if not 0 <= conf <= 1:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
@@ -405,13 +408,19 @@ class Settings:
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
-    def confidence(self, recommended: float | None) -> float:
-        """`conf` where it is given, else what the model recommends, else the usual one."""
-        return next(conf for conf in (self.conf, recommended, USUAL_CONF) if conf is not None)
+    def effective_conf(self, recommended: float | None) -> float:
+        """`conf` where it is given, else what the model recommends, else the default."""
+        if self.conf is not None:
+            return self.conf
+        return DEFAULT_CONF if recommended is None else recommended
+
+    confidence = effective_conf  # its name up to this version
 
     def suppression(self, recommended: float | None) -> float | None:
         """The IoU that counts: `nms` where it is given, else what suits the model; or None."""
-        return recommended if self.nms is None else None if self.nms == "none" else self.nms
+        if self.nms is None:
+            return recommended
+        return None if self.nms == "none" else self.nms
 
 
 @frozen

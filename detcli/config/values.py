@@ -248,10 +248,11 @@ def _numbers(option: str, text: str, hint: str, percent: str = "") -> dict[str, 
     return found
 
 
-def parse_confidence(text: str) -> dict[str, Any]:
+def parse_conf(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
-    found = _numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
-    return {"conf": found.pop("", None), "class_conf": tuple(found.items())}
+    conf_by_name = _numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
+    conf = conf_by_name.pop("", None)
+    return {"conf": conf, "class_conf": tuple(conf_by_name.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:

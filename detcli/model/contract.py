@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.config.config import USUAL_CONF
+from detcli.config.config import DEFAULT_CONF
 from detcli.config.values import BoxFormat, Tiling
 from detcli.core import Fields, frozen
 from detcli.core.errors import UsageError
@@ -230,11 +230,11 @@ class Contract:
         return replace(self, names=names, names_origin=origin)
 
     @property
-    def least_conf(self) -> float:
+    def min_conf(self) -> float:
         """The lowest confidence above which detections of any class count, unless asked for."""
         return min(
-            USUAL_CONF if self.conf is None else self.conf,
-            *(least for _, least in self.class_conf),
+            DEFAULT_CONF if self.conf is None else self.conf,
+            *(conf for _, conf in self.class_conf),
             1,
         )
 
@@ -412,7 +412,7 @@ def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
     return f"its {len(names)} classes are: {', '.join(names[:10])}{more}"
 
 
-def class_confidences(
+def class_conf_by_id(
     class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> dict[int, float]:
     """The confidences of single classes, by class id.
@@ -433,15 +433,15 @@ def class_confidences(
     return confidences
 
 
-def class_thresholds(
+def conf_thresholds(
     conf: float, class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> npt.NDArray[np.float32]:
-    """The confidence that each class must exceed: `(C,)` float32.
+    """What the score of each class must exceed: `(C,)` float32.
 
     Raises:
         UsageError: The model has no such class.
     """
     thresholds = np.full(len(names), conf, np.float32)
-    for class_id, least in class_confidences(class_conf, names).items():
-        thresholds[class_id] = least
+    for class_id, threshold in class_conf_by_id(class_conf, names).items():
+        thresholds[class_id] = threshold
     return thresholds

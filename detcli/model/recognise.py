@@ -13,7 +13,7 @@ import onnx
 from onnx import NodeProto
 
 from detcli.config.config import Settings
-from detcli.config.values import BoxFormat, Tiling, parse_confidence
+from detcli.config.values import BoxFormat, Tiling, parse_conf
 from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
@@ -25,7 +25,7 @@ from detcli.model.contract import (
     Preprocessing,
     ScoreForm,
     Size,
-    class_confidences,
+    class_conf_by_id,
     class_names,
     parse_names,
 )
@@ -576,8 +576,8 @@ def _tiling(metadata: dict[str, str]) -> Tiling | None:
 
 def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
     try:
-        said = Settings(**parse_confidence(metadata.get(CONF_KEY, "")))
-        return said.conf, (*class_confidences(said.class_conf, names).items(),)
+        said = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
+        return said.conf, (*class_conf_by_id(said.class_conf, names).items(),)
     except UsageError:
         return None
 

@@ -75,14 +75,14 @@ class Run:
         """What a Config asks for, with a detector that is open already."""
         watched = config.watched
         if watched.track is not None and watched.track.conf is None:
-            track = replace(watched.track, conf=detector.least_conf)
+            track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
         # What is written may have, or hash, what the files of pictures held.
         keep = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(config.inputs, fast_for, detector.allocate, keep)
         if watched.read:
-            detector = detector.reaching(READ_FROM)
+            detector = detector.with_lower_conf(READ_FROM)
         return cls(config, detector, watched, decode)
 
     @property
@@ -104,7 +104,7 @@ class Run:
 
     def watcher(self) -> Watcher:
         """What adds to records."""
-        return Watcher(self.watched, self.config.settings, self.detector.confidence)
+        return Watcher(self.watched, self.config.settings, self.detector.conf_thresholds)
 
     def identity(self) -> dict[str, Any]:
         """What detections depend on, as it was settled when the model was opened; see `settings`.

@@ -31,9 +31,9 @@ from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,
     Resize,
-    class_confidences,
+    class_conf_by_id,
     class_ids,
-    class_thresholds,
+    conf_thresholds,
     read_names,
 )
 from detcli.model.file import ModelFile, PreparedModel, prepare
@@ -102,19 +102,19 @@ class BatchDetector:
         tile = contract.tile if settings.tile is None else settings.tile
         self._region, self.tiling = settings.region, tile if isinstance(tile, Tiling) else None
         self._require_large_tiles()
-        self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
+        self.conf = settings.effective_conf(contract.conf)  # but for classes with one of their own
         recommended = contract.class_conf if settings.conf is None else ()
-        self.class_conf = class_confidences(recommended, contract.names)
-        self.class_conf |= class_confidences(settings.class_conf, contract.names)
+        self.class_conf = class_conf_by_id(recommended, contract.names)
+        self.class_conf |= class_conf_by_id(settings.class_conf, contract.names)
         # `(C,)`, what the scores of each class must exceed
-        self.confidence = class_thresholds(self.conf, self.class_conf.items(), contract.names)
-        self.least_conf = float(self.confidence.min()) if self.class_conf else self.conf
+        self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
+        self.min_conf = float(self.conf_thresholds.min()) if self.class_conf else self.conf
         # Above which detections are counted as a crowd, whatever is asked for.
-        self._usual_confidence = class_thresholds(
-            Settings().confidence(contract.conf), contract.class_conf, contract.names
+        self._default_conf_thresholds = conf_thresholds(
+            Settings().effective_conf(contract.conf), contract.class_conf, contract.names
         )
         selection = SelectionOptions(
-            confidence=self.least_conf,
+            conf=self.min_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=self.nms,
@@ -123,8 +123,8 @@ class BatchDetector:
             together=contract.together,
             within_anchors=contract.within_anchors,
         )
-        self._selection = selection.with_thresholds(self.confidence)
-        # Of `reaching`: what selects detections that do not reach the confidence, too
+        self._selection = selection.with_conf_thresholds(self.conf_thresholds)
+        # Of `with_lower_conf`: what selects detections that do not reach the confidence, too
         self._lower_selection: SelectionOptions | None = None
         self._model = replace(prepared, contract=contract, canvas=self.canvas)
         self._options = options
@@ -208,15 +208,15 @@ class BatchDetector:
         other._open(where)  # noqa: SLF001 - the same class
         return other
 
-    def reaching(self, least: float) -> "BatchDetector":
-        """This detector, on the same device, but with all detections above `least`, too.
+    def with_lower_conf(self, conf: float) -> "BatchDetector":
+        """This detector, on the same device, but with all detections above `conf`, too.
 
         They come where the others leave room for them, as far as `max_det` goes.
         """
         other = copy.copy(self)
-        lowered = np.minimum(self.confidence, np.float32(least))
-        other._lower_selection = self._selection.with_thresholds(lowered)  # noqa: SLF001
-        other._helpers = [helper.reaching(least) for helper in self._helpers]  # noqa: SLF001
+        lowered = np.minimum(self.conf_thresholds, np.float32(conf))
+        other._lower_selection = self._selection.with_conf_thresholds(lowered)  # noqa: SLF001
+        other._helpers = [helper.with_lower_conf(conf) for helper in self._helpers]  # noqa: SLF001
         return other
 
     def observe(self, observer: Observer | None) -> None:
@@ -285,7 +285,9 @@ class BatchDetector:
             cut = self._in_tiles(tiling, pictures)
             return lambda: cut
         # All that the model recommends makes a crowd, so that filters do not change what is found.
-        usual = replace(self._selection, class_ids=None).with_thresholds(self._usual_confidence)
+        usual = replace(self._selection, class_ids=None).with_conf_thresholds(
+            self._default_conf_thresholds
+        )
         counting = replace(usual, max_det=max(usual.max_det, tiling.crowd))
         pending = self._start_selecting(pictures, [*self._selections, counting])
 
@@ -363,7 +365,7 @@ class BatchDetector:
 
     def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
         """Confident detections, then those of `lower` that are not, best first."""
-        unsure = lower[lower.score <= self.confidence[lower.class_id]]
+        unsure = lower[lower.score <= self.conf_thresholds[lower.class_id]]
         room = max(self._selection.max_det - len(confident), 0)
         both = concatenated(confident, unsure[:room])
         return both[np.argsort(-both.score, kind="stable")]
@@ -449,11 +451,11 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
     """
     covering = replace(
         selections[0],
-        confidence=min(options.confidence for options in selections),
+        conf=min(options.conf for options in selections),
         max_det=max(options.max_det for options in selections),
     )
     for options in selections:
-        alike = replace(covering, confidence=options.confidence, max_det=options.max_det)
+        alike = replace(covering, conf=options.conf, max_det=options.max_det)
         if alike != options:
             return None
     return covering
@@ -461,8 +463,8 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
 
 def first_of(detections: Detections, options: SelectionOptions) -> Detections:
     """Of what a covering selection gives, what this one selects."""
-    if options.class_confidences is None:
-        detections = detections[detections.score > np.float32(options.confidence)]
+    if options.conf_thresholds is None:
+        detections = detections[detections.score > np.float32(options.conf)]
     return detections[: options.max_det]
 
 

@@ -301,7 +301,7 @@ def test_records_without_reading_are_as_they_were():
 
 def watch(record, least=0.5):
     """The rows that reading leaves where detections must exceed a confidence."""
-    step = Watcher(Watched(read=True), confidence=np.full(len(NAMES), least, np.float32))
+    step = Watcher(Watched(read=True), conf_thresholds=np.full(len(NAMES), least, np.float32))
     return rows(step(record))
 
 

@@ -31,14 +31,14 @@ BACKENDS = [
     pytest.param("cuda:0", marks=pytest.mark.gpu),
 ]
 SIZES_AND_DTYPES = [(64, np.float32), (64, np.float16), (None, np.float16), (None, np.float32)]
-WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
+WANTED = SelectionOptions(conf=0.6, max_det=300, class_ids=None, nms_iou=None)
 LOGIT_OPTIONS = [
-    SelectionOptions(confidence=0.0, max_det=20, class_ids=None, nms_iou=None),
-    SelectionOptions(confidence=0.63, max_det=300, class_ids=None, nms_iou=None),
-    SelectionOptions(confidence=0.5, max_det=30, class_ids=frozenset({1, 2}), nms_iou=None),
-    SelectionOptions(confidence=0.5, max_det=30, class_ids=None, nms_iou=None, unique=True),
-    SelectionOptions(confidence=0.5, max_det=30, class_ids=None, nms_iou=0.5),
-    SelectionOptions(confidence=1.0, max_det=20, class_ids=None, nms_iou=None),
+    SelectionOptions(conf=0.0, max_det=20, class_ids=None, nms_iou=None),
+    SelectionOptions(conf=0.63, max_det=300, class_ids=None, nms_iou=None),
+    SelectionOptions(conf=0.5, max_det=30, class_ids=frozenset({1, 2}), nms_iou=None),
+    SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=None, unique=True),
+    SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=0.5),
+    SelectionOptions(conf=1.0, max_det=20, class_ids=None, nms_iou=None),
 ]
 
 
@@ -175,19 +175,19 @@ def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open
     of_scores = open_model(file)
     for options in LOGIT_OPTIONS:
         found = detect(of_logits, images, options)
-        as_scores = replace(options, confidence=logit_threshold(options.confidence))
-        assert options.confidence == 1 or len(found[0]), options
+        as_scores = replace(options, conf=logit_threshold(options.conf))
+        assert options.conf == 1 or len(found[0]), options
         for own, wanted in zip(found, detect(of_scores, images, as_scores), strict=True):
             np.testing.assert_array_equal(own.xyxy, wanted.xyxy, str(options))
             np.testing.assert_array_equal(own.class_id, wanted.class_id, str(options))
             np.testing.assert_array_equal(own.score, sigmoid(wanted.score), str(options))
-            assert (own.score > np.float32(options.confidence)).all(), options
+            assert (own.score > np.float32(options.conf)).all(), options
     of_logits.close()
     of_scores.close()
 
 
 THREE_CONFIDENCES = np.array([0.9, 0.3, 0.3], np.float32)  # of red, green and blue
-LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_thresholds(THREE_CONFIDENCES)
+LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_conf_thresholds(THREE_CONFIDENCES)
 
 
 @pytest.mark.parametrize("tail", ["body", "transposed"])
@@ -214,7 +214,7 @@ def test_confidences_of_classes_on_noise(nms_iou, unique, form, make_model, rand
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = promising(make_model(), score_form=form)
     options = SelectionOptions(0, 12, None, nms_iou, unique=unique)
-    options = options.with_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
+    options = options.with_conf_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
     (found,) = detect_once(model, [image], options)
     (expected,) = detect(open_backend("cpu", model), [image], options)
     assert len(expected) > 3
@@ -229,7 +229,7 @@ def test_several_selections_from_one_batch(make_model, open_model, random):
     images = [random.integers(0, 256, (64, 64, 3), np.uint8)]
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     backend = open_model(make_model())
-    selections = [WANTED, LIMITED_TO_TWO, replace(WANTED, confidence=0.0)]
+    selections = [WANTED, LIMITED_TO_TWO, replace(WANTED, conf=0.0)]
     buffer = backend.infer(backend.prepare(images, letterboxes))
     pending = [backend.select(buffer, letterboxes, options) for options in selections]
     other = detect(backend, [picture(("red", 2, 3))], WANTED)
@@ -259,9 +259,9 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
         (replace(WANTED, max_det=1), [[red], [], [green]]),
         (replace(WANTED, class_ids=frozenset({0, 1})), [[red], [], [green]]),
         (replace(WANTED, nms_iou=0.5), [[red, blue], [], [green]]),
-        (replace(WANTED, confidence=1), [[], [], []]),
+        (replace(WANTED, conf=1), [[], [], []]),
         (
-            WANTED.with_thresholds(np.array([1.0, 0.5, 0.5], np.float32)),
+            WANTED.with_conf_thresholds(np.array([1.0, 0.5, 0.5], np.float32)),
             [[blue], [], [green]],
         ),
     ):

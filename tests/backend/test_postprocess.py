@@ -28,7 +28,7 @@ from detcli.data.geometry import Letterbox
 from detcli.model.recognise import read_graph
 
 CONTRACT = read_graph(colour_model.build(), "colours").contract
-ALL = SelectionOptions(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
+ALL = SelectionOptions(conf=-math.inf, max_det=300, class_ids=None, nms_iou=None)
 
 
 def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
@@ -59,9 +59,9 @@ def plain_select(head, wanted):
 
 def confidence_of(class_id, wanted):
     """What the scores of a class must be strictly above."""
-    if wanted.class_confidences is None:
-        return wanted.confidence
-    return wanted.class_confidences[class_id]
+    if wanted.conf_thresholds is None:
+        return wanted.conf
+    return wanted.conf_thresholds[class_id]
 
 
 def plain_select_with_nms(head, wanted):
@@ -135,9 +135,9 @@ def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_clas
 BY_CLASS = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.3, 0.5, 1.0]), min_size=5, max_size=5)
 
 
-def with_thresholds(wanted, confidences, classes):
+def with_conf_thresholds(wanted, confidences, classes):
     """The options with these confidences for the first classes."""
-    return wanted.with_thresholds(np.float32(confidences[:classes]))
+    return wanted.with_conf_thresholds(np.float32(confidences[:classes]))
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -152,7 +152,7 @@ def with_thresholds(wanted, confidences, classes):
 def test_confidences_of_classes_act_before_the_limit(
     scores, confidences, dtype, max_det, class_ids, unique
 ):
-    wanted = with_thresholds(options(0, max_det, class_ids), confidences, len(scores))
+    wanted = with_conf_thresholds(options(0, max_det, class_ids), confidences, len(scores))
     head = head_of(scores, dtype)
     if not unique:
         assert rows(select(head, wanted)) == plain_select(head, wanted)
@@ -176,7 +176,7 @@ def test_confidences_of_classes_act_before_suppression(
 ):
     """Boxes whose neighbours overlap, by more the closer they are."""
     wanted = options(0, max_det, nms_iou=0.45)
-    wanted = with_thresholds(wanted, confidences, len(scores))
+    wanted = with_conf_thresholds(wanted, confidences, len(scores))
     wanted = replace(wanted, every_class=every_class, together=together)
     head = head_of(scores)
     head[0] *= apart
@@ -191,19 +191,19 @@ def test_confidences_of_classes_act_before_suppression(
 @given(SCORES, st.sampled_from([0.0, 0.25, 0.5]), st.integers(1, 15))
 def test_one_confidence_is_the_same_for_all_classes_or_said_of_each(scores, confidence, max_det):
     head = head_of(scores)
-    said_of_each = replace(options(0.0, max_det), class_confidences=(confidence,) * len(scores))
+    said_of_each = replace(options(0.0, max_det), conf_thresholds=(confidence,) * len(scores))
     assert rows(select(head, said_of_each)) == rows(select(head, options(confidence, max_det)))
 
 
 def test_confidences_of_classes_and_logits():
     head = head_of([[4, 3, -9], [-9, 1, 2]])
-    wanted = options(0, 1).with_thresholds(np.float32([0.99, 0.3]))
+    wanted = options(0, 1).with_conf_thresholds(np.float32([0.99, 0.3]))
     assert rows(select(head, wanted, logits=True)) == [(2, 1, float(sigmoid(2)))]
 
 
 def test_nan_is_counted_once_whatever_the_confidence_of_its_class(recwarn):
     head = head_of([[np.nan, 0.9], [0.5, np.nan]])
-    wanted = options(0).with_thresholds(np.float32([0.95, 0.3]))
+    wanted = options(0).with_conf_thresholds(np.float32([0.95, 0.3]))
     assert rows(select(head, wanted)) == [(0, 1, 0.5)]
     assert [str(one.message)[:22] for one in recwarn] == ["2 of 4 scores are NaN "]
 
@@ -466,7 +466,7 @@ def test_thresholds_of_all_halves_and_at_the_ends():
 # ---------------------------------------------------------------- rows of a graph that selects
 
 CLASSES = 3
-ANY = SelectionOptions(confidence=0.25, max_det=300, class_ids=None, nms_iou=None)
+ANY = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=None)
 
 
 def made(*rows, dtype=np.float32):
@@ -525,7 +525,7 @@ def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, 
 )
 def test_confidences_of_classes_act_on_rows_before_the_limit(rows, confidences, max_det, class_ids):
     wanted = SelectionOptions(0, max_det, class_ids, None)
-    wanted = with_thresholds(wanted, confidences, CLASSES)
+    wanted = with_conf_thresholds(wanted, confidences, CLASSES)
     found = made(*rows)
     assert places(select_rows(found, wanted, CLASSES)) == plain_select_rows(found, wanted)
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from detcli.config.config import Config, Inputs, differences
+from detcli.config.config import Config, Inputs, Settings, differences
 from detcli.config.option import config_from, options_of, panel, values_of
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
@@ -214,3 +214,13 @@ BEFORE = {"model": "a", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "
 def test_differences_are_named(changes, expected):
     assert differences(BEFORE, BEFORE | changes) == expected
     assert differences({"half": True, "track": "ocsort"}, {}) == ["half true instead of false"]
+
+
+def test_the_conf_of_the_settings_counts_before_the_recommended_one():
+    assert Settings(conf=0.0).effective_conf(0.4) == 0.0
+    assert Settings().effective_conf(0.4) == 0.4
+    assert Settings().effective_conf(None) == 0.25
+
+
+def test_the_earlier_name_of_effective_conf_is_still_there():
+    assert Settings(conf=0.3).confidence(None) == 0.3

@@ -110,7 +110,7 @@ CROWD = picture(*CORNER, *MIDDLE, ("blue", 13, 6), size=(128, 128))
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
     with opened(make_model(metadata=NAMED), workers, tile=None) as detector:
-        whole, below = detect(detector, CROWD), detect(detector.reaching(0.1), CROWD[:32])
+        whole, below = detect(detector, CROWD), detect(detector.with_lower_conf(0.1), CROWD[:32])
         assert len(below) > 2
         assert sorted(name for *_, name in whole) == ["green", "red"]
     with opened(make_model(metadata=NAMED), workers, tile=Tiling(64, 0.25, 3)) as detector:
@@ -125,7 +125,7 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
         )
         assert len(small) == 8  # it fits into a tile
         # What only `reaching` shows makes no crowd.
-        assert boxes(detect(detector.reaching(0.1), CROWD[:32])) == boxes(below)
+        assert boxes(detect(detector.with_lower_conf(0.1), CROWD[:32])) == boxes(below)
     with opened(make_model(metadata=NAMED), workers, tile=Tiling(64, 0.1, 2)) as detector:
         assert len(detect(detector, CROWD)) == 9 + 2  # with what is larger than the overlap
 

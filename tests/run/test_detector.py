@@ -142,7 +142,7 @@ def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
     with BatchDetector(make_model(), "cpu", settings) as detector:
         pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
         (plain,) = detector.submit(pictures)()
-        (lower,) = detector.reaching(0.1).submit(pictures)()
+        (lower,) = detector.with_lower_conf(0.1).submit(pictures)()
     assert plain.class_name.tolist() == ["blue"]
     assert lower.class_name.tolist() == ["red", "blue"]
     assert lower.score.tolist() == sorted(lower.score.tolist(), reverse=True)
@@ -152,7 +152,7 @@ def test_what_is_looked_for_below_one_confidence_for_all_comes_last(make_model):
     with BatchDetector(make_model(), "cpu", Settings(conf=0.65, max_det=3)) as detector:
         pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
         (plain,) = detector.submit(pictures)()
-        (lower,) = detector.reaching(0.1).submit(pictures)()
+        (lower,) = detector.with_lower_conf(0.1).submit(pictures)()
     assert plain.class_name.tolist() == ["red", "red"]
     assert lower.class_name.tolist() == ["red", "red", "blue"]
 

@@ -100,8 +100,8 @@ class SelectionKernels:
             gpu.clear(self._address(counter), sizes[counter])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
         self._thresholds = None
-        if self._options.class_confidences is not None:
-            thresholds = np.array(self._options.class_confidences, np.float32)
+        if self._options.conf_thresholds is not None:
+            thresholds = np.array(self._options.conf_thresholds, np.float32)
             if chosen is not None:
                 thresholds = thresholds[chosen]
             self._thresholds = upload(gpu, thresholds)
@@ -136,7 +136,7 @@ class SelectionKernels:
         )
         best = (at("best_key"), at("second_key"), at("best_class"))
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
-        least, survivors = np.float32(options.confidence), (at("survivors"), at("survivor_count"))
+        least, survivors = np.float32(options.conf), (at("survivors"), at("survivor_count"))
         variant, counted = head.dtype, tuple[Any, ...](shape)  # of the kernels; what they take
         if self._thresholds is not None:
             variant, counted = f"by_class_{head.dtype}", (*shape, self._thresholds.address)

@@ -22,7 +22,7 @@ from detcli.compare.detections import (
     tolerance_for,
 )
 from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
-from detcli.config.config import USUAL_CONF, Settings
+from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, InputError, UsageError
@@ -41,7 +41,7 @@ from detcli.storage.files import AtomicFile, DirectFile, open_output, write_outp
 
 MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
 # Detections above the first are compared, or above the next where neither model finds any.
-CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
+CONFIDENCES = (DEFAULT_CONF, 0.05, 0.0)
 LEAST_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
 MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 
@@ -259,7 +259,7 @@ def _compare_detections(
     picture = item.load()
     most = rows_of(new) or settings.max_det
     max_det = min(most, old.detector().most or most)
-    rules = Rules(settings.confidence(None), LEAST_IOU, max_det, tolerance)
+    rules = Rules(settings.effective_conf(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
 
     def detected(file: ModelFile) -> list[Detections]:
@@ -312,7 +312,7 @@ def _scaled_difference(found: Tensor, wanted: Tensor) -> float:
     """
     anchors = int(np.argmax(wanted.shape))
     if wanted.shape[1] == COLUMNS:
-        rows = np.maximum(found[:, 4], wanted[:, 4]) > USUAL_CONF
+        rows = np.maximum(found[:, 4], wanted[:, 4]) > DEFAULT_CONF
         found, wanted, anchors = found[rows], wanted[rows], 0
     wanted = wanted.astype(np.float64)
     scale = np.abs(wanted).max(axis=anchors, keepdims=True, initial=MIN_SCALE)

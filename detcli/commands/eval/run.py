@@ -36,7 +36,7 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.config.config import USUAL_CONF, Config
+from detcli.config.config import DEFAULT_CONF, Config
 from detcli.core.errors import loading
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.record import Origin, Record
@@ -190,7 +190,7 @@ class Evaluation(CocoIds):
         if conf > MAX_CONFIDENCE:
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = overall.curve.best(conf)
-        confusions = self._confusions(evaluator, max(USUAL_CONF, conf) if best is None else best)
+        confusions = self._confusions(evaluator, max(DEFAULT_CONF, conf) if best is None else best)
         title = f"{detector.model_name} on {data}, {evaluated} pictures"
         scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
         scores.append(("all", overall))

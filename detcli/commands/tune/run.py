@@ -88,7 +88,7 @@ class Tuning:
         self._tolerance = replace(COARSE, **{"boxes": SHARE, **(tolerance or {})})
         prepared = prepare_for(located, self._config.settings)
         self._sha256 = prepared.sha256
-        self._conf = self._config.settings.confidence(prepared.contract.least_conf)
+        self._conf = self._config.settings.effective_conf(prepared.contract.min_conf)
         known = pictures or pictures_of(data)
         self._pictures = known or (str(BUILT_IN),)
         self._model = self._config.runtime.model

@@ -183,7 +183,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     ]
     reports = [side.report() for side in sides]
     most = (rows_of(second) if by_graph else None) or settings.max_det
-    conf = settings.confidence(first.contract.least_conf if first.contract else None)
+    conf = settings.effective_conf(first.contract.min_conf if first.contract else None)
     rules = Rules(conf, request.iou, most, tolerance_of(reports, request.tolerance))
     lowered = replace(settings, conf=rules.lowered_conf, max_det=most)
     return RunningPlan(request, sides, reports, rules, lowered, classes)

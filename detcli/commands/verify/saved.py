@@ -33,7 +33,7 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.compare.detections import Precision, Rules
-from detcli.config.config import USUAL_CONF, Settings
+from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.text import pluralize
 from detcli.core.timing import POLL_S
@@ -422,7 +422,7 @@ def _lasting(name: str) -> Iterator[str]:
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
     known = {run: max(confs) for run in runs if (confs := run.numbers("conf", 0, 1))}
-    highest, conf = max(known.values(), default=USUAL_CONF), request.config.settings.conf
+    highest, conf = max(known.values(), default=DEFAULT_CONF), request.config.settings.conf
     if conf is None:  # of some classes, the runs may hold more
         single = (
             min(conf, *(least for _, least in run.class_conf()), 1) for run, conf in known.items()

@@ -32,7 +32,7 @@ from detcli.backend.cuda.driver import Gpu
 pytestmark = pytest.mark.slow
 
 PLACED = [Letterbox.fit((64, 64), (64, 64))]
-EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
+EVERYTHING = SelectionOptions(conf=-1, max_det=20, class_ids=None, nms_iou=None)
 
 
 @pytest.fixture
@@ -445,7 +445,7 @@ def test_every_kernel_is_launched(host, driver, shim, make_model, random):
         backend = host(make_model(tail=tail, dtype=dtype))
         options = SelectionOptions(0.5, 300, None, nms_iou)
         enqueue(backend, noise(random, 1), options)()
-        by_class = options.with_thresholds(np.array([0.5, 0.6, 0.7], np.float32))
+        by_class = options.with_conf_thresholds(np.array([0.5, 0.6, 0.7], np.float32))
         enqueue(backend, noise(random, 1), by_class)()
         top_k(random.random(20_000).astype(dtype), 3, gpu=backend._gpu)  # noqa: SLF001
     assert driver.launched == shim.kernels

@@ -133,7 +133,7 @@ def test_confidences_of_classes(gpu, random):
             (None, None, False, True, 20),
         ):
             options = SelectionOptions(0, max_det, class_ids, nms_iou, unique=unique)
-            options = options.with_thresholds(CLASS_CONFIDENCES)
+            options = options.with_conf_thresholds(CLASS_CONFIDENCES)
             layout = {"anchors_first": number % 3 == 0}
             found = select(gpu, heads, options, logits=logits, runs=2, **layout)
             assert_as_specified(found, heads, options, logits=logits)

@@ -22,7 +22,7 @@ from detcli.model.file import prepare
 pytestmark = optional.needs("openvino")
 
 PLACED = [Letterbox.fit((64, 64), (64, 64))]
-WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
+WANTED = SelectionOptions(conf=0.6, max_det=300, class_ids=None, nms_iou=None)
 
 
 @pytest.fixture

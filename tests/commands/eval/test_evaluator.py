@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Curve, Evaluator, advise, decimal
 from detcli.commands.eval.labels import ClassMapping
-from detcli.config.values import parse_confidence
-from detcli.model.contract import class_thresholds
+from detcli.config.values import parse_conf
+from detcli.model.contract import conf_thresholds
 
 BOX = (10.0, 10.0, 20.0, 20.0)
 HIT = (BOX, 0, 0.9)
@@ -211,8 +211,8 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    least = parse_confidence(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
-    threshold = class_thresholds(least, (), ("x",))[0]
+    least = parse_conf(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
+    threshold = conf_thresholds(least, (), ("x",))[0]
 
     def f1(limit):
         kept = [hit for value, hit in rows if np.float32(value) > limit]
@@ -281,8 +281,8 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
     )
     option, text = shlex.split(found.by_class_argument)
     assert option == "--conf"
-    least, by_class = parse_confidence(text).values()
-    thresholds = class_thresholds(least, by_class, names)
+    least, by_class = parse_conf(text).values()
+    thresholds = conf_thresholds(least, by_class, names)
     assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
 
 
