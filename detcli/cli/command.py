@@ -1,10 +1,10 @@
-"""Commands from rows: a Typer signature, its help, and how a Config is made of what was given.
+"""Commands from options: a Typer signature, its help, and how a Config is made of what was typed.
 
     @command(Runtime, override_option("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
 
-Typer only cuts the line into texts: rows read them, as they read the same values from variables,
-from the user's file and from JSON.
+Typer only cuts the line into texts: options parse them, as they parse the same values from
+variables, from the user's file and from JSON.
 """
 
 import inspect
@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass, replace
-from itertools import chain
 from typing import Annotated, Any, cast
 
 import typer
@@ -22,10 +21,11 @@ from typer.core import TyperCommand
 from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.defaults import (
     TUNED,
+    RawValue,
     collect_values,
     read_defaults,
-    report_sharp_page,
     report_stray_variables,
+    report_unblurred_page,
     sources_of_mentioned,
 )
 from detcli.cli.help import MOVED, Help
@@ -41,36 +41,42 @@ from detcli.config.option import (
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 
 DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
-"""Where one of these is given, what was measured without it says nothing."""
+"""Options that make what was measured without them say nothing."""
 
-RAW_VALUES = "detcli.given"
-"""What a command was given, in a context's `meta`: rows, and what is not read yet."""
+RAW_VALUES = "detcli.raw_values"
+"""Key in Click's `context.meta`: the options that are set, each with its raw value."""
 
 SECTIONS = ("Arguments", *PANELS, "Options")
-"""Of the help, in its order."""
+"""Titles of the sections of the help, in its order."""
 
-WORTH_LEAVING_OUT = 10
-"""From this many unusual options on, -h leaves them out."""
+HelpEntry = tuple[str, str]
+"""An option as the help shows it, and what it does."""
+
+MIN_HIDDEN_OPTIONS = 10
+"""The brief help of -h hides options if they are at least this many."""
 
 
 def complete_classes(ctx: Any, incomplete: str) -> list[str]:
-    """The classes of the model in the line, or of the usual one, if its file is here."""
+    """The classes of the model in the line, or of the default one, if its file is here."""
     from detcli.model.file import prepare
     from detcli.model.zoo import find
 
-    if ctx.params.get("names"):  # of others
+    if ctx.params.get("names"):  # a file with other names
         return []
-    logging.disable()  # which would be printed into the line
-    row, before = options_of(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
+    logging.disable()  # log messages would be printed into the line
+    option = options_of(Config)["model"]
     try:
-        given = collect_values({"model": row}, ctx.params, read_defaults()).get("model")
-        file = find(given.value if given else row.default, fetch=False)
-        names = prepare(file.path).contract.names
+        raw_values = collect_values({"model": option}, ctx.params, read_defaults())
+        model = raw_values["model"].value if "model" in raw_values else option.default
+        file = find(model, fetch=False)
+        class_names = prepare(file.path).contract.names
     except DetcliError:
         return []
     finally:
         logging.disable(logging.NOTSET)
-    return [one for one in (f"{before}{name}" for name in names) if one.startswith(incomplete)]
+    earlier_classes = incomplete[: incomplete.rfind(",") + 1]
+    candidates = [f"{earlier_classes}{class_name}" for class_name in class_names]
+    return [candidate for candidate in candidates if candidate.startswith(incomplete)]
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
@@ -79,15 +85,15 @@ COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
     "device": complete_device,
     "model": complete_model,
 }
-"""Candidates for values of rows, whose own rooms are below those that know them."""
+"""Shell completion of options of Config, which is in a lower layer than what completes them."""
 
 
 OptionOverride = tuple[str, Mapping[str, Any]]
-"""A row that a command takes with changes, and these."""
+"""The name of an option that a command takes with changes, and these."""
 
 
 def override_option(name: str, **changes: Any) -> OptionOverride:
-    """An option for `command`, with another default, help or spelling than in Config."""
+    """Select an option of Config for `command`, with another default, help or declaration."""
     return name, changes
 
 
@@ -95,105 +101,155 @@ MODEL_ARGUMENT = override_option("model", declaration="MODEL", default=REQUIRED)
 
 
 def command(
-    *takes: type | str | OptionOverride,
+    *selection: type | str | OptionOverride,
     without: str = "",
     whole_file: bool = False,
     from_file: str = "",
     examples: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function, whose parameters are options of its own.
+    """Turn a function into a command, whose parameters are the command's own options.
 
     A parameter `config` gets the Config, `value_sources` where each value comes from that the user
     has set, by option, and `tuned` the tables that `detcli tune` wrote. A parameter whose type is a
     dataclass with a field `config` gets the options that are fields of it.
 
     Args:
-        takes: Options of Config: groups, single names, or options with changes.
+        selection: Options of Config: groups, single names, or options with changes.
         without: Names of options of these groups to leave out.
         whole_file: Whether all entries of detcli.toml apply, not only those of shared options.
         from_file: Names of further options whose entries of detcli.toml apply.
         examples: Lines at the end of the help.
     """
-    changes = dict(one for one in takes if isinstance(one, tuple))
-    wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
-    taken = {
-        name: replace(row, **changes.get(name, {}))
-        for name, row in options_of(Config).items()
-        if name not in without.split() and {row.group, name} & wanted
-    }
+    config_options = selected_options(selection, without.split())
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        given = inspect.signature(function, eval_str=True).parameters
-        own = {
-            name: bind(one.default, name, one.annotation)
-            for name, one in given.items()
-            if isinstance(one.default, Field)
-        }
-        groups: dict[str, Any] = {
-            name: one.annotation
-            for name, one in given.items()
-            if is_dataclass(one.annotation) and one.annotation is not Config
-        }
-        for group in groups.values():
-            own |= {one.name: bind(one, one.name, one.type) for one in _options(group)}
-        options = {name: row for name, row in (taken | own).items() if row.declaration}
-        shared = {name for name, row in taken.items() if whole_file or row.shared}
-        shared |= {*from_file.split()}
-        shared -= own.keys()
+        parameters = inspect.signature(function, eval_str=True).parameters
+        groups = _own_groups(parameters)
+        own_options = _own_options(parameters, groups)
+        all_options = config_options | own_options
+        typed_options = {name: option for name, option in all_options.items() if option.declaration}
+        file_names = set(from_file.split())
+        for name, option in config_options.items():
+            if whole_file or option.shared:
+                file_names.add(name)
+        file_names -= own_options.keys()
 
         def run(context: typer.Context, **typed: Any) -> None:
-            entries = read_defaults() if shared else {}
-            if shared and not typed.get("quiet"):
+            entries = read_defaults() if file_names else {}
+            is_quiet = typed.get("quiet")
+            if file_names and not is_quiet:
                 report_stray_variables()
-            found = collect_values(
-                options, typed, {key: entries[key] for key in shared & entries.keys()}
-            )
-            is_sharp = "report" in found and "blur" in entries and "blur" not in options
-            if is_sharp and not typed.get("quiet"):
-                report_sharp_page(context.command_path)
-            context.meta[RAW_VALUES] = [(options[name], one) for name, one in found.items()]
+            defaults = {name: entries[name] for name in file_names & entries.keys()}
+            raw_values = collect_values(typed_options, typed, defaults)
+            is_unblurred = "blur" in entries and "blur" not in typed_options
+            if "report" in raw_values and is_unblurred and not is_quiet:
+                report_unblurred_page(context.command_path)
+            context.meta[RAW_VALUES] = [
+                (typed_options[name], raw) for name, raw in raw_values.items()
+            ]
+            values = {name: option.default for name, option in all_options.items()}
             hint = f"see: {context.command_path} --help"
-            values = {name: row.default for name, row in (taken | own).items()}
-            for name, row in options.items():
-                if name in found:
-                    value = found[name].value
-                    try:
-                        values |= (
-                            row.parse_fields(str(value))
-                            if row.parse_fields
-                            else {name: row.parse_value(value)}
-                        )
-                    except UsageError as error:
-                        error.hint = error.hint or MOVED.get(str(value), hint)
-                        raise
-                elif row.default is REQUIRED:
-                    what = f"option '{row.flag}'" if row.names else f"argument '{row.declaration}'"
-                    raise UsageError(f"missing {what}", hint)
-            of_config = {name: value for name, value in values.items() if name not in own}
-            made: dict[str, Any] = {"config": config_from(Config, of_config)}
-            made["value_sources"] = {name: one.source for name, one in found.items()}
-            made["tuned"] = entries.get(TUNED, {})
-            # Also an option that was given its default needs another one.
-            check_combination(options, [name for name in found if values[name] is not False])
+            values |= _parse_values(typed_options, raw_values, hint)
+            config_values = {name: values[name] for name in values if name not in own_options}
+            config = config_from(Config, config_values)
+            # An option counts as given even if its value is the default.
+            given = [name for name in raw_values if values[name] is not False]
+            check_combination(typed_options, given)
+            arguments = dict(values)
+            arguments["config"] = config
+            arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
+            arguments["tuned"] = entries.get(TUNED, {})
             for name, group in groups.items():
-                parts = {one.name: values[one.name] for one in _options(group)}
-                made[name] = group(config=made["config"], **parts)
-            function(**{name: made[name] if name in made else values[name] for name in given})
+                group_values = {field.name: values[field.name] for field in _option_fields(group)}
+                arguments[name] = group(config=config, **group_values)
+            function(**{name: arguments[name] for name in parameters})
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        parameters = [
-            _parameter("context", typer.Context, inspect.Parameter.empty),
-            *(_typer_parameter(row, undone=whole_file) for row in options.values()),
-        ]
-        signature = inspect.Signature(parameters)
-        vars(run).update(__signature__=signature, options=options, examples=examples)
+        typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
+        for option in typed_options.values():
+            typer_parameters.append(_typer_parameter(option, has_no_form=whole_file))
+        signature = inspect.Signature(typer_parameters)
+        vars(run).update(__signature__=signature, options=typed_options, examples=examples)
         return run
 
     return decorate
 
 
-def _options(group: Any) -> list[Field[Any]]:
-    return [one for one in fields(group) if "option" in one.metadata]
+def selected_options(
+    selection: Iterable[type | str | OptionOverride], excluded_names: Collection[str] = ()
+) -> dict[str, Option]:
+    """The options of Config that a command takes, with its changes to them."""
+    selected: set[type | str] = set()
+    changes: dict[str, Mapping[str, Any]] = {}
+    for entry in selection:
+        if isinstance(entry, tuple):
+            name, changes_of_option = entry
+            selected.add(name)
+            changes[name] = changes_of_option
+        else:
+            selected.add(entry)
+    options = {}
+    for name, option in options_of(Config).items():
+        is_selected = name in selected or option.group in selected
+        if is_selected and name not in excluded_names:
+            options[name] = replace(option, **changes.get(name, {}))
+    return options
+
+
+def _own_groups(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """The dataclasses of a command's own options, by parameter."""
+    groups = {}
+    for name, parameter in parameters.items():
+        if is_dataclass(parameter.annotation) and parameter.annotation is not Config:
+            groups[name] = parameter.annotation
+    return groups
+
+
+def _own_options(
+    parameters: Mapping[str, inspect.Parameter], groups: Mapping[str, Any]
+) -> dict[str, Option]:
+    """A command's own options: its parameters, then the fields of its groups."""
+    options = {}
+    for name, parameter in parameters.items():
+        if isinstance(parameter.default, Field):
+            options[name] = bind(parameter.default, name, parameter.annotation)
+    for group in groups.values():
+        for field in _option_fields(group):
+            options[field.name] = bind(field, field.name, field.type)
+    return options
+
+
+def _option_fields(group: Any) -> list[Field[Any]]:
+    """The fields of a dataclass that are options."""
+    return [field for field in fields(group) if "option" in field.metadata]
+
+
+def _parse_values(
+    options: Mapping[str, Option], raw_values: Mapping[str, RawValue], hint: str
+) -> dict[str, Any]:
+    """Parse the values that are set.
+
+    Raises:
+        UsageError: A text is not a value of its option, or a required option is missing.
+    """
+    values: dict[str, Any] = {}
+    for name, option in options.items():
+        if name in raw_values:
+            raw = raw_values[name].value
+            try:
+                if option.parse_fields:
+                    values |= option.parse_fields(str(raw))
+                else:
+                    values[name] = option.parse_value(raw)
+            except UsageError as error:
+                error.hint = error.hint or MOVED.get(str(raw), hint)
+                raise
+        elif option.default is REQUIRED:
+            missing = f"argument '{option.declaration}'"
+            if option.names:
+                missing = f"option '{option.flag}'"
+            raise UsageError(f"missing {missing}", hint)
+    return values
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -201,43 +257,53 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-def _typer_parameter(row: Option, *, undone: bool) -> inspect.Parameter:
-    """What Typer knows of a row: its names, and that it is a text, a list of texts, or a flag."""
-    about: dict[str, Any] = {
-        "help": row.help_text,
+def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
+    """What Typer knows of an option: its names, and that it is a text, a list of texts, or a flag.
+
+    A flag has a form --no-... if the user's file may set it, `has_no_form`, or if something happens
+    without it.
+    """
+    details: dict[str, Any] = {
+        "help": option.help_text,
         "show_default": False,
-        "rich_help_panel": row.panel,
+        "rich_help_panel": option.panel,
     }
-    complete = row.complete or COMPLETE.get(row.name)
-    if complete or row.choices:
-        about["autocompletion"] = complete or (
-            lambda incomplete: [one for one in row.choices if one.startswith(incomplete)]
-        )
-    if not row.names:
-        kind = cast("Any", list[str] | None if row.is_list else str | None)
-        return _parameter(
-            row.name, Annotated[kind, typer.Argument(metavar=row.declaration, **about)]
-        )
-    names = row.names
-    kind = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
-    if row.value_type is bool:
-        kind = bool | None
-        if undone or row.default is None:  # the file sets it, or something happens without it
-            names = [*names[:-1], f"{row.flag}/--no-{row.flag[2:]}"]
-    elif not row.metavar:
-        about["count"], kind = True, int | None
-    made = typer.Option(*names, metavar=row.metavar or None, **about)
-    return _parameter(row.name, Annotated[kind, made])
+    complete = option.complete or COMPLETE.get(option.name)
+    if complete is None and option.choices:
+        complete = _completion_of_choices(option)
+    if complete:
+        details["autocompletion"] = complete
+    if not option.names:
+        annotation = cast("Any", list[str] | None if option.is_list else str | None)
+        argument = typer.Argument(metavar=option.declaration, **details)
+        return _parameter(option.name, Annotated[annotation, argument])
+    names = option.names
+    annotation = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
+    if option.value_type is bool:
+        annotation = bool | None
+        if has_no_form or option.default is None:
+            names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
+    elif not option.metavar:
+        annotation = int | None
+        details["count"] = True
+    typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
+    return _parameter(option.name, Annotated[annotation, typer_option])
 
 
-# The layers: the command line, variables, the user's file
+def _completion_of_choices(option: Option) -> Callable[[str], list[str]]:
+    """What completes the values of an enumeration."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in option.choices if choice.startswith(incomplete)]
+
+    return complete
 
 
 MIN_ADDRESS_SPACE = 1 << 30
 """Bytes of address space with which a small model runs; with less, libraries end the process."""
 
 
-def _require_addresses() -> None:
+def _require_address_space() -> None:
     """Refuse a limit of the address space within which no model runs."""
     if sys.platform == "win32":
         return
@@ -254,11 +320,11 @@ def _require_addresses() -> None:
 class Command(Help, TyperCommand):
     """A command whose --help shows its options in panels; its epilog is a list of examples.
 
-    -h shows the usual options alone: those that the table marks, and the command's own.
+    -h shows common options alone, and the command's own.
     """
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._is_brief = False
         self.options: dict[str, Option] = getattr(self.callback, "options", {})
         for param in self.params:
@@ -269,24 +335,29 @@ class Command(Help, TyperCommand):
         """Run; an error names the option, and where its value comes from if it was not typed."""
         try:
             if "model" in self.options:
-                _require_addresses()
+                _require_address_space()
             return super().invoke(ctx)
         except DetcliError as error:
-            given = ctx.meta.get(RAW_VALUES, ())
-            for row, _ in given:  # the library names its setting: max_det is 0
-                error.args = (re.sub(f"^{row.name} is ", f"{row.flag} is ", str(error)),)
-            if source := sources_of_mentioned(error, given):
-                error.hint = f"{error.hint} ({source})".strip()
+            raw_values = ctx.meta.get(RAW_VALUES, ())
+            for option, _ in raw_values:  # the library names its setting: max_det is 0
+                message = re.sub(f"^{option.name} is ", f"{option.flag} is ", str(error))
+                error.args = (message,)
+            sources = sources_of_mentioned(error, raw_values)
+            if sources:
+                error.hint = f"{error.hint} ({sources})".strip()
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """What follows the command's name."""
-        words = (
-            row.declaration if row.default is REQUIRED else f"[{row.declaration}]"
-            for row in self.options.values()
-            if not row.names
-        )
-        return ["[OPTIONS]", *words]
+        pieces = ["[OPTIONS]"]
+        for option in self.options.values():
+            if option.names:
+                continue
+            if option.default is REQUIRED:
+                pieces.append(option.declaration)
+            else:
+                pieces.append(f"[{option.declaration}]")
+        return pieces
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Note which help is asked for, if any."""
@@ -296,54 +367,69 @@ class Command(Help, TyperCommand):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Candidates for a word; an option that takes one value and has it is not among them."""
         complete_names: set[str] = set()
-        for name, row in self.options.items():
-            if ctx.params.get(name) and row.metavar and not row.is_repeatable:
-                complete_names.update(row.names)
+        for name, option in self.options.items():
+            if ctx.params.get(name) and option.metavar and not option.is_repeatable:
+                complete_names.update(option.names)
         candidates = super().shell_complete(ctx, incomplete)
         return [item for item in candidates if item.value not in complete_names]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all of it, or with -h what fits on a screen."""
-        unusual = [
-            name for name, row in self.options.items() if row.names and not row.is_in_brief_help
-        ]
-        if not self._is_brief or len(unusual) < WORTH_LEAVING_OUT:
+        hidden_names = []
+        for name, option in self.options.items():
+            if option.names and not option.is_in_brief_help:
+                hidden_names.append(name)
+        if not self._is_brief or len(hidden_names) < MIN_HIDDEN_OPTIONS:
             super().format_help(ctx, formatter)
             return
         self.format_usage(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(self.get_short_help_str())
         self.format_epilog(ctx, formatter)
-        arguments, *panels = self._sections(ctx, unusual)
-        for title, found in (("Arguments", arguments), ("Options", chain(*panels))):
+        sections = self._sections(ctx, hidden_names)
+        arguments = sections.pop("Arguments")
+        options: list[HelpEntry] = []
+        for entries in sections.values():
+            options.extend(entries)
+        for title, entries in (("Arguments", arguments), ("Options", options)):
             with formatter.section(title):
-                formatter.write_dl([(name, re.sub("[.;] .*", ".", text)) for name, text in found])
+                formatter.write_dl(
+                    [(declaration, _first_sentence(text)) for declaration, text in entries]
+                )
         formatter.write_paragraph()
-        formatter.write_text(f"{ctx.command_path} --help shows {len(unusual)} more options.")
+        formatter.write_text(f"{ctx.command_path} --help shows {len(hidden_names)} more options.")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the panels, and the options without a panel."""
-        for title, found in zip(SECTIONS, self._sections(ctx), strict=True):
-            if found:
+        for title, entries in self._sections(ctx).items():
+            if entries:
                 with formatter.section(title):
-                    formatter.write_dl(found)
+                    formatter.write_dl(entries)
 
-    def _sections(self, ctx: Any, left_out: Collection[str] = ()) -> list[list[tuple[str, str]]]:
-        """Options and what they do, by SECTIONS."""
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+    def _sections(self, ctx: Any, hidden_names: Collection[str] = ()) -> dict[str, list[HelpEntry]]:
+        """The entries of the help by section; flags have their form --no-... if none is hidden."""
+        sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
-            row = self.options.get(param.name or "")
-            if row is None:
+            option = self.options.get(param.name or "")
+            if option is None:
                 sections["Options"].append(param.get_help_record(ctx) or ("", ""))
-            elif row.name not in left_out:
-                spelled = row.declaration
-                if param.secondary_opts and not left_out:
-                    spelled = spelled.replace("--", "--[no-]")
-                sections[row.panel if row.names else "Arguments"].append((spelled, row.help_text))
-        return [*sections.values()]
+                continue
+            if option.name in hidden_names:
+                continue
+            declaration = option.declaration
+            if param.secondary_opts and not hidden_names:
+                declaration = declaration.replace("--", "--[no-]")
+            title = option.panel if option.names else "Arguments"
+            sections[title].append((declaration, option.help_text))
+        return sections
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples."""
         if self.epilog:
             with formatter.section("Examples"):
                 formatter.write_text(f"\b\n{inspect.cleandoc(self.epilog)}")  # \b: keep the lines
+
+
+def _first_sentence(text: str) -> str:
+    """A help text up to its first full stop or semicolon."""
+    return re.sub("[.;] .*", ".", text)

@@ -1,7 +1,7 @@
 """Defaults of options that are not on the command line: variables, and the user's file."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,38 +22,46 @@ TUNED = "tuned"
 
 
 class RawValue(NamedTuple):
-    """What an option was given, not yet read, and where."""
+    """A value that an option is set to, not yet parsed, and where it comes from."""
 
     value: Any
     source: str
 
 
 def collect_values(
-    taken: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
+    options: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
 ) -> dict[str, RawValue]:
-    """What a command's options are given: on the line, else in a variable, else in the file.
+    """The raw values of a command's options: from the line, else a variable, else the file.
 
-    What is not on the line goes where it needs an option that is not given, and so is for other
-    runs, or where what is on the line contradicts it.
+    A default from a variable or the file is dropped where the option needs another one that is not
+    set, so that the default is for other runs, and where what is on the line overrides it.
     """
-    file, found = str(defaults_file()), dict[str, RawValue]()
-    for name, row in taken.items():
-        variable = os.environ.get(row.variable) or None
-        on_line = _combine_typed(row, typed.get(name))
-        layers = ((on_line, COMMAND_LINE), (variable, row.variable), (entries.get(name), file))
-        for value, origin in layers:
-            if value not in (None, (), []):
-                found[name] = RawValue(value, origin)
+    file = str(defaults_file())
+    raw_values: dict[str, RawValue] = {}
+    for name, option in options.items():
+        variable_value = os.environ.get(option.variable) or None
+        candidates = (
+            RawValue(_combine_typed(option, typed.get(name)), COMMAND_LINE),
+            RawValue(variable_value, option.variable),
+            RawValue(entries.get(name), file),
+        )
+        for candidate in candidates:
+            if candidate.value not in (None, (), []):
+                raw_values[name] = candidate
                 break
-    typed = {name: one.value for name, one in found.items() if one.source == COMMAND_LINE}
-    for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
-        row = taken[name]
-        if one.source != COMMAND_LINE and (row.missing_needs(found) or row.is_overridden(typed)):
-            del found[name]
-    return found
+    typed_values = {}
+    for name, raw in raw_values.items():
+        if raw.source == COMMAND_LINE:
+            typed_values[name] = raw.value
+    for name in list(raw_values):  # in the order of options: what one needs comes before it
+        option = options[name]
+        is_default = raw_values[name].source != COMMAND_LINE
+        if is_default and (option.missing_needs(raw_values) or option.is_overridden(typed_values)):
+            del raw_values[name]
+    return raw_values
 
 
-def report_sharp_page(command_path: str) -> None:
+def report_unblurred_page(command_path: str) -> None:
     """Say that the user's default of --blur does not hold for the page of a comparison."""
     print_line(f"the page of {command_path} shows pictures as they are")
     print_line(
@@ -61,37 +69,41 @@ def report_sharp_page(command_path: str) -> None:
     )
 
 
-def _combine_typed(row: Option, typed: Any) -> Any:
-    """What was typed for an option, of which Typer lists all values, as one value."""
-    if typed and row.names and isinstance(typed, list | tuple):
-        return row.combine(typed)
+def _combine_typed(option: Option, typed: Any) -> Any:
+    """What was typed for an option, as one raw value: Typer lists all texts."""
+    if typed and option.names and isinstance(typed, list | tuple):
+        return option.combine(typed)
     return typed
 
 
 def report_stray_variables() -> None:
     """Say which variables look like defaults, and are none."""
-    known = [row.variable for row in options_of(Config).values() if row.variable]
-    known += [FILE_VARIABLE, CACHE_VARIABLE]
+    variables = [option.variable for option in options_of(Config).values() if option.variable]
+    variables += [FILE_VARIABLE, CACHE_VARIABLE]
     for name in sorted(os.environ):
-        if name.startswith("DETCLI_") and name not in known:
-            print_line(f"the variable {name} sets nothing; those that do are {', '.join(known)}")
+        if name.startswith("DETCLI_") and name not in variables:
+            print_line(
+                f"the variable {name} sets nothing; those that do are {', '.join(variables)}"
+            )
             print_line("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
-def sources_of_mentioned(error: DetcliError, given: Iterable[tuple[Option, RawValue]]) -> str:
-    """Where the values that an error mentions come from, if they are the user's defaults."""
-    return "; ".join(
-        f"{row.flag} is from {one.source}"
-        for row, one in given
-        if one.source != COMMAND_LINE
-        and (row.flag in f"{error} {error.hint}" or str(one.value) in str(error))
-    )
+def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
+    """Where the options that an error mentions are set, if that is not on the command line."""
+    sentences = []
+    for option, raw in raw_values:
+        names_option = option.flag in f"{error} {error.hint}"
+        names_value = str(raw.value) in str(error)
+        if raw.source != COMMAND_LINE and (names_option or names_value):
+            sentences.append(f"{option.flag} is from {raw.source}")
+    return "; ".join(sentences)
 
 
 def defaults_file() -> Path | None:
     """The user's file of defaults, existing or not; None without a home folder."""
-    if named := os.environ.get(FILE_VARIABLE):
-        return Path(named)
+    path = os.environ.get(FILE_VARIABLE)
+    if path:
+        return Path(path)
     import platformdirs
 
     try:
@@ -102,7 +114,7 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """The entries of the user's file, by row; a file that does not exist has none."""
+    """The entries of the user's file, by option; a file that does not exist has none."""
     path = defaults_file()
     if path is None or {str(path).lower(), path.as_posix()} & {os.devnull, "/dev/null"}:
         return {}
@@ -122,26 +134,31 @@ def read_defaults() -> dict[str, Any]:
         entries = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"not TOML: {error}") from error
-    return dict(_check_entries(path, entries))
+    return _check_entries(path, entries)
 
 
-def _check_entries(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Check the entries of a file one after the other."""
-    known = {row.flag[2:]: row for row in options_of(Config).values() if row.names}
-    for name, value in entries.items():
-        if name == TUNED and isinstance(value, dict):
-            yield name, value
-            continue
-        row = known.get(name)
-        if row is not None:
-            yield row.name, _as_raw_value(path, row, value)
-            continue
-        hint = f"remove the line [{name}]; the file has no sections"
-        if not isinstance(value, dict):
-            close = closest(name, known)
-            guess = f"did you mean {close}? " if close else ""
-            hint = f"{guess}the names are those of predict's options, as in max-det = 100"
-        raise UsageError(f"{path}: predict has no option '{name}'", hint)
+def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a file by option, as the command line would give their values.
+
+    Raises:
+        UsageError: An entry has no option, or its value is of another type.
+    """
+    options = {option.flag[2:]: option for option in options_of(Config).values() if option.names}
+    raw_values = {}
+    for key, value in entries.items():
+        if key == TUNED and isinstance(value, dict):
+            raw_values[key] = value
+        elif key in options:
+            option = options[key]
+            raw_values[option.name] = _as_raw_value(path, option, value)
+        else:
+            hint = f"remove the line [{key}]; the file has no sections"
+            if not isinstance(value, dict):
+                close = closest(key, options)
+                guess = f"did you mean {close}? " if close else ""
+                hint = f"{guess}the names are those of predict's options, as in max-det = 100"
+            raise UsageError(f"{path}: predict has no option '{key}'", hint)
+    return raw_values
 
 
 TOML_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
@@ -150,47 +167,61 @@ TOML_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     Path: ((str,), "a text"),
 }
-"""Types of values in the file for those of rows."""
+"""For types of options, the types of values in the file, and what these are called."""
 
 
-def _as_raw_value(path: Path, row: Option, value: Any) -> Any:
-    """A value as the command line would give it."""
-    name, hint = row.flag[2:], "correct the file"
-    if row.is_list and not row.separator:
-        if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-            return value
-        if isinstance(value, str):
-            hint = f"write {name} = [{value!r}]"
-        raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
-    if row.separator and isinstance(value, list):
-        return _entries_as_raw_value(path, row, value)
-    kind = (
-        None
-        if row.parse_fields or (row.parse and row.value_type in {int, float})
-        else row.value_type
-    )
-    types, title = TOML_TYPES.get(
-        Path if row.choices else kind, ((str, int, float), "a text or a number")
-    )
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
+def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
+    """A value of the file as the command line would give it.
+
+    Raises:
+        UsageError: It is of another type than the option's.
+    """
+    key = option.flag[2:]
+    if option.is_list and not option.separator:
+        return _as_texts(path, key, value)
+    if option.separator and isinstance(value, list):
+        return _entries_as_raw_value(path, option, value)
+    types, description = _toml_types(option)
+    is_wrong_bool = isinstance(value, bool) and bool not in types
+    if not isinstance(value, types) or is_wrong_bool:
+        raise UsageError(f"{path}: {key} must be {description}, not {value!r}", "correct the file")
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
         return str(Path(value).expanduser())
-    return str(value) if row.is_list else value
+    return str(value) if option.is_list else value
 
 
-def _entries_as_raw_value(path: Path, row: Option, entries: list[Any]) -> str | None:
+def _as_texts(path: Path, key: str, value: Any) -> list[str]:
+    """The value of an option that is repeated on the command line: a list of texts."""
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return value
+    hint = "correct the file"
+    if isinstance(value, str):
+        hint = f"write {key} = [{value!r}]"
+    raise UsageError(f"{path}: {key} must be a list of texts, not {value!r}", hint)
+
+
+def _toml_types(option: Option) -> tuple[tuple[type, ...], str]:
+    """The types that an option's value may have in the file, and what these are called."""
+    value_type = option.value_type
+    if option.choices:
+        value_type = Path  # both are texts
+    elif option.parse_fields or (option.parse and value_type in {int, float}):
+        value_type = None  # parsed from a text such as 2GiB, or a number
+    return TOML_TYPES.get(value_type, ((str, int, float), "a text or a number"))
+
+
+def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str | None:
     """A list in the file as the command line would give it: one text; None for an empty one."""
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, str | int | float):
             raise UsageError(
-                f"{path}: {row.flag[2:]} must be a list of texts or numbers, not {entries!r}",
+                f"{path}: {option.flag[2:]} must be a list of texts or numbers, not {entries!r}",
                 "correct the file",
             )
     if not entries:
         return None
     texts = [str(entry) for entry in entries]
-    return str(row.combine(texts))
+    return str(option.combine(texts))
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
