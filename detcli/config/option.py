@@ -48,6 +48,7 @@ class Option:
     parse_fields: Callable[[str], Mapping[str, Any]] | None = None
     complete: Callable[[str], Iterable[str]] | None = None  # shell completion
     separator: str = ""  # between the items of a list; without one, the option is repeated
+    uncertified: str = ""  # why certificates of verify do not hold it; empty: they do
     # Names of options that it needs, each with a hint; of "save show", one is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
     # Names of options that it excludes, each with the error message and its hint.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.cli.command import command, override_option
+from detcli.cli.command import command
 from detcli.cli.console import print_error, print_line, set_verbosity
 from detcli.cli.defaults import COMMAND_LINE
 from detcli.cli.report import (
@@ -18,13 +18,13 @@ from detcli.cli.report import (
     write_report,
 )
 from detcli.commands.verify.request import (
+    CONFIG_OPTIONS,
     VerifyRequest,
     about_running,
-    complete_side,
     read_certificate,
+    uncertified_names,
 )
-from detcli.config.config import Config, Verbosity
-from detcli.config.device import Device
+from detcli.config.config import Config
 from detcli.core.errors import (
     CheckError,
     DetcliError,
@@ -38,43 +38,9 @@ from detcli.storage.files import open_output
 if TYPE_CHECKING:
     from detcli.commands.verify.report import Certificate, VerifyReport
 
-BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
-"""Parameters that go with --check: the certificate says the rest."""
-
 
 @command(
-    override_option(
-        "model",
-        declaration="MODEL",
-        help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
-        default=None,
-        complete=complete_side,
-    ),
-    override_option("recursive", needs={"images": "name a folder of pictures"}),
-    override_option(
-        "device",
-        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
-        "openvino:GPU or openvino:NPU.",
-        default=(Device.parse("cpu"),),
-    ),
-    "half",
-    override_option(
-        "conf",
-        help="Compare detections with scores above this; default: as in predict, or that of saved "
-        "records.",
-        parse_fields=None,
-        separator="",  # one number, not a list
-    ),
-    "nms",
-    "imgsz",
-    "box_format",
-    "preprocess",
-    override_option(
-        "report",
-        help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
-    ),
-    "report_link",
-    Verbosity,
+    *CONFIG_OPTIONS,
 )
 def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequest) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
@@ -127,8 +93,9 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
 
 def _require_only_check(value_sources: Mapping[str, str]) -> None:
     """Refuse what a certificate says already; the user's own defaults give way to it."""
+    beside_check = uncertified_names() - {"certificate"}
     for name, source in value_sources.items():
-        if source == COMMAND_LINE and name not in BESIDE_CHECK:
+        if source == COMMAND_LINE and name not in beside_check:
             title = f"--{name.replace('_', '-')}"
             title = name.upper() if name in {"model", "other"} else title
             raise UsageError(

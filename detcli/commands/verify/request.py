@@ -6,10 +6,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from detcli.cli.command import OptionOverride, override_option, selected_options
 from detcli.cli.completion import complete_device, complete_files
 from detcli.cli.report import REPORT_FORMAT, ReportFormat
 from detcli.config.config import DEVICES, INPUT, OUTPUT, Config
-from detcli.config.option import bind, config_from, option, options_of, values_of
+from detcli.config.device import Device
+from detcli.config.option import Option, bind, config_from, option, options_of, values_of
 from detcli.config.values import parse_tolerance, parse_writable
 from detcli.core import frozen
 from detcli.core.errors import UsageError
@@ -18,16 +20,20 @@ from detcli.core.text import public_name
 from detcli.run.saved import SUFFIXES
 from detcli.storage.files import GZIP, read_json
 
-SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
+ABOUT_RUNNING = (
+    *("random", "recursive", "against", "half", "nms", "imgsz", "box_format", "preprocess"),
+    *("tensors", "bisect"),
+)
+"""Options that saved records leave nothing to do, in the order in which they are refused."""
+
 ABOUT_DETECTIONS = (
     "--certificate is about detections",
     "leave out --tensors, --bisect and --random, or leave out --certificate",
 )
-CERTIFIED = (
-    *("model", "other", "images", "random", "recursive", "device", "against", *SELECTION),
-    *("iou", "tolerance", "coco_images", "tensors", "bisect"),
-)
-"""What a certificate asks for."""
+
+NAMES_CERTIFICATE = "it names a certificate"
+SHOWS_RESULT = "it says how the result is shown, and not what is compared"
+"""Reasons for certificates not to hold an option, see `Option.uncertified`."""
 
 
 def complete_side(incomplete: str) -> list[str]:
@@ -35,6 +41,45 @@ def complete_side(incomplete: str) -> list[str]:
     from detcli.model.zoo import MODELS
 
     return [*MODELS, *complete_files(incomplete, (".onnx", *SUFFIXES))]
+
+
+CONFIG_OPTIONS: tuple[str | OptionOverride, ...] = (
+    override_option(
+        "model",
+        declaration="MODEL",
+        help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
+        default=None,
+        complete=complete_side,
+    ),
+    override_option("recursive", needs={"images": "name a folder of pictures"}),
+    override_option(
+        "device",
+        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
+        "openvino:GPU or openvino:NPU.",
+        default=(Device.parse("cpu"),),
+    ),
+    "half",
+    override_option(
+        "conf",
+        help="Compare detections with scores above this; default: as in predict, or that of saved "
+        "records.",
+        parse_fields=None,
+        separator="",  # one number, not a list
+    ),
+    "nms",
+    "imgsz",
+    "box_format",
+    "preprocess",
+    override_option(
+        "report",
+        uncertified=SHOWS_RESULT,
+        help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
+    ),
+    override_option("report_link", uncertified=SHOWS_RESULT),
+    override_option("quiet", uncertified=SHOWS_RESULT),
+    override_option("verbose", uncertified=SHOWS_RESULT),
+)
+"""The options of Config that verify takes."""
 
 
 @frozen
@@ -122,27 +167,47 @@ class VerifyRequest:
         "Write what was compared, with what, and the verdict to this file.",
         panel=OUTPUT,
         parse=parse_writable,
+        uncertified=NAMES_CERTIFICATE,
     )
     check: Path | None = option(
         None,
         "--check FILE.json",
         "Compare what this certificate names again, and say what changed.",
         panel=INPUT,
+        uncertified=NAMES_CERTIFICATE,
     )
     format: ReportFormat | None = REPORT_FORMAT
 
     @classmethod
+    def own_options(cls) -> dict[str, Option]:
+        """The options of verify that are not of Config, by name."""
+        options = {}
+        for field in fields(cls):
+            if "option" in field.metadata:
+                options[field.name] = bind(field, field.name, field.type)
+        return options
+
+    @classmethod
+    def certified_names(cls) -> list[str]:
+        """The options that certificates hold: all but those with a reason not to."""
+        options = selected_options(CONFIG_OPTIONS) | cls.own_options()
+        return [name for name, option in options.items() if not option.uncertified]
+
+    @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A request of values by name, as in a certificate."""
-        own = [one for one in fields(cls) if "option" in one.metadata]
-        known = {**options_of(Config), **{one.name: bind(one, one.name, one.type) for one in own}}
-        given = {name: value for name, value in values.items() if value not in (None, {})}
-        if isinstance(allowed := given.get("tolerance"), dict):
-            given["tolerance"] = ",".join(f"{name}={value}" for name, value in allowed.items())
-        given.setdefault("device", "cpu")
-        read = {name: known[name].parse_value(value) for name, value in given.items()}
-        mine = {one.name: read[one.name] for one in own if one.name in read}
-        return cls(config_from(Config, read), **mine)
+        own_options = cls.own_options()
+        options = {**options_of(Config), **own_options}
+        raw_values = {name: value for name, value in values.items() if value not in (None, {})}
+        tolerance = raw_values.get("tolerance")
+        if isinstance(tolerance, dict):
+            raw_values["tolerance"] = ",".join(
+                f"{name}={value}" for name, value in tolerance.items()
+            )
+        raw_values.setdefault("device", "cpu")
+        parsed = {name: options[name].parse_value(raw) for name, raw in raw_values.items()}
+        own_values = {name: parsed[name] for name in own_options if name in parsed}
+        return cls(config_from(Config, parsed), **own_values)
 
     def __post_init__(self) -> None:
         if self.check is not None:
@@ -186,13 +251,17 @@ class VerifyRequest:
 
     def to_json(self) -> dict[str, Any]:
         """What certificates say of it."""
-        known, values = options_of(Config), values_of(self.config)
-        asked = {
-            name: known[name].to_json(values[name]) if name in known else getattr(self, name)
-            for name in CERTIFIED
-        }
-        device = str(self.config.runtime.device[0])
-        return asked | {"device": device, "tolerance": self.tolerance or {}}
+        config_options = options_of(Config)
+        config_values = values_of(self.config)
+        request = {}
+        for name in self.certified_names():
+            if name in config_options:
+                request[name] = config_options[name].to_json(config_values[name])
+            else:
+                request[name] = getattr(self, name)
+        request["device"] = str(self.config.runtime.device[0])
+        request["tolerance"] = self.tolerance or {}
+        return request
 
     def _require_public(self) -> None:
         """Refuse addresses with secrets, which a certificate would hold."""
@@ -232,13 +301,19 @@ class VerifyRequest:
                 "name two saved runs, or two models",
             )
         asked = self.to_json()
-        for name in ("random", "recursive", "against", *SELECTION, "tensors", "bisect"):
-            if name != "conf" and asked[name] is not None and asked[name] is not False:
+        for name in ABOUT_RUNNING:
+            if asked[name] is not None and asked[name] is not False:
                 raise about_running(f"--{name.replace('_', '-')}")
         if len(self.images) > 1:
             raise UsageError(
                 "saved records have their pictures in one folder", "give --images once"
             )
+
+
+def uncertified_names() -> set[str]:
+    """The options of verify that certificates do not hold."""
+    options = selected_options(CONFIG_OPTIONS) | VerifyRequest.own_options()
+    return options.keys() - set(VerifyRequest.certified_names())
 
 
 def about_running(option: str) -> UsageError:
@@ -290,7 +365,7 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
         raise _unusable(path, "its request has no usable model or images")
     if asked.get("iou") is None or not isinstance(asked.get("tolerance"), dict):
         raise _unusable(path, "its request has no usable iou or tolerance")
-    request = VerifyRequest.of({name: asked.get(name) for name in CERTIFIED})
+    request = VerifyRequest.of({name: asked.get(name) for name in VerifyRequest.certified_names()})
     config = replace(request.config, outputs=given.config.outputs, verbosity=given.config.verbosity)
     return replace(request, config=config, check=path), content
 
