@@ -45,15 +45,15 @@ COMMANDS = {
 }
 """The commands and the first sentence of their help, in the order in which help lists them."""
 
-PLACES = {
+FUNCTIONS = {
     "eval": "eval.evaluate",
     "models": "models.app",
 }
 """Where commands are that are not the function of their name in the module of their name."""
 
-SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
+MAX_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 
-ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
+OTHER_NAMES = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
 """What other programs call these commands."""
 
 
@@ -76,21 +76,22 @@ class Commands(Group):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write the list of commands, without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
-    def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
         try:
             with bash_words():
-                code = super().main(*args, **more | {"standalone_mode": False})
+                kwargs["standalone_mode"] = False
+                code = super().main(*args, **kwargs)
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)
             if context is not None and error.message == context.get_help():  # there was no word
                 sys.stderr.write(f"{error.message}\n")
                 sys.exit(error.exit_code)
-            refused = _refusal(error)
-            print_error(refused)
-            sys.exit(refused.exit_code)
+            usage_error = _as_usage_error(error)
+            print_error(usage_error)
+            sys.exit(usage_error.exit_code)
         except DetcliError as error:  # of the words before a command
             print_error(error)
             sys.exit(error.exit_code)
@@ -98,19 +99,19 @@ class Commands(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parse what comes before the command."""
-        given = list(args)  # parsing takes them out
-        remember_typed(given)
+        typed = list(args)  # parsing takes them out
+        remember_typed(typed)
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             from detcli.config.config import Config  # only errors need them
             from detcli.config.option import options_of
 
-            unknown = getattr(error, "option_name", None)
-            known = any(unknown in row.names for row in options_of(Config).values())
-            if known and not ctx.resilient_parsing:
-                hint = f"options follow their command: {_predicting(given)}"
-                raise UsageError(f"no command before {unknown}", hint) from error
+            name = getattr(error, "option_name", None)
+            is_option = any(name in option.names for option in options_of(Config).values())
+            if is_option and not ctx.resilient_parsing:
+                hint = f"options follow their command: {_predict_line(typed)}"
+                raise UsageError(f"no command before {name}", hint) from error
             raise
         except BrokenPipeError:  # of --help
             raise typer.Exit(0) from None
@@ -122,13 +123,15 @@ class Commands(Group):
         name = args[0]
         if name in COMMANDS or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        refused = f"'{public_name(name)}' is not a command"
+        message = f"'{public_name(name)}' is not a command"
         if _is_input(name):
-            raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
-        close = closest(name, [*COMMANDS, *ELSEWHERE])
-        meant = ELSEWHERE.get(close, close)
-        hint = f"did you mean detcli {meant}?" if meant else "see: detcli --help"
-        raise UsageError(refused, hint)
+            raise UsageError(message, f"to detect objects in it: {_predict_line(args)}")
+        close = closest(name, [*COMMANDS, *OTHER_NAMES])
+        suggestion = OTHER_NAMES.get(close, close)
+        hint = "see: detcli --help"
+        if suggestion:
+            hint = f"did you mean detcli {suggestion}?"
+        raise UsageError(message, hint)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the subcommand."""
@@ -158,60 +161,70 @@ class Commands(Group):
 @functools.cache
 def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     """Load a command's module."""
-    module, _, function = PLACES.get(name, f"{name}.{name}").partition(".")
-    found = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
-    if not isinstance(found, typer.Typer):
+    module, _, function = FUNCTIONS.get(name, f"{name}.{name}").partition(".")
+    loaded = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
+    if isinstance(loaded, typer.Typer):  # a group of commands
+        application = loaded
+    else:
         from detcli.cli.command import Command  # loads what options may hold
 
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(name, cls=Command, epilog=found.examples)(found)
-        found = alone
-    command = typer.main.get_command(found)
+        application = typer.Typer(add_completion=False, rich_markup_mode=None)
+        application.command(name, cls=Command, epilog=loaded.examples)(loaded)
+    command = typer.main.get_command(application)
     command.name = name
     return command
 
 
-def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
+def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
     """Typer's usage error in the words of detcli."""
-    message, unknown = error.format_message(), getattr(error, "option_name", None)
-    hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
-    if unknown and hasattr(error, "possibilities"):
-        message = f"no such option: {unknown}"
-        if meant := _meant(unknown.lstrip("-"), error):
-            hint = f"did you mean --{meant}?"
-        elif unknown in MOVED:
-            hint = MOVED[unknown]
-        elif not unknown.startswith("--"):
+    message = error.format_message()
+    option_name = getattr(error, "option_name", None)
+    command_path = error.ctx.command_path if error.ctx else "detcli"
+    hint = f"see: {command_path} --help"
+    if option_name and hasattr(error, "possibilities"):
+        message = f"no such option: {option_name}"
+        suggestion = _suggest_option(option_name.lstrip("-"), error)
+        if suggestion:
+            hint = f"did you mean --{suggestion}?"
+        elif option_name in MOVED:
+            hint = MOVED[option_name]
+        elif not option_name.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
     message = public_text(message)
     message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
-    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
+    message = message[:1].lower() + message[1:].rstrip(".")
+    return UsageError(message, hint)
 
 
-def _meant(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
+def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
     """The option that goes by another name elsewhere, or has a name of which this is a typo."""
-    for row in getattr(error.ctx.command, "options", {}).values():
-        if typed in row.other_names.split():
-            return str(row.flag[2:])
-    return closest(typed, (one[2:] for one in error.possibilities or ()))
+    for option in getattr(error.ctx.command, "options", {}).values():
+        if typed in option.other_names.split():
+            return str(option.flag[2:])
+    flags = error.possibilities or ()
+    return closest(typed, [flag[2:] for flag in flags])
 
 
 def _is_input(name: str) -> bool:
     """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
     # Not `Path.exists`, which does not take every name.
-    return name == "-" or any(sign in name for sign in "./\\:*?[") or os.path.exists(name)  # noqa: PTH110
+    has_sign_of_path = any(sign in name for sign in "./\\:*?[")
+    return name == "-" or has_sign_of_path or os.path.exists(name)  # noqa: PTH110
 
 
-def _predicting(arguments: list[str]) -> str:
+def _predict_line(arguments: list[str]) -> str:
     """The command line that detects in what was named, shortened if it is long."""
-    line = shell_line(["detcli", "predict", *map(public_name, arguments[:SHOWN_WORDS])])
-    return line if len(arguments) <= SHOWN_WORDS else f"{line} ..."
+    names = [public_name(argument) for argument in arguments[:MAX_WORDS]]
+    line = shell_line(["detcli", "predict", *names])
+    if len(arguments) > MAX_WORDS:
+        line += " ..."
+    return line
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it
-    if wanted:
+def _print_version(is_typed: bool) -> None:  # noqa: FBT001 - Typer calls it
+    if is_typed:
         StandardOutput().write(f"detcli {__version__}\n")
         raise typer.Exit
 
@@ -231,7 +244,8 @@ def detcli(
     version: Annotated[
         bool,
         typer.Option(
-            *("--version", "-V"),
+            "--version",
+            "-V",
             callback=_print_version,
             is_eager=True,
             help="Print the version.",

@@ -31,18 +31,20 @@ class Help:
 
     def get_help_option(self, ctx: Any) -> TyperOption | None:
         """The option --help."""
-        found: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
-        if found is not None:  # Typer from 0.29 on would load pydantic to read its value
-            vars(found)["process_value"] = _show_help
-        return found
+        help_option: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
+        if help_option is not None:  # Typer from 0.29 on would load pydantic to read its value
+            vars(help_option)["process_value"] = _show_help
+        return help_option
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
         """The first paragraph, whole: Typer would cut it to fit into a line."""
         help_text: str = self.help or ""  # type: ignore[attr-defined]
-        return " ".join(inspect.cleandoc(help_text).partition("\n\n")[0].split())
+        first_paragraph = inspect.cleandoc(help_text).partition("\n\n")[0]
+        return " ".join(first_paragraph.split())
 
 
 def _show_help(context: Any, value: Any) -> Any:
+    """Print the help and end, if --help was typed."""
     if value and not context.resilient_parsing:
         StandardOutput().write(f"{context.get_help()}\n")
         raise typer.Exit
@@ -54,10 +56,10 @@ class Group(Help, TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its options, with those of completion that Typer adds."""
-        found = super().get_params(ctx)
-        for param in found:
-            vars(param).setdefault("process_value", _called(param))
-        return found
+        params = super().get_params(ctx)
+        for param in params:
+            vars(param).setdefault("process_value", _callback_of(param))
+        return params
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, or say what is in place of one that is gone."""
@@ -67,6 +69,10 @@ class Group(Help, TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _called(param: Any) -> Callable[[Any, Any], Any]:
-    """What reads a flag of a group: its callback, without pydantic before it."""
-    return lambda context, value: param.callback(context, param, value)
+def _callback_of(param: Any) -> Callable[[Any, Any], Any]:
+    """What processes a flag of a group: its callback, without pydantic before it."""
+
+    def process_value(context: Any, value: Any) -> Any:
+        return param.callback(context, param, value)
+
+    return process_value
