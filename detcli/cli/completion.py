@@ -22,19 +22,26 @@ def complete_device(incomplete: str) -> list[str]:
         gpus = range(count_gpus())
     except DeviceError:
         gpus = range(0)
-    has_tensorrt = importlib.util.find_spec("tensorrt_libs") is not None
-    kinds = [DeviceKind.CUDA, *[DeviceKind.TENSORRT] * has_tensorrt] if gpus else []
-    named = [name for kind in kinds for name in (kind, *(Device(kind, gpu) for gpu in gpus))]
-    named += [DeviceKind.OPENVINO] * has_openvino()
-    before, comma, _ = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in (DeviceKind.AUTO, DeviceKind.CPU, *named)]
+    gpu_kinds = []
+    if gpus:
+        gpu_kinds.append(DeviceKind.CUDA)
+        if importlib.util.find_spec("tensorrt_libs") is not None:
+            gpu_kinds.append(DeviceKind.TENSORRT)
+    names = [str(DeviceKind.AUTO), str(DeviceKind.CPU)]
+    for kind in gpu_kinds:
+        names.append(str(kind))
+        names += [str(Device(kind, gpu)) for gpu in gpus]
+    if has_openvino():
+        names.append(str(DeviceKind.OPENVINO))
+    earlier_devices, comma, _ = incomplete.rpartition(",")
+    return [f"{earlier_devices}{comma}{name}" for name in names]
 
 
 def complete_model(incomplete: str) -> list[str]:
     """The models with names, ONNX files, and folders."""
     from detcli.model.zoo import MODELS
 
-    return [*MODELS, *complete_files(incomplete, (".onnx",))]
+    return [*MODELS, *complete_files(incomplete, suffixes=(".onnx",))]
 
 
 def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
@@ -43,10 +50,10 @@ def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     start = incomplete.removeprefix(folder)
     with contextlib.suppress(OSError, ValueError):
         with os.scandir(os.path.expanduser(folder) or ".") as entries:  # noqa: PTH111 - as it is typed
-            found = sorted((entry.name, entry.is_dir()) for entry in entries)
-        for name, is_folder in found:
-            hidden = name.startswith(".") and not start.startswith(".")
-            if name.startswith(start) and name.isprintable() and not hidden:
+            names = sorted((entry.name, entry.is_dir()) for entry in entries)
+        for name, is_folder in names:
+            is_hidden = name.startswith(".") and not start.startswith(".")
+            if name.startswith(start) and name.isprintable() and not is_hidden:
                 if is_folder:
                     yield f"{folder}{name}/"
                 elif name.lower().endswith(suffixes):
@@ -60,36 +67,50 @@ def bash_words() -> Iterator[None]:
     Bash takes each for three, and replaces what follows the last colon or equals sign, so
     candidates lose what is before it.
     """
-    words = os.environ.get("COMP_WORDS", "").split("\n")
-    at = os.environ.get("COMP_CWORD", "")
-    if os.environ.get(VARIABLE) != "complete_bash" or not at.isdecimal():
+    pieces = os.environ.get("COMP_WORDS", "").split("\n")
+    position = os.environ.get("COMP_CWORD", "")
+    if os.environ.get(VARIABLE) != "complete_bash" or not position.isdecimal():
         yield
         return
-    before, current = words[: int(at)], "".join(words[int(at) : int(at) + 1])
-    joined: list[str] = []
-    for word in [*before, current]:
-        if joined and (word in {":", "="} or joined[-1].endswith((":", "="))):
-            joined[-1] += word
-        else:
-            joined.append(word)
-    value = joined[-1].partition("=")[2] if joined[-1].startswith("--") else joined[-1]
-    prefix = value.rpartition(":")[0] if ":" in words else ""
-    os.environ.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(len(joined) - 1))
+    current = ""
+    if int(position) < len(pieces):
+        current = pieces[int(position)]
+    words = _join_pieces(pieces[: int(position)] + [current])
+    value = words[-1]
+    if value.startswith("--"):
+        value = value.partition("=")[2]
+    prefix = value.rpartition(":")[0] if ":" in pieces else ""
+    os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:
             yield
         finally:
-            found = output.getvalue().splitlines()
-            if len(found) == 1 and found[0].endswith("/"):
-                found.append(f"{found[0]}...")  # or bash would end the word after the folder
-            for line in found:
-                stdout.write(f"{_quoted(line, current[:1]).removeprefix(f'{prefix}:')}\n")
+            candidates = output.getvalue().splitlines()
+            if len(candidates) == 1 and candidates[0].endswith("/"):
+                # With one candidate, bash would end the word after the folder.
+                candidates.append(f"{candidates[0]}...")
+            for candidate in candidates:
+                quoted = _quote_for_bash(candidate, current[:1])
+                stdout.write(quoted.removeprefix(f"{prefix}:") + "\n")
 
 
-def _quoted(line: str, quote: str) -> str:
+def _join_pieces(pieces: list[str]) -> list[str]:
+    """Words as they were typed, from the pieces that bash cut them into at `:` and `=`."""
+    words: list[str] = []
+    for piece in pieces:
+        if words and (piece in {":", "="} or words[-1].endswith((":", "="))):
+            words[-1] += piece
+        else:
+            words.append(piece)
+    return words
+
+
+def _quote_for_bash(candidate: str, quote: str) -> str:
     """A candidate as bash reads it back, behind the quotation mark that was typed, if any."""
     if quote == "'":
-        return line.replace("'", "'\\''")
-    special = r'["$`\\]' if quote == '"' else r"[^\w@%+=:,./~-]"
-    return re.sub(special, r"\\\g<0>", line)
+        return candidate.replace("'", "'\\''")
+    special = r"[^\w@%+=:,./~-]"
+    if quote == '"':
+        special = r'["$`\\]'
+    return re.sub(special, r"\\\g<0>", candidate)

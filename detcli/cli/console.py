@@ -76,7 +76,9 @@ class _Droppable(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
         self._patience_s = PATIENCE_S
-        self._unit = TERMINAL_UNIT if self.isatty() else getattr(select, "PIPE_BUF", 512)
+        self._unit = getattr(select, "PIPE_BUF", 512)
+        if self.isatty():
+            self._unit = TERMINAL_UNIT
 
     def fileno(self) -> int:
         return self._descriptor
@@ -92,7 +94,8 @@ class _Droppable(io.RawIOBase):
         size = len(rest)
         with contextlib.suppress(OSError):
             while rest and self._has_room():
-                rest = rest[os.write(self._descriptor, rest[: self._unit]) :]
+                written = os.write(self._descriptor, rest[: self._unit])
+                rest = rest[written:]
         return size
 
     def _has_room(self) -> bool:
@@ -130,37 +133,51 @@ def _log_lines(inlet: int) -> None:
 
 def print_error(error: DetcliError, source: str = "") -> None:
     """Print an error and its hint, after the input that it belongs to."""
-    print_line(f"{source}: {error}" if source else str(error))
+    message = f"{source}: {error}" if source else str(error)
+    print_line(message)
     if error.hint:
         print_line(f"  hint: {error.hint}", prefix="")
 
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
     """The error of a detcli process, from its exit code and its stderr."""
-    said = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
-    last_line = stderr.strip().rpartition("\n")[2] or f"exited with status {exit_code}"
-    message, hint = said[-1] if said else (last_line, "")
-    kinds: list[type[DetcliError]] = [DetcliError, *DetcliError.__subclasses__()]
-    kind = next((one for one in kinds if one.exit_code == exit_code), DetcliError)
-    return kind(message, hint)
+    messages = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
+    if messages:
+        message, hint = messages[-1]
+    else:
+        last_line = stderr.strip().rpartition("\n")[2]
+        message, hint = last_line or f"exited with status {exit_code}", ""
+    error_type: type[DetcliError] = DetcliError
+    if exit_code != DetcliError.exit_code:
+        for subclass in DetcliError.__subclasses__():
+            if subclass.exit_code == exit_code:
+                error_type = subclass
+                break
+    return error_type(message, hint)
 
 
 def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
-    """Say errors and, unless quiet, warnings of inputs, at most `MAX_PRINTED`; take them out."""
+    """Print errors and, unless quiet, warnings of inputs, and take them out.
+
+    From `MAX_PRINTED` on, they are only counted.
+    """
     for source, message in counts.messages:
-        hint, of = "", "warning"
+        hint = ""
+        message_type = "warning"
         if isinstance(message, DetcliError):
-            hint, of = f"; hint: {message.hint}" if message.hint else "", type(message).__name__
+            message_type = type(message).__name__
+            if message.hint:
+                hint = f"; hint: {message.hint}"
         elif quiet:
             continue
-        counts.printed_kinds[kind_of(str(message), of)] += 1
+        counts.printed_kinds[kind_of(str(message), message_type)] += 1
         if counts.printed_kinds.total() <= MAX_PRINTED:
             print_line(f"{source or repr('')}: {message}{hint}")
     counts.messages.clear()
 
 
 def print_message_counts(counts: "Counts") -> None:
-    """Say how many errors and warnings there were, if they were not all said."""
+    """Print how many errors and warnings there were, if not all of them were printed."""
     if counts.printed_kinds.total() > MAX_PRINTED:
         kinds = format_kinds(counts.printed_kinds)
         print_line(f"{MAX_PRINTED} of {counts.printed_kinds.total()} said: {kinds}")
@@ -181,7 +198,10 @@ def _print(lines: str) -> None:
 
 def make_printable(text: str) -> str:
     """A text as one line without control codes and passwords; cut off if it is very long."""
-    return escape_unprintable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
+    line = escape_unprintable(public_text(text[:MAX_MESSAGE]))
+    if len(text) > MAX_MESSAGE:
+        line += "..."
+    return line
 
 
 class _LogHandler(logging.Handler):
@@ -217,20 +237,21 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     if quiet:
         logging.disable()
     warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
-    show = warnings.showwarning
+    show_other_warning = warnings.showwarning
 
-    def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - as in showwarning
-        message = details[0]
-        if isinstance(message, DetcliWarning):
-            kind = "note" if isinstance(message, DetcliNote) else "warning"
-            print_line(f"{kind}: {message}")
+    def show_warning(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in showwarning
+        message = args[0]
+        if isinstance(message, DetcliNote):
+            print_line(f"note: {message}")
+        elif isinstance(message, DetcliWarning):
+            print_line(f"warning: {message}")
         else:
-            show(*details, **more)
+            show_other_warning(*args, **kwargs)
 
     warnings.showwarning = show_warning
 
 
-WIDE = 60
+MIN_WIDTH_OF_BAR = 60
 """Columns that a terminal needs for a bar beside the numbers."""
 
 BAR_WIDTH = 20
@@ -248,14 +269,14 @@ class Advance(Protocol):
 
 @contextlib.contextmanager
 def progress(
-    total: Callable[[], int | None], *, wanted: bool, status: Callable[[], str] = lambda: ""
+    total: Callable[[], int | None], *, enabled: bool, status: Callable[[], str] = lambda: ""
 ) -> Iterator[Advance]:
     """Show progress on stderr, if that is a terminal; yields what counts an input.
 
     The bar disappears at the end, so results may be written to stdout afterwards. `total` may not
     know the number of inputs yet; `status` returns a text to show beside the bar.
     """
-    if not wanted or not is_terminal(sys.stderr):
+    if not enabled or not is_terminal(sys.stderr):
         yield lambda _="": None
         return
     line = _BarText(total, status)
@@ -273,23 +294,27 @@ class _BarText:
     """What stands beside a bar: numbers, status, and as much as fits of the last input's name."""
 
     def __init__(self, total: Callable[[], int | None], status: Callable[[], str]) -> None:
-        self._total, self._status = total, status
-        self._done, self._name = 0, ""
-        self._said_s = time.monotonic()
-        self.update: Callable[..., None] | None = None  # moves the bar; without one, lines are said
+        self._total = total
+        self._status = status
+        self._count = 0
+        self._name = ""
+        self._printed_at_s = time.monotonic()
+        self.update: Callable[..., None] | None = None  # moves the bar; else lines are printed
 
     def advance(self, name: str = "") -> None:
         """Count an input."""
-        self._done, self._name = self._done + 1, name
+        self._count += 1
+        self._name = name
         if self.update is not None:
-            self.update(completed=self._done, total=self._total())
-        elif time.monotonic() - self._said_s > LINE_PERIOD_S:
-            self._said_s = time.monotonic()
+            self.update(completed=self._count, total=self._total())
+        elif time.monotonic() - self._printed_at_s > LINE_PERIOD_S:
+            self._printed_at_s = time.monotonic()
             print_line(f"{self._numbers()}  {self._name}")
 
     def _numbers(self) -> str:
         total = self._total()
-        return f"{self._done}/{'?' if total is None else total}  {self._status()}".rstrip()
+        total_text = "?" if total is None else str(total)
+        return f"{self._count}/{total_text}  {self._status()}".rstrip()
 
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
@@ -297,10 +322,14 @@ class _BarText:
         from rich.text import Text
 
         numbers = self._numbers()
-        name = Text(escape_unprintable(self._name.rpartition("/")[2] or self._name))
+        file_name = self._name.rpartition("/")[2] or self._name
+        name = Text(escape_unprintable(file_name))
         room = options.max_width - len(numbers) - 2
         while name and name.cell_len > room:  # the end of a name tells more than its beginning
-            name = Text("…") + name[2:] if len(name) > 2 else Text()
+            if len(name) > 2:
+                name = Text("…") + name[2:]
+            else:
+                name = Text()
         yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name
 
 
@@ -319,7 +348,10 @@ def download_progress() -> "Iterator[Show | None]":
 
             return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn()))
 
-        yield lambda done, total: open_bar()(completed=done, total=total)
+        def show(completed: int, total: int | None) -> None:
+            open_bar()(completed=completed, total=total)
+
+        yield show
 
 
 @contextlib.contextmanager
@@ -335,7 +367,7 @@ def _bar(*columns: "ProgressColumn") -> Iterator[Callable[..., None]]:
         with contextlib.suppress(OSError, ValueError):
             width = os.get_terminal_size(sys.stderr.fileno()).columns or None
     console = Console(stderr=True, soft_wrap=True, width=width)
-    if console.width >= WIDE:
+    if console.width >= MIN_WIDTH_OF_BAR:
         columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         yield functools.partial(bar.update, bar.add_task("", total=None))

@@ -50,10 +50,10 @@ REPORT_FORMAT: ReportFormat | None = option(
 """The option of commands that write a report."""
 
 
-def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
+def choose_report_format(requested: ReportFormat | None) -> ReportFormat:
     """The requested format, else what suits standard output."""
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     return ReportFormat.TABLE if is_terminal(sys.stdout) else ReportFormat.JSON
 
 
@@ -73,12 +73,12 @@ def require_output(other_results: Sequence[object]) -> None:
 
 def write_report(
     report: Report,
-    wanted: ReportFormat | None,
+    requested_format: ReportFormat | None,
     render: Callable[[Report], Iterable["RenderableType"]],
     *,
     other_results: Sequence[object] = (),
 ) -> None:
-    """Write a report to standard output; `render` makes the parts that rich prints for people.
+    """Write a report to standard output; `render` makes the blocks that rich prints for people.
 
     Where standard output is closed, it is left out if the command has other results.
     """
@@ -87,16 +87,16 @@ def write_report(
     if sys.stdout is None and any(other_results):
         return
     output = StandardOutput()
-    if choose_report_format(wanted) is ReportFormat.JSON:
+    if choose_report_format(requested_format) is ReportFormat.JSON:
         output.write(encode(report) + "\n")
     else:
         from rich.console import Console
 
         console = Console(file=output.file)
         with console.capture() as text:
-            for part in render(report):
+            for block in render(report):
                 # Text that must not be wrapped, such as a command to copy, is not cut off either.
-                console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+                console.print(block, soft_wrap=bool(getattr(block, "no_wrap", False)))
         output.write(text.get())
     output.commit()
 
@@ -131,7 +131,9 @@ def format_seconds(value: float) -> str:
     """A duration in a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
-            return f"{value / size:.{2 if value / size < 100 else 1}f} {unit}"
+            number = value / size
+            decimals = 2 if number < 100 else 1
+            return f"{number:.{decimals}f} {unit}"
     return f"{value * 1e9:.0f} ns"
 
 
@@ -168,29 +170,37 @@ def report_field(
 
 def report_rows(
     report: "DataclassInstance | None",
-    kind: type["DataclassInstance"] | None = None,
-    lead: str = "",
+    report_type: type["DataclassInstance"] | None = None,
+    prefix: str = "",
 ) -> Iterator[tuple[str, str]]:
     """Labels and texts of a report's fields, in order, and of the reports within.
 
-    A report that is missing, of this kind, shows in each of its rows; `lead` comes before each
-    label.
+    A report that is None has the rows of `report_type`, each of which shows that it is missing;
+    `prefix` comes before each label.
     """
-    known: Any = kind or type(report)
-    for one in fields(known):
-        if one.metadata:
-            label = f"{lead} {one.metadata['label']}".strip()
-            value = None if report is None else getattr(report, one.name)
-            if inner := _report_type(one.type):
-                yield from report_rows(value, inner, label)
-            elif label:
-                yield label, EMPTY if value is None else one.metadata["text"](value)
+    any_type: Any = report_type or type(report)
+    for declared in fields(any_type):
+        if not declared.metadata:
+            continue
+        label = f"{prefix} {declared.metadata['label']}".strip()
+        value = None if report is None else getattr(report, declared.name)
+        inner_type = _report_type(declared.type)
+        if inner_type is not None:
+            yield from report_rows(value, inner_type, label)
+        elif label:
+            format_value = declared.metadata["text"]
+            yield label, EMPTY if value is None else format_value(value)
 
 
 def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
     """The dataclass of `Report` and of `Report | None`, not of `tuple[Report, ...]`."""
-    kinds = [annotation] if get_origin(annotation) is tuple else [annotation, *get_args(annotation)]
-    return next(filter(is_dataclass, kinds), None)
+    candidates = [annotation]
+    if get_origin(annotation) is not tuple:
+        candidates += get_args(annotation)
+    for candidate in candidates:
+        if is_dataclass(candidate):
+            return candidate
+    return None
 
 
 def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "Table":
@@ -198,33 +208,35 @@ def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    lines = [[*report_rows(one)] for one in reports]
-    for number, (label, _) in enumerate(lines[0] if lines else ()):
-        right = number > 0
-        made.add_column(label, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for entry in lines:
-        made.add_row(*(Text(escape_unprintable(text)) for _, text in entry))
-    return made
+    layout = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    rows = [list(report_rows(report)) for report in reports]
+    labels = [label for label, _ in rows[0]] if rows else []
+    for index, label in enumerate(labels):
+        if index == 0:
+            layout.add_column(label, overflow="fold")
+        else:
+            layout.add_column(label, justify="right", no_wrap=True, overflow="fold")
+    for row in rows:
+        layout.add_row(*[Text(escape_unprintable(text)) for _, text in row])
+    return layout
 
 
-def facts_table(pairs: Iterable[tuple[str, str]]) -> "Table":
-    """A table of two columns: titles and values."""
+def facts_table(facts: Iterable[tuple[str, str]]) -> "Table":
+    """A table of two columns: labels and values."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="cyan", no_wrap=True)
-    made.add_column(overflow="fold")
-    for title, value in pairs:
-        made.add_row(Text(escape_unprintable(title)), Text(escape_unprintable(value)))
-    return made
+    layout = Table.grid(padding=(0, 2))
+    layout.add_column(style="cyan", no_wrap=True)
+    layout.add_column(overflow="fold")
+    for label, value in facts:
+        layout.add_row(Text(escape_unprintable(label)), Text(escape_unprintable(value)))
+    return layout
 
 
-def styled_line(*parts: tuple[str, str]) -> "Text":
+def styled_line(*texts: tuple[str, str]) -> "Text":
     """A line of texts with their styles."""
     from rich.text import Text
 
-    return Text.assemble(
-        *((escape_unprintable(text), style) for text, style in parts), no_wrap=True
-    )
+    escaped = [(escape_unprintable(text), style) for text, style in texts]
+    return Text.assemble(*escaped, no_wrap=True)

@@ -87,7 +87,7 @@ def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: 
     from detcli.run.shards.parts import DAMAGE, Stored
 
     error: Exception | None = None
-    with progress(lambda: manifest.names, wanted=shown) as advance:
+    with progress(lambda: manifest.names, enabled=shown) as advance:
         for record in merging:
             try:
                 if error is None:

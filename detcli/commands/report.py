@@ -97,7 +97,7 @@ def report(
     page = Page(output, about, linked=config.outputs.report_link)
     adding = _PageOfRecords(page, finder, hidden, marks)
     try:
-        with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
+        with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
             for record in chain(first, reading):
                 adding.add(record)
                 advance(record["source"])

@@ -53,7 +53,7 @@ def convert(
     with (
         Sources(pictured) as picture,
         Sources(calibrate, config.inputs) as sources,
-        progress(lambda: sources.progress.total, wanted=bool(calibrate) and not quiet) as advance,
+        progress(lambda: sources.progress.total, enabled=bool(calibrate) and not quiet) as advance,
     ):
         compared_on = next(iter(picture)) if pictured else built_in()
         calibration = (lambda: load_pictures(sources, advance)) if calibrate else None

@@ -120,7 +120,7 @@ def evaluate(
     with open_evaluation(config, model, read, request.plots) as evaluation:
         counts, start_s = Counts(), time.perf_counter()
         pictures = len(evaluation.samples)
-        with progress(lambda: pictures, wanted=not quiet) as advance:
+        with progress(lambda: pictures, enabled=not quiet) as advance:
             for record in evaluation.records():
                 counts.add(record)
                 print_new_messages(counts, quiet=quiet)

@@ -148,7 +148,7 @@ def _detect(
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             opening as (sinks, has_record),
-            progress(lambda: sources.progress.total, wanted=bar, status=summary.status) as advance,
+            progress(lambda: sources.progress.total, enabled=bar, status=summary.status) as advance,
         ):
             for record in filter(None, map(add, pipeline.run(sources, skip))):
                 with interrupts.held(WRITE_LIMIT_S):

@@ -339,7 +339,7 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
         with (
             _noting(store, schedule) as renew,
             progress(
-                lambda: schedule.total - schedule.elsewhere, wanted=not quiet, status=status
+                lambda: schedule.total - schedule.elsewhere, enabled=not quiet, status=status
             ) as advance,
         ):
             for event in engine.run(schedule):

@@ -112,7 +112,7 @@ def tune(
         tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
         with progress(
             lambda: tuning.steps,
-            wanted=not quiet,
+            enabled=not quiet,
             status=lambda: f"{max(0.0, tuning.left_s):.0f} s left",
         ) as advance:
             tuning.run(advance)

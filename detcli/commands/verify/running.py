@@ -245,7 +245,7 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     with (
         open_results(request, inputs, plan.rules, plan.reports) as results,
         Sources(request.images, config.inputs, config.outputs.written, decode) as sources,
-        progress(lambda: sources.progress.total, wanted=not config.verbosity.quiet) as advance,
+        progress(lambda: sources.progress.total, enabled=not config.verbosity.quiet) as advance,
     ):
         items = sources if seed is None else [random_item(seed, plan.input_size)]
         made = compare_running(plan, items, results, advance)

@@ -375,7 +375,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         results = stack.enter_context(open_results(request, inputs, rules, sides))
         results.report.unlike += different
         quiet = request.config.verbosity.quiet
-        advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
+        advance = stack.enter_context(progress(lambda: left.count, enabled=not quiet))
         finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
         names = _by_id(left.classes), _by_id(right.classes)
         for one, counterpart in right.pairs(left):
