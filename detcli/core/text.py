@@ -57,9 +57,9 @@ def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
     r"""JSON whose texts every reader takes: bytes of names that are not UTF-8 become `\xe9`."""
     match value:
         case str() if not value.isascii():
-            return re.sub("[\ud800-\udfff]", _escaped, value)
+            return re.sub("[\ud800-\udfff]", _escape_surrogate, value)
         case list():
-            return [*map(escape_surrogates, value)]
+            return [escape_surrogates(entry) for entry in value]
         case dict():
             return {
                 escape_surrogates(name): escape_surrogates(entry) for name, entry in value.items()
@@ -67,9 +67,12 @@ def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else f"\\u{code:x}"
+def _escape_surrogate(match: re.Match[str]) -> str:
+    """A surrogate as the byte that it stands for in a name, or as its code."""
+    code = ord(match[0])
+    if 0xDC80 <= code < 0xDD00:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:x}"
 
 
 def is_object(name: str) -> bool:
@@ -101,8 +104,8 @@ def public_name(name: str) -> str:
         return name
     if re.match(_ONE_SLASH, name):  # mistyped, as in http:/user:password@host, or in a `Path`
         name = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
-        place, mark, query = name.partition("#")[0].partition("?")
-        return f"{place}{mark}{_public_query(query)}"
+        path, mark, query = name.partition("#")[0].partition("?")
+        return f"{path}{mark}{_public_query(query)}"
     return re.sub(_WITHOUT_SCHEME, "***@", name)
 
 
@@ -110,7 +113,7 @@ def public_text(text: str) -> str:
     """A text without users, passwords and possible secrets in the addresses that it contains."""
     for address, public in _TYPED.items():
         text = text.replace(address, public)
-    text = re.sub(_ADDRESS_IN_TEXT, lambda found: public_name(found[0]), text)
+    text = re.sub(_ADDRESS_IN_TEXT, lambda match: public_name(match[0]), text)
     return re.sub(_USER_IN_TEXT, "***@", text)
 
 
@@ -118,13 +121,13 @@ def _public_address(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if "@" in re.sub("^[^/?#]*", "", rest):
         return f"{scheme}://***"  # perhaps an unescaped password
-    place, mark, query = rest.partition("#")[0].partition("?")
-    host, slash, path = place.partition("/")
+    host_and_path, mark, query = rest.partition("#")[0].partition("?")
+    host, slash, path = host_and_path.partition("/")
     host = host.rpartition("@")[2]
-    before, _, port = host.rpartition(":")
-    if before and not port.isdecimal() and not port.endswith("]"):
-        host = before  # the beginning of a password without a host
-    path = re.sub(_ASSIGNMENT, lambda found: _masked(found[0]), path)
+    host_name, _, port = host.rpartition(":")
+    if host_name and not port.isdecimal() and not port.endswith("]"):
+        host = host_name  # the port is the beginning of a password without a host
+    path = re.sub(_ASSIGNMENT, lambda match: _masked(match[0]), path)
     return f"{scheme}://{host}{slash}{path}{mark}{_public_query(query)}"
 
 
@@ -132,13 +135,14 @@ def _public_object(address: str) -> str:
     """An address of an object, whose key may hold any sign, without a signature behind the key."""
     if re.search(_SIGNATURE, address) is None:
         return address
-    place, mark, query = address.partition("?")
-    return f"{place}{mark}{_public_query(query)}"
+    path, mark, query = address.partition("?")
+    return f"{path}{mark}{_public_query(query)}"
 
 
 def _public_query(query: str) -> str:
     """The query of an address without possible secrets."""
-    return "&".join(map(_masked, re.split("[&;]", query)))
+    assignments = re.split("[&;]", query)
+    return "&".join(_masked(assignment) for assignment in assignments)
 
 
 def _masked(assignment: str) -> str:
@@ -154,9 +158,11 @@ def plot_text(text: str) -> str:
     return escape_unprintable(text).replace("$", r"\$")
 
 
-def pluralize(number: int, what: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """A number of things: `1 frame`, `2 frames`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
 
 
 def shell_line(words: Iterable[str]) -> str:
@@ -170,8 +176,10 @@ def shell_line(words: Iterable[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """The known word that another is a typo of, which seldom begins with another letter; or none.
+def closest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate that a word is a typo of, or an empty text.
+
+    A typo seldom begins with another letter.
 
     Examples:
         >>> closest("Fromat", ["format", "force"]), closest("watch", ["batch"])
@@ -180,9 +188,12 @@ def closest(word: str, known: Iterable[str]) -> str:
     import difflib  # only errors need it
 
     word = word.lower()
-    alike = {one.lower(): one for one in known if one[:1].lower() == word[:1]}
-    found = difflib.get_close_matches(word, alike, n=1, cutoff=0.75)
-    return alike[found[0]] if found else ""
+    by_lower_case = {}
+    for candidate in candidates:
+        if candidate[:1].lower() == word[:1]:
+            by_lower_case[candidate.lower()] = candidate
+    matches = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.75)
+    return by_lower_case[matches[0]] if matches else ""
 
 
 def wrap_for(text: str, stream: FileIO | IO[Any] | None) -> str:
@@ -217,12 +228,16 @@ def is_pipe(stream: TextIO | None) -> bool:
 MAX_KINDS = 5  # how many kinds of errors are shown
 
 
-def kind_of(message: str, of: str) -> str:
+def kind_of(message: str, message_type: str) -> str:
     """The kind of an error or a warning, by which they are counted: without names and numbers."""
-    return f"{of}: {re.sub(r'[0-9]+', 'N', re.split(r' ?[(:]', message, maxsplit=1)[0])}"
+    beginning = re.split(r" ?[(:]", message, maxsplit=1)[0]
+    without_numbers = re.sub("[0-9]+", "N", beginning)
+    return f"{message_type}: {without_numbers}"
 
 
 def format_kinds(kinds: Counter[str]) -> str:
     """The most frequent kinds, and how many there are of each."""
-    most = [f"{number} {kind}" for kind, number in kinds.most_common(MAX_KINDS)]
-    return ", ".join(most) + ", ..." * (len(kinds) > MAX_KINDS)
+    texts = [f"{number} {kind}" for kind, number in kinds.most_common(MAX_KINDS)]
+    if len(kinds) > MAX_KINDS:
+        texts.append("...")
+    return ", ".join(texts)
