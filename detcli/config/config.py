@@ -179,8 +179,9 @@ class Inputs:
 
     def __post_init__(self) -> None:
         settle_fields(self)
-        if model := next((one for one in self.source if one.lower().endswith(".onnx")), ""):
-            raise UsageError(f"{model} is a model, and not an input", f"name it with -m {model}")
+        for name in self.source:
+            if name.lower().endswith(".onnx"):
+                raise UsageError(f"{name} is a model, and not an input", f"name it with -m {name}")
 
     @property
     def end_s(self) -> float:
@@ -665,8 +666,8 @@ class Outputs:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Folders of files that records name."""
-        wanted = (self.save, self.save_txt, self.save_crops, self.save_dataset, self.save_mot)
-        return tuple(filter(None, wanted))
+        folders = (self.save, self.save_txt, self.save_crops, self.save_dataset, self.save_mot)
+        return tuple(folder for folder in folders if folder)
 
     @property
     def written(self) -> tuple[Path, ...]:
@@ -755,7 +756,7 @@ class Config:
     verbosity: Verbosity = panel(Verbosity(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
-        given = changed_options(self)
+        changed = changed_options(self)
         self.runtime.options()  # which refuses a limit that is too small
         if self.outputs.in_shards:
             self._check_shards()
@@ -765,7 +766,7 @@ class Config:
                 "--worker-timeout are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
-        check_combination(options_of(Config), given)
+        check_combination(options_of(Config), changed)
         outputs = self.outputs
         if outputs.resume is not None and outputs.format not in {None, Format.JSONL}:
             raise UsageError(
@@ -782,7 +783,8 @@ class Config:
 
     def _check_shards(self) -> None:
         """Refuse what a run in shards cannot do."""
-        output, wanted, engine = self.outputs.output, self.outputs.format, self.shards.on
+        output, record_format = self.outputs.output, self.outputs.format
+        engine = self.shards.on
         options = options_of(Config)
         for name, value in values_of(self).items():
             if value and not options[name].sharded:
@@ -791,11 +793,14 @@ class Config:
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
                     f"leave it out{later}, or name a file with --output",
                 )
-        if wanted is not None and not wanted.traits.can_be_part:
-            possible = " or ".join(one for one in Format if one.traits.can_be_part)
+        if record_format is not None and not record_format.traits.can_be_part:
+            possible = " or ".join(
+                part_format for part_format in Format if part_format.traits.can_be_part
+            )
             raise UsageError(
-                f"--format {wanted}: parts are {possible}",
-                f"leave it out; detcli merge {output} --format {wanted} writes it from the parts",
+                f"--format {record_format}: parts are {possible}",
+                f"leave it out; detcli merge {output} --format {record_format} writes it from the "
+                "parts",
             )
         if self.shards.actors is not None and (engine is None or engine.count):
             raise UsageError("--actors without Ray", "use --on ray, or leave it out")
@@ -806,11 +811,11 @@ class Config:
         return self.inputs.fast_decode and not (self.watched.read or self.outputs.need_pixels)
 
 
-def _are_same(one: "Target | None", other: "Target | None") -> bool:
+def _are_same(first: "Target | None", second: "Target | None") -> bool:
     """Whether two paths lead to the same place."""
-    if not isinstance(one, Path) or not isinstance(other, Path):
+    if not isinstance(first, Path) or not isinstance(second, Path):
         return False
-    return os.path.realpath(one) == os.path.realpath(other)
+    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def differences(
@@ -824,22 +829,24 @@ def differences(
     """
     import json  # `--help` does without
 
-    built_in = {
-        name: option.default
-        for name, option in options_of(Config).items()
-        if option.default is not None
-    }
-    found = []
-    for name in [*now, *(name for name in before if name not in now)]:
-        if name in implied or not all(name in side or name in built_in for side in (before, now)):
+    defaults = {}
+    options = options_of(Config)
+    for name in options:
+        if options[name].default is not None:
+            defaults[name] = options[name].default
+    sentences = []
+    for name in {**now, **before}:
+        is_in_both = all(name in values or name in defaults for values in (before, now))
+        if name in implied or not is_in_both:
             continue
-        earlier, value = (side.get(name, built_in.get(name)) for side in (before, now))
+        earlier = before.get(name, defaults.get(name))
+        value = now.get(name, defaults.get(name))
         if earlier == value:
             continue
         if name == "model_sha256":
-            found.append("another file of the model")
+            sentences.append("another file of the model")
         elif max(len(str(earlier)), len(str(value))) > MAX_SHOWN:
-            found.append(f"another {name}")
+            sentences.append(f"another {name}")
         else:
-            found.append(f"{name} {json.dumps(earlier)} instead of {json.dumps(value)}")
-    return found
+            sentences.append(f"{name} {json.dumps(earlier)} instead of {json.dumps(value)}")
+    return sentences

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from detcli.commands.verify.report import Certificate, VerifyReport
 
 
-@command(
-    *CONFIG_OPTIONS,
-)
+@command(*CONFIG_OPTIONS)
 def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequest) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
 
@@ -60,35 +58,36 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
     from detcli.core.opencv import silence_opencv
 
     silence_opencv()
-    before = None
+    earlier = None
     if request.check is not None:
         _require_only_check(value_sources)
-        request, before = read_certificate(request.check, request)
+        request, earlier = read_certificate(request.check, request)
     elif request.is_saved and value_sources.get("device") == COMMAND_LINE:
         raise about_running("--device")
-    made = _compare(request)
-    found = made.report
-    checked = None if before is None else check(before, made)
-    if checked is None:
-        write_report(found, report_format, render, other_results=other_results)
+    certificate = _compare(request)
+    report = certificate.report
+    comparison = None if earlier is None else check(earlier, certificate)
+    if comparison is None:
+        write_report(report, report_format, render, other_results=other_results)
     else:
-        write_report(checked, report_format, render_check, other_results=other_results)
+        write_report(comparison, report_format, render_check, other_results=other_results)
     if not quiet:
-        for sentence in found.unlike:
+        for sentence in report.unlike:
             warnings.warn(sentence, DetcliWarning, stacklevel=1)
-        for failed in found.failed:
-            print_error(DetcliError(failed.error), failed.source)
+        for failure in report.failed:
+            print_error(DetcliError(failure.error), failure.source)
     # A table lists what differs.
     is_table = choose_report_format(report_format) is ReportFormat.TABLE
-    if checked is None:
-        _judge(found, _next_step(request, found), is_table=is_table)
+    if comparison is None:
+        _judge(report, _next_step(request, report), is_table=is_table)
         return
-    if serious := [change for change in checked.changes if change.matters]:
+    serious = [change for change in comparison.changes if change.matters]
+    if serious:
         raise CheckError(
             f"{request.check} no longer holds: {_first(serious)}",
             "restore what was certified, or issue another certificate with --certificate",
         )
-    _judge(found, "--tolerance sets what is allowed, in another certificate", is_table=is_table)
+    _judge(report, "--tolerance sets what is allowed, in another certificate", is_table=is_table)
 
 
 def _require_only_check(value_sources: Mapping[str, str]) -> None:
@@ -97,7 +96,8 @@ def _require_only_check(value_sources: Mapping[str, str]) -> None:
     for name, source in value_sources.items():
         if source == COMMAND_LINE and name not in beside_check:
             title = f"--{name.replace('_', '-')}"
-            title = name.upper() if name in {"model", "other"} else title
+            if name in {"model", "other"}:  # arguments
+                title = name.upper()
             raise UsageError(
                 f"--check compares what its certificate names, and takes no {title}",
                 f"leave out {title}",
@@ -109,65 +109,70 @@ def _compare(request: VerifyRequest) -> "Certificate":
     from detcli.page.folder import require_apart
     from detcli.source.sources import InputGuard
 
-    certificate, config = request.certificate, request.config
-    named = [*request.images, request.model, *filter(None, [request.other, request.coco_images])]
-    inputs = InputGuard(named, config.inputs, config.outputs.written)
-    require_apart(config.outputs.report, [certificate])
-    inputs.refuse([certificate])
+    config, path = request.config, request.certificate
+    names = [*request.images, request.model]
+    names += [name for name in (request.other, request.coco_images) if name]
+    inputs = InputGuard(names, config.inputs, config.outputs.written)
+    require_apart(config.outputs.report, [path])
+    inputs.refuse([path])
     with ExitStack() as stack:
-        file = None if certificate is None else open_output(certificate)  # before all the work
+        file = None if path is None else open_output(path)  # before all the work
         if file is not None:
             stack.callback(file.discard)
         if request.is_saved:
             from detcli.commands.verify.saved import verify_saved
 
-            made = verify_saved(request, inputs)
+            certificate = verify_saved(request, inputs)
         else:
             from detcli.commands.verify.running import verify_running
 
-            made = verify_running(request, inputs)
+            certificate = verify_running(request, inputs)
         if file is not None:
-            file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
+            file.write((encode(certificate) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
             if not config.verbosity.quiet:
-                print_line(f"wrote a certificate: {certificate}")
-    return made
+                print_line(f"wrote a certificate: {path}")
+    return certificate
 
 
-def _next_step(request: VerifyRequest, found: "VerifyReport") -> str:
-    steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
-    if request.config.outputs.report is None and request.random is None and found.compared:
+def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
+    steps = []
+    if report.unlike:
+        steps.append(f"the runs are not alike: {report.unlike[0]}")
+    if request.config.outputs.report is None and request.random is None and report.compared:
         steps.append("--report DIR shows the pictures")
-    one_network = request.other is None and found.right.selection == "graph"
+    one_network = request.other is None and report.right.selection == "graph"
     if not (request.bisect or request.is_saved or one_network):
         steps.append("--bisect names the first node that differs")
     steps.append("--tolerance sets what is allowed")
     return "; ".join(steps)
 
 
-def _judge(found: "VerifyReport", hint: str, *, is_table: bool) -> None:
+def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
     """End with the exit code of the verdict.
 
     Raises:
         CheckError: The sides do not agree.
         SourceError: Nothing could be compared.
     """
-    if found.failures:
-        why = "" if is_table else f": {_first(found.failures)}"
+    if report.failures:
+        why = "" if is_table else f": {_first(report.failures)}"
         raise CheckError(f"the two sides do not agree{why}", hint)
-    if not found.compared:
-        hint = "the errors above say why" if found.failed else "name records of the same pictures"
+    if not report.compared:
+        hint = "the errors above say why" if report.failed else "name records of the same pictures"
         raise SourceError("no picture could be compared", hint)
-    if not found.agree:
-        least = found.detections.conf if found.detections else 0
+    if not report.agree:
+        conf = report.detections.conf if report.detections else 0
         raise CheckError(
-            f"neither side found anything above {least:g}, so nothing was compared",
+            f"neither side found anything above {conf:g}, so nothing was compared",
             "use pictures with objects the model knows, lower --conf, or compare --tensors",
         )
-    if found.failed:
+    if report.failed:
         raise typer.Exit(InputError.exit_code)
 
 
-def _first(found: Sequence[object]) -> str:
-    first, *others = found
-    return f"{first} (and {len(others)} more, see the report)" if others else str(first)
+def _first(items: Sequence[object]) -> str:
+    """The first of several items, and how many more there are."""
+    if len(items) == 1:
+        return str(items[0])
+    return f"{items[0]} (and {len(items) - 1} more, see the report)"
