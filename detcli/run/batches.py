@@ -58,9 +58,12 @@ class BatchDetector:
         options: DeviceOptions | None = None,
     ) -> None:
         """Load a model, see `Detector`; a ModelFile is one that `zoo.find` located."""
-        settings, wanted = settings or Settings(), Device.parse(device)
+        settings = settings or Settings()
+        requested_device = Device.parse(device)
         if not isinstance(model, ModelFile):
-            model = find(model, half=options is not None and options.wants_half_file(wanted))
+            model = find(
+                model, half=options is not None and options.wants_half_file(requested_device)
+            )
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
         prepared = prepare_for(model, settings)
@@ -128,7 +131,7 @@ class BatchDetector:
         self._lower_selection: SelectionOptions | None = None
         self._model = replace(prepared, contract=contract, canvas=self.canvas)
         self._options = options
-        self._open(wanted)
+        self._open(requested_device)
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
             *(self.model_name, self.placement, contract.layout, contract.box_format),
@@ -138,7 +141,10 @@ class BatchDetector:
         log.info(
             "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
             *(self.conf, _origin(settings.conf, contract.conf)),
-            "".join(f", {contract.names[one]} {own:g}" for one, own in self.class_conf.items()),
+            "".join(
+                f", {contract.names[class_id]} {conf:g}"
+                for class_id, conf in self.class_conf.items()
+            ),
             "none" if self.nms is None else f"IoU above {self.nms:g}",
             _origin(settings.nms, contract.nms),
         )
@@ -515,8 +521,8 @@ class SharedWork:
         return [one for first in sorted(self._found) for one in self._found[first]]
 
 
-def _origin(asked: object, recommended: float | None) -> str:
-    if asked is not None:
+def _origin(requested: object, recommended: float | None) -> str:
+    if requested is not None:
         return "as asked for"
     return "usual" if recommended is None else "recommended for the model"
 
