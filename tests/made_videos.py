@@ -36,15 +36,15 @@ def play(path):
     return SimpleNamespace(shades=shades, rate=rate, size=size)
 
 
-def film(count, clip=FILM, step=10):
+def film(count, film=FILM, step=10):
     """Frames that become brighter."""
-    return [frame(number, clip, number * step) for number in range(count)]
+    return [frame(number, film, number * step) for number in range(count)]
 
 
-def live(*times, clip=DOOR, step=20):
+def live(*times, film=DOOR, step=20):
     """Frames of a camera, at these frames of the video."""
     return [
-        frame(number, clip, number * step, time_s=time / LIVE_RATE)
+        frame(number, film, number * step, time_s=time / LIVE_RATE)
         for number, time in enumerate(times)
     ]
 

@@ -9,7 +9,7 @@ import numpy as np
 from detcli.core.errors import DecodeError, InferenceError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
-from detcli.data.record import Clip, Origin, Record
+from detcli.data.record import Origin, Record, Video
 
 
 class Film(NamedTuple):
@@ -55,8 +55,8 @@ def frame(number=0, film=FILM, shade=0, **options):
     record = picture(film.source, index=number, count=count)
     pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
     time_s = options.pop("time_s", number / rate)
-    clip = Clip(film.frames_per_second, film.live)
-    origin = Origin(film.source, frame=number, time_s=time_s, clip=clip)
+    video = Video(film.frames_per_second, film.live)
+    origin = Origin(film.source, frame=number, time_s=time_s, video=video)
     return replace(record, picture=pixels, origin=origin, **options)
 
 

@@ -28,7 +28,7 @@ from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections, Symbol
 from detcli.data.geometry import Picture, overlap
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
 
@@ -504,12 +504,12 @@ class TrackTexts:
     """Gives symbols that cannot be read in a frame what their track said before."""
 
     def __init__(self) -> None:
-        self._clips: PerClip[dict[int, Symbol]] = PerClip(lambda _: {})
+        self._videos: PerVideo[dict[int, Symbol]] = PerVideo(lambda _: {})
 
     def add(self, record: Record, _: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None or found.symbols is None:
             return record
-        known, symbols = self._clips.of(record), found.symbols.copy()
+        known, symbols = self._videos.of(record), found.symbols.copy()
         for row, number in enumerate(found.track_id.tolist()):
             symbol, before = symbols[row], known.pop(number, None)
             if symbol is not None and symbol.symbology and number > 0:

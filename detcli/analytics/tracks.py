@@ -19,7 +19,7 @@ from detcli.data.geometry import (
     non_maximum_suppression,
     overlap,
 )
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.data.tiling import TWICE
 
@@ -62,14 +62,14 @@ class Tracks:
     def __init__(self, options: Tracking) -> None:
         if not hasattr(load_trackers(), CLASSES[options.tracker]):
             raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
-        self._clips = PerClip(lambda record: ClipTracks(options, record))
+        self._videos = PerVideo(lambda record: VideoTracks(options, record))
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         if record.origin.frame is None:
             return record
-        clip = self._clips.of(record)
-        track_id = clip.number(picture, found, record.origin.time_s)
-        track_class, trails = clip.follow(track_id, found, picture.size)
+        video_tracks = self._videos.of(record)
+        track_id = video_tracks.number(picture, found, record.origin.time_s)
+        track_class, trails = video_tracks.follow(track_id, found, picture.size)
         return replace(
             record,
             detections=replace(found, track_id=track_id, track_class=track_class),
@@ -86,16 +86,16 @@ class Known:
     classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
 
 
-class ClipTracks:
+class VideoTracks:
     """The tracks of one video or stream; their numbers begin at 1."""
 
     def __init__(self, options: Tracking, first: Record) -> None:
-        clip = first.origin.clip
+        video = first.origin.video
         self._options = options
         self._size: tuple[int, int] | None = None  # of the frames, height and width
         self._last_s = first.origin.time_s or 0.0
         self._clock_s = 0.0  # of the tracker
-        rate = 0.0 if clip is None else clip.frames_per_second
+        rate = 0.0 if video is None else video.frames_per_second
         self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
         self._known: dict[int, Known] = {}  # by number

@@ -19,7 +19,7 @@ from detcli.data.geometry import (
     Points,
     bottom_centres,
 )
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 
 LEFT, RIGHT = "left", "right"
@@ -33,12 +33,12 @@ class CrossedLines:
 
     def __init__(self, lines: Sequence[Shape]) -> None:
         self._lines = lines
-        self._clips = PerClip(lambda _: [Crossings() for _ in lines])
+        self._videos = PerVideo(lambda _: [Crossings() for _ in lines])
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None:
             return record
-        counts, trails = self._clips.of(record), record.scene.trails
+        counts, trails = self._videos.of(record), record.scene.trails
         crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):

@@ -9,7 +9,7 @@ from detcli.data.record import Record
 State = TypeVar("State")
 
 
-class PerClip(Generic[State]):
+class PerVideo(Generic[State]):
     """Keeps a state for each video while its frames come.
 
     `begin` makes a state from the first record of a video, and `end` finishes it after the last.
@@ -29,8 +29,8 @@ class PerClip(Generic[State]):
     def of(self, record: Record) -> State:
         """The state of a frame's video; to be called once per frame."""
         origin = record.origin
-        key = origin.source, origin.clip
-        if origin.clip is None or not origin.clip.live:
+        key = origin.source, origin.video
+        if origin.video is None or not origin.video.live:
             frame = origin.frame or 0
             # Frames that start over are those of the same video, named twice.
             if (key != self._file or frame <= self._frame) and self._file in self._states:

@@ -33,7 +33,7 @@ BOX = ("x1", "y1", "x2", "y2")  # fields of a detection that are its box
 
 
 @frozen
-class Clip:
+class Video:
     """What the frames of one video have in common."""
 
     frames_per_second: float  # rate of the frames that are used; 0 if unknown
@@ -52,7 +52,7 @@ class Origin:
     path: Path | None = None  # the file, for a picture in a file
     frame: int | None = None  # number of the frame in its video, from 0
     time_s: float | None = None  # seconds from the start of the video
-    clip: Clip | None = None  # the video that the frame belongs to
+    video: Video | None = None  # the video that the frame belongs to
     time: datetime | None = None  # when it came, for a live source
     input: int = 0  # number of the input, from 0, which the frames of a video share
     meta: str | None = None  # what a list in JSON Lines says of it, as JSON
@@ -67,7 +67,7 @@ class Origin:
     @property
     def is_new(self) -> bool:
         """Whether it is another input in every run: standard input, or a live source."""
-        if self.clip is not None and self.clip.live:
+        if self.video is not None and self.video.live:
             return True
         return self.path is None and (self.source == "-" or self.source.startswith("-:"))
 

@@ -132,7 +132,7 @@ class About:
 
 
 @dataclass(slots=True)
-class _Video:
+class _PageVideo:
     """A video whose frames are being added."""
 
     number: int  # among the videos of the run
@@ -170,7 +170,7 @@ class Page:
         self._about = about
         self._begun = iso_time(datetime.now(UTC))
         self._classes: dict[tuple[int, str], int] = {}
-        self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
+        self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
         self._video_count = self._pictures = self._records = self._copies = 0
         self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
         self._has_begun = False
@@ -180,7 +180,7 @@ class Page:
         fields: RecordJson,
         picture: Callable[[], Shown | None] | Fields | None,
         rows: Sequence[Row] | None = None,
-        film: Path | None = None,
+        annotated_video: Path | None = None,
     ) -> int:
         """Add a record; returns its number.
 
@@ -189,7 +189,7 @@ class Page:
             picture: Gets its picture, if one is kept; or what `store` has returned; None if there
                 is none.
             rows: Its boxes; None for its detections.
-            film: The annotated video that has this frame.
+            annotated_video: The annotated video that has this frame.
         """
         self._begin()
         entry: Fields = {"source": escape_unprintable(fields["source"])}
@@ -209,7 +209,7 @@ class Page:
                 rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
                 entry |= _watched(found)
             self._add_rows(entry, rows)
-        gone = self._add_picture(entry, fields, picture, film)
+        gone = self._add_picture(entry, fields, picture, annotated_video)
         if self._folder.add(entry):
             self._describe("running")
         for name in gone:
@@ -314,7 +314,7 @@ class Page:
         entry: Fields,
         fields: RecordJson,
         picture: Callable[[], Shown | None] | Fields | None,
-        film: Path | None,
+        annotated_video: Path | None,
     ) -> list[str]:
         """Write a record's picture, if one is kept; returns those that are kept no more."""
         video = self._video(entry, fields)
@@ -325,8 +325,8 @@ class Page:
                 entry |= self.store(picture)
         if video is None:
             return []
-        if film is not None and not video.frames:
-            entry["film"] = self._folder.address_of(film)
+        if annotated_video is not None and not video.frames:
+            entry["film"] = self._folder.address_of(annotated_video)
         if "picture" in entry:
             video.kept.append((video.frames, entry["picture"]))
         video.frames += 1
@@ -338,7 +338,7 @@ class Page:
         video.kept = [one for one in video.kept if one[0] % video.stride == 0]
         return gone
 
-    def _video(self, entry: Fields, fields: RecordJson) -> _Video | None:
+    def _video(self, entry: Fields, fields: RecordJson) -> _PageVideo | None:
         """The video that a frame belongs to; a new one where frames start over."""
         if "frame" not in fields:
             return None
@@ -347,7 +347,7 @@ class Page:
         if video is None or (not live and fields["frame"] <= video.last):
             if not live:
                 self._videos = {name: one for name, one in self._videos.items() if one.last < 0}
-            video = self._videos[source] = _Video(self._video_count)
+            video = self._videos[source] = _PageVideo(self._video_count)
             self._video_count += 1
         if not live:
             video.last = fields["frame"]
@@ -367,10 +367,10 @@ class PageSink:
                 return None
             return Shown(record.picture.pixels, record.origin.path)
 
-        films = [path for path in record.saved if path.suffix == ".mp4"]
+        annotated = [path for path in record.saved if path.suffix == ".mp4"]
         # One without the other frames has other times.
-        film = films[0] if films and not self._only_detections else None
-        self._page.add(record.to_json(), picture, film=film)
+        annotated_video = annotated[0] if annotated and not self._only_detections else None
+        self._page.add(record.to_json(), picture, annotated_video=annotated_video)
 
     def close(self) -> None:
         self._page.close()

@@ -42,8 +42,8 @@ class Counts:
             self.messages.append((source, record.error.with_traceback(None)))
             return
         self.messages += ((source, warning) for warning in record.warnings)
-        self.pictures += record.origin.clip is None
-        self.frames += record.origin.clip is not None
+        self.pictures += record.origin.video is None
+        self.frames += record.origin.video is not None
         if record.detections is not None:
             precision = f" ({record.precision})" if record.precision else ""
             self.devices[f"{record.device}{precision}"] += 1

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
 from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
@@ -204,7 +204,7 @@ class OutputFolder:
         self._claims = Claims(self._real / MARK) if self._ours else None
         # Not a method of this object, which then would outlive its run: its names would stay taken.
         folder = weakref.proxy(self)
-        self._prefixes = PerClip(lambda record: folder._prefix(record))  # noqa: SLF001, PLW0108
+        self._prefixes = PerVideo(lambda record: folder._prefix(record))  # noqa: SLF001, PLW0108
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.

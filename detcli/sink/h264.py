@@ -154,16 +154,16 @@ class Sound:
                     yield frame
 
 
-def _largest(films: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
+def _largest(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
     """The track whose frames are read, see `choose_track` in `source/containers.py`."""
 
-    def score(film: "av.VideoStream") -> int:
-        if film.disposition & av.stream.Disposition.attached_pic:
+    def score(stream: "av.VideoStream") -> int:
+        if stream.disposition & av.stream.Disposition.attached_pic:
             return 1
-        is_default = bool(film.disposition & av.stream.Disposition.default)
-        return film.height * film.width + DEFAULT_SCORE * is_default
+        is_default = bool(stream.disposition & av.stream.Disposition.default)
+        return stream.height * stream.width + DEFAULT_SCORE * is_default
 
-    return max(films, key=score, default=None)
+    return max(streams, key=score, default=None)
 
 
 def open_sound(address: str, start_s: float) -> Sound | None:

@@ -13,7 +13,7 @@ from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Image, Letterbox, clipped, shown
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
@@ -33,7 +33,7 @@ class ImageSink(FolderSink):
         self._style = style
 
     def write(self, record: Record) -> None:
-        if record.picture is None or record.detections is None or record.origin.clip is not None:
+        if record.picture is None or record.detections is None or record.origin.video is not None:
             return
         picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         data, suffix = encode(picture, record)
@@ -133,7 +133,7 @@ class Anonymizer:
         self._classes = sorted(classes)
         self._method = method
         self._margin = margin
-        self._tracks: PerClip[HiddenTracks] = PerClip(lambda _: HiddenTracks())
+        self._tracks: PerVideo[HiddenTracks] = PerVideo(lambda _: HiddenTracks())
 
     def __call__(self, record: Record) -> Record:
         """The record with another picture; one of an input that failed as it is."""

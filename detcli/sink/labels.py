@@ -26,7 +26,7 @@ from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_re
 from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Picture, Size, shown
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, box_of
 from detcli.model.contract import parse_names
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe, stem
@@ -132,7 +132,7 @@ class DatasetSink:
             make_folder(folder)
         self._place = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
-        self._prefixes = PerClip(lambda record: self._names.prefix(_plain_name(record)))
+        self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
         self._kept = 0  # pictures that were there already
 
     def write(self, record: Record) -> None:
@@ -463,7 +463,7 @@ def _percentages(low: float, high: float, side: int) -> tuple[float, float]:
     return begin, min(100 * (high - low) / side, 100 - begin)
 
 
-class MotSink(PerClip["MotFile"]):
+class MotSink(PerVideo["MotFile"]):
     """Writes `frame,id,left,top,width,height,score,-1,-1,-1` for each detection with a track.
 
     Frames, tracks and pixels are counted from 1, as the format has it. A video without tracks has

@@ -13,8 +13,8 @@ import numpy as np
 from detcli.core.errors import DependencyError, OutputError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image
-from detcli.data.per_video import PerClip
-from detcli.data.record import Clip, Origin, Record
+from detcli.data.per_video import PerVideo
+from detcli.data.record import Origin, Record, Video
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder
 from detcli.storage.cache import warn_once
@@ -40,7 +40,7 @@ SQUARE_PIXELS = (
 log = logging.getLogger(__name__)
 
 
-class VideoSink(PerClip["ClipWriter"]):
+class VideoSink(PerVideo["AnnotatedVideo"]):
     """Writes the frames of each video, with their detections drawn, to a video of its name.
 
     Each frame has its time in the source, live or not; one that failed repeats the one before, or
@@ -59,15 +59,15 @@ class VideoSink(PerClip["ClipWriter"]):
         condensed: bool = False,
         silent: bool = False,
     ) -> None:
-        begin = partial(ClipWriter, folder, style=style, condensed=condensed, silent=silent)
-        super().__init__(begin, ClipWriter.close)
+        begin = partial(AnnotatedVideo, folder, style=style, condensed=condensed, silent=silent)
+        super().__init__(begin, AnnotatedVideo.close)
 
     def write(self, record: Record) -> None:
-        if record.origin.clip is not None and record.origin.frame is not None:
+        if record.origin.video is not None and record.origin.frame is not None:
             self.of(record).write(record)
 
 
-class ClipWriter:
+class AnnotatedVideo:
     """Writes the annotated frames of one source: a file, or several if their size changes."""
 
     def __init__(
@@ -75,14 +75,14 @@ class ClipWriter:
     ) -> None:
         self._folder = folder
         self._style = style
-        clip = first.origin.clip or Clip(0.0)
-        rate = clip.frames_per_second
+        video = first.origin.video or Video(0.0)
+        rate = video.frames_per_second
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
-        self._live = clip.live
-        self._pixel_aspect = clip.pixel_aspect
+        self._live = video.live
+        self._pixel_aspect = video.pixel_aspect
         self._h264 = _has_h264()
         self._even = not self._live and (condensed or not self._h264)
-        self._sound = clip.address if self._h264 else None
+        self._sound = video.address if self._h264 else None
         if self._sound is not None and (silent or condensed):
             from detcli.sink.h264 import open_sound
 

@@ -69,7 +69,7 @@ class WindowSink:
         picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         still = origin.frame is None
         title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
-        if origin.clip is not None and origin.clip.live:
+        if origin.video is not None and origin.video.live:
             self._hang(origin.source, picture)
             if len(self._places) > 1:
                 title, picture = f"{len(self._places)} streams", self._wall

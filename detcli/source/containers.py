@@ -204,7 +204,7 @@ class VideoTrack:
     size: Size  # height and width
     hiding: tuple[Patch, ...]  # by which FFmpeg no longer takes it for a track of images
     is_default: bool = False  # whether players show it if nobody asks for another one
-    is_cover: bool = False  # whether it is a single image beside the film, or thumbnails
+    is_cover: bool = False  # whether it is a single image beside the video, or thumbnails
 
     @property
     def score(self) -> int:
@@ -220,7 +220,7 @@ class TrackChoice:
     """Which track of a file is read."""
 
     patches: tuple[Patch, ...]  # that hide the tracks before it
-    films: int  # how many tracks are not cover images
+    video_tracks: int  # how many tracks are not cover images
     size: Size  # height and width of the frames
 
 
@@ -236,8 +236,8 @@ def choose_track(part: Part) -> TrackChoice | None:
     patches: list[Patch] = []
     for track in tracks[: tracks.index(best)]:
         patches += track.hiding
-    films = sum(not track.is_cover for track in tracks)
-    return TrackChoice(tuple(patches), films, best.size)
+    video_tracks = sum(not track.is_cover for track in tracks)
+    return TrackChoice(tuple(patches), video_tracks, best.size)
 
 
 def _video_tracks(part: Part) -> list[VideoTrack]:
@@ -260,8 +260,10 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
         if track.is_video and (track.sample_count or movie.is_fragmented):
             hiding = (Patch(track.start + 4, b"free"), Patch(track.handler_place, b"free"))
             is_cover = track.number in thumbnails
-            film = VideoTrack(track.size, hiding, is_default=track.is_enabled, is_cover=is_cover)
-            placed.append((track.start, film))
+            video_track = VideoTrack(
+                track.size, hiding, is_default=track.is_enabled, is_cover=is_cover
+            )
+            placed.append((track.start, video_track))
     for place in movie.covers:
         cover = VideoTrack((0, 0), (Patch(place + 4, b"free"),), is_cover=True)
         placed.append((place, cover))
@@ -314,14 +316,14 @@ def _unsigned(head: bytes, place: tuple[int, int | None] | None, default: int) -
 
 def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
     """By the headers of streams, each of which is followed by the format of its frames."""
-    films = head.find(b"movi")
-    at = head.find(b"strh", 0, films)
-    while at >= 0 and films >= 0:
-        form = head.find(b"strf", at, films)
+    frames_at = head.find(b"movi")
+    at = head.find(b"strh", 0, frames_at)
+    while at >= 0 and frames_at >= 0:
+        form = head.find(b"strf", at, frames_at)
         if head[at + 8 : at + 12] == b"vids" and form >= 0:
             width, height = struct.unpack_from("<ii", head, form + 12)
             yield VideoTrack((abs(height), width), (Patch(at + 8, b"dats"),))
-        at = head.find(b"strh", at + 4, films)
+        at = head.find(b"strh", at + 4, frames_at)
 
 
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:

@@ -21,7 +21,7 @@ from detcli.core.text import public_name
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S
 from detcli.data.geometry import Picture
-from detcli.data.record import Clip, Origin
+from detcli.data.record import Origin, Video
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
@@ -122,7 +122,7 @@ class _Watcher(BackgroundThread):
         super().__init__(stop=stop.set)
         self._source, self._inputs, self._progress = source, inputs, progress
         self._news, self._over = news, stop
-        self._clip = Clip(0.0, live=True)
+        self._video = Video(0.0, live=True)
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
@@ -215,7 +215,9 @@ class _Watcher(BackgroundThread):
         if image is None:
             return
         self._step = step
-        origin = Origin(self._source.name, None, number, time_s, self._clip, time=datetime.now(UTC))
+        origin = Origin(
+            self._source.name, None, number, time_s, self._video, time=datetime.now(UTC)
+        )
         item = Item(origin, partial(Picture.whole, image))
         with self._news:
             self._progress.dropped[self._source.name] += len(self.waiting)

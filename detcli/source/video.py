@@ -19,7 +19,7 @@ from detcli.core import frozen
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image, Picture, Size
-from detcli.data.record import Clip, Origin
+from detcli.data.record import Origin, Video
 from detcli.source.containers import (
     PartFile,
     TrackChoice,
@@ -281,7 +281,7 @@ class VideoSource:
 
     name: str  # in records, without credentials
     open: Reopen
-    address: str | None = None  # of its sound, see `Clip`
+    address: str | None = None  # of its sound, see `Video`
     part: Part = lambda *_: b""  # reads the file itself
     stamp: str | None = None  # size and time of the file, see `Origin`
 
@@ -341,9 +341,9 @@ def _with_largest_track(video: VideoSource) -> VideoSource:
 
 def _report_choice(name: str, choice: TrackChoice) -> None:
     height, width = choice.size
-    if choice.films > 1:
+    if choice.video_tracks > 1:
         text = "%s: has %d video tracks; the one of %dx%d pixels is read, as by FFmpeg"
-        log.warning(text, name, choice.films, width, height)
+        log.warning(text, name, choice.video_tracks, width, height)
     else:
         log.info("%s: its cover image or thumbnails are left out", name)
 
@@ -365,7 +365,7 @@ def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
 
 def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
     rate = min(frames.rate / inputs.vid_stride, 1 / inputs.every if inputs.every else math.inf)
-    clip = Clip(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
+    video_info = Video(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
     first, last = None, -1
     while frames.advance():
         if frames.time_s < inputs.start - EPSILON_S:
@@ -384,7 +384,7 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
                 video.name,
                 frame=frames.number,
                 time_s=frames.time_s,
-                clip=clip,
+                video=video_info,
                 file_stamp=video.stamp,
             )
             yield Item(origin, partial(Picture.whole, image))

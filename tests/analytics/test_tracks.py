@@ -296,9 +296,9 @@ def test_options():
 
 
 def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
-    clip = tracks.ClipTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
+    video_tracks = tracks.VideoTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
     found = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
-    classes, trails = clip.follow(np.array([-1, 3, -1]), found, SIZE)
+    classes, trails = video_tracks.follow(np.array([-1, 3, -1]), found, SIZE)
     assert classes.tolist() == [None, "car", None]
     assert [*trails] == [3]
     assert trails[3].tolist() == [[55, 60]]

@@ -478,7 +478,7 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
         file.mux(stream.encode())
     page, shown = Page(tmp_path / "page", About("predict")), grey()
     for one in frames(20):
-        page.add(one, lambda: shown, film=path)
+        page.add(one, lambda: shown, annotated_video=path)
     page.close()
     opened(browser, tmp_path / "page", "#picture=10")
     browser.click("#play")
@@ -493,7 +493,7 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
 def test_a_film_that_is_gone_gives_way_to_the_frames(chromium, tmp_path):
     page, shown = Page(tmp_path / "page", About("predict")), grey()
     for one in frames(20):
-        page.add(one, lambda: shown, film=tmp_path / "gone.mp4")
+        page.add(one, lambda: shown, annotated_video=tmp_path / "gone.mp4")
     page.close()
     opened(chromium, tmp_path / "page")
     chromium.click("#play")

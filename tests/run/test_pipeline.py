@@ -12,7 +12,7 @@ from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, S
 from detcli.core.timing import StageTimes
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
-from detcli.data.record import Clip, Origin
+from detcli.data.record import Origin, Video
 from detcli.run import pipeline as module
 from detcli.run.pipeline import Pipeline
 from detcli.source.loading import Item, failed
@@ -284,7 +284,7 @@ def test_closing_stops_the_threads():
 
 def test_skipped_items_are_counted_but_not_loaded():
     source = items(range(6))
-    source.append(Item(Origin("a.mp4", frame=7, time_s=0.28, clip=Clip(25.0)), lambda: shade(1)))
+    source.append(Item(Origin("a.mp4", frame=7, time_s=0.28, video=Video(25.0)), lambda: shade(1)))
     records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
     assert [one.index for one in records] == [0, 3, 4, 5, 6]
     assert records[-1].origin == source[-1].origin

@@ -11,7 +11,7 @@ from nasty_names import anything
 from sample_records import Film, frame, numbered, picture
 
 from detcli.core.errors import OutputError
-from detcli.data.per_video import PerClip
+from detcli.data.per_video import PerVideo
 from detcli.sink.folder import MARK, OutputFolder
 
 DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
@@ -299,8 +299,8 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
 class Seen(list):
     """The begins and ends of the states of videos, which are their sources."""
 
-    def clips(self):
-        return PerClip(self.begin, lambda state: self.append(f"-{state[0]}"))
+    def videos(self):
+        return PerVideo(self.begin, lambda state: self.append(f"-{state[0]}"))
 
     def begin(self, record):
         self.append(f"+{record.origin.source}")
@@ -309,27 +309,27 @@ class Seen(list):
 
 def test_a_state_begins_and_ends_with_its_video():
     seen, other = Seen(), Film("other.avi", 10.0)
-    clips = seen.clips()
-    first, *others = [clips.of(frame(number)) for number in (0, 1, 5)]
+    videos = seen.videos()
+    first, *others = [videos.of(frame(number)) for number in (0, 1, 5)]
     assert all(one is first for one in others)
-    again = clips.of(frame(5))  # it starts over
+    again = videos.of(frame(5))  # it starts over
     assert again is not first
-    clips.of(frame(0, other))
+    videos.of(frame(0, other))
     assert seen == ["+in/film.avi", "-in/film.avi", "+in/film.avi", "-in/film.avi", "+other.avi"]
-    clips.close()
+    videos.close()
     assert seen[5:] == ["-other.avi"]
-    piped = [clips.of(numbered(number)) for number in range(2)]  # no video, but of one source
+    piped = [videos.of(numbered(number)) for number in range(2)]  # no video, but of one source
     assert piped[0] is piped[1]
 
 
 def test_states_of_live_sources_are_interleaved_with_others():
     seen, film = Seen(), Film("other.avi", 10.0)
-    clips = seen.clips()
+    videos = seen.videos()
     order = (0, DOOR), (0, YARD), (1, DOOR), (0, film), (1, YARD), (0, DOOR), (1, film)
-    states = [clips.of(frame(number, clip)) for number, clip in order]
-    assert [state[0] for state in states] == [clip.source for _, clip in order]
+    states = [videos.of(frame(number, film)) for number, film in order]
+    assert [state[0] for state in states] == [film.source for _, film in order]
     assert seen == ["+camera:0", "+camera:1", "+other.avi"]
-    clips.close()
+    videos.close()
     assert sorted(seen[3:]) == ["-camera:0", "-camera:1", "-other.avi"]
 
 
@@ -341,10 +341,10 @@ def test_a_state_that_fails_to_end_does_not_keep_the_others():
         if source == YARD.source:
             raise OutputError("the disk is full")
 
-    clips = PerClip(lambda record: record.origin.source, end)
-    for clip in (DOOR, YARD, OTHER):
-        clips.of(frame(0, clip))
+    videos = PerVideo(lambda record: record.origin.source, end)
+    for film in (DOOR, YARD, OTHER):
+        videos.of(frame(0, film))
     with pytest.raises(OutputError, match="full"):
-        clips.close()
-    clips.close()
+        videos.close()
+    videos.close()
     assert sorted(ended) == ["camera:0", "camera:1", OTHER.source]

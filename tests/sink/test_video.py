@@ -89,7 +89,7 @@ def test_a_change_of_size_begins_a_new_file(write_videos):
 def test_interleaved_live_sources_have_one_file_each(write_videos):
     mixed = [
         record
-        for pair in zip(live(0, 1, 2), live(0, 1, 2, clip=YARD, step=5), strict=True)
+        for pair in zip(live(0, 1, 2), live(0, 1, 2, film=YARD, step=5), strict=True)
         for record in pair
     ]
     videos = write_videos(*mixed)
@@ -110,18 +110,18 @@ def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
     name = "car-detection.mp4"
     source = shared(f"data/videos/{name}")
     video = cv2.VideoCapture(str(source))
-    clip = Film(str(source), video.get(cv2.CAP_PROP_FPS))
+    source_film = Film(str(source), video.get(cv2.CAP_PROP_FPS))
     frames = len(
         thin("frames of a real video", range(int(video.get(cv2.CAP_PROP_FRAME_COUNT))), 90)
     )
     sink, count = VideoSink(OutputFolder(tmp_path)), 0
     while count < frames and (read := video.read())[0]:
-        sink.write(replace(frame(count, clip, count=1), picture=Picture.whole(read[1])))  # type: ignore[arg-type]
+        sink.write(replace(frame(count, source_film, count=1), picture=Picture.whole(read[1])))  # type: ignore[arg-type]
         count += 1
     sink.close()
     written = play(tmp_path / name)
     assert len(written.shades) == count == frames
-    assert written.rate == pytest.approx(clip.frames_per_second, rel=1e-3)
+    assert written.rate == pytest.approx(source_film.frames_per_second, rel=1e-3)
     sides = (video.get(side) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
     assert written.size == (*sides,)
 
@@ -199,6 +199,6 @@ def test_live_frames_are_placed_by_their_time(save_plain, times, shown):
 
 def test_pixels_that_are_not_square_are_said_where_their_shape_is_lost(save_plain, caplog):
     record = frame(0)
-    clip = replace(record.origin.clip, pixel_aspect=(2, 1))
-    save_plain(replace(record, origin=replace(record.origin, clip=clip)))
+    video = replace(record.origin.video, pixel_aspect=(2, 1))
+    save_plain(replace(record, origin=replace(record.origin, video=video)))
     assert "annotated videos have square pixels, although a video has others" in caplog.text

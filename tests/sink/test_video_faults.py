@@ -87,7 +87,7 @@ def test_opencv_that_could_not_finish_is_an_output_error(tmp_path, random, monke
 
 def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
-    for record in (*live(0, 1), *live(0, 1, 2, clip=YARD)):
+    for record in (*live(0, 1), *live(0, 1, 2, film=YARD)):
         sink.write(record)
     finish = h264.H264Encoder.finish
 

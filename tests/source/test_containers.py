@@ -166,7 +166,7 @@ def test_a_film_without_its_index_is_read_with_a_warning(tmp_path, caplog):
     path.write_bytes(data[: data.rindex(b"idx1") + 4])
     items = read(path)
     assert len(items) == 20
-    assert all(item.origin.clip is not None for item in items)
+    assert all(item.origin.video is not None for item in items)
     assert "v.avi: its end is missing, but all of its frames seem to be there" in caplog.text
 
 
@@ -214,7 +214,7 @@ def test_damage_ends_in_an_answer(tmp_path, suffix, random):
             damaged[place] = random.integers(0, 256)
         part = partial(part_of, bytes(damaged))
         choice = choose_track(part)
-        assert choice is None or choice.films <= 1000
+        assert choice is None or choice.video_tracks <= 1000
         length = declared_length(part)
         assert length is None or length.file >= 0
 

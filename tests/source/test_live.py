@@ -17,7 +17,7 @@ from source_items import error_of
 
 from detcli.config.config import Inputs
 from detcli.core.errors import SourceError
-from detcli.data.record import Clip
+from detcli.data.record import Video
 from detcli.source import live
 from detcli.source import video as capture
 from detcli.source.live import LiveSource, watch
@@ -129,7 +129,7 @@ def test_frames_have_numbers_and_times():
     assert [item.origin.frame for item in found] == [0, 1, 2]
     assert found[0].origin.time_s == 0 < found[1].origin.time_s < found[2].origin.time_s
     assert {item.origin.source for item in found} == {"camera:0"}
-    assert {item.origin.clip for item in found} == {Clip(0.0, live=True)}
+    assert {item.origin.video for item in found} == {Video(0.0, live=True)}
     assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
 
 
@@ -156,7 +156,7 @@ def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
 def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
     found = list(follow(source(camera), start=0.1, end=0.6))
-    assert all(item.origin.clip for item in found)  # no error
+    assert all(item.origin.video for item in found)  # no error
     assert all(0.1 <= item.origin.time_s < 0.6 for item in found)
     assert found[0].origin.frame > 0
     assert camera.released.is_set()
@@ -275,8 +275,8 @@ def test_a_lost_source_does_not_stop_the_others():
     items = follow(source(), source(Camera(5), name="camera:1"))
     found = list(items)
     origins = [item.origin for item in found]
-    assert {origin.source for origin in origins if origin.clip} == {"camera:1"}
-    assert sorted(one.source for one in origins if not one.clip) == ["camera:0", "camera:1"]
+    assert {origin.source for origin in origins if origin.video} == {"camera:1"}
+    assert sorted(one.source for one in origins if not one.video) == ["camera:0", "camera:1"]
 
 
 def test_an_unexpected_exception_is_an_error():

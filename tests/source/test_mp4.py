@@ -21,7 +21,7 @@ def read(path, **inputs):
 
 def is_whole(items):
     """Whether all items are frames, and none is an error."""
-    return all(item.origin.clip is not None for item in items)
+    return all(item.origin.video is not None for item in items)
 
 
 def times_of(items):

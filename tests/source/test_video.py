@@ -14,7 +14,7 @@ from source_items import error_of
 
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError
-from detcli.data.record import Clip
+from detcli.data.record import Video
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import VideoSource, open_file, read_part, read_video
@@ -36,7 +36,7 @@ def read(path, **inputs):
 def split(items):
     """The numbers that the frames show, and the final error, if any."""
     error = None
-    if items and items[-1].origin.clip is None:
+    if items and items[-1].origin.video is None:
         with pytest.raises(InputError) as caught:
             items.pop().load()
         error = caught.value
@@ -57,7 +57,7 @@ def test_all_frames_come_or_those_that_are_requested(video, suffix):
     path = video(suffix, 300)
     items = read(path)
     assert [item.origin.time_s for item in items] == pytest.approx([n / 25 for n in range(300)])
-    assert {item.origin.clip for item in items} == {Clip(25.0)}
+    assert {item.origin.video for item in items} == {Video(25.0)}
     assert not any(item.origin.path for item in items)
     for inputs, expected in (
         ({}, range(300)),
@@ -92,7 +92,7 @@ def test_the_total_and_the_rate_are_known_at_the_first_frame(video):
     path = str(video(frames=50))
     inputs = Inputs(vid_stride=2, start=0.4, end=1.2)
     items = read_video(VideoSource(path, partial(open_file, path)), inputs, progress)
-    assert next(items).origin.clip.frames_per_second == 25 / 2
+    assert next(items).origin.video.frames_per_second == 25 / 2
     assert progress.total == 2 + len(range(10, 30, 2))
     list(items)
     assert progress.total == 2 + len(range(10, 30, 2))
@@ -236,7 +236,7 @@ def read_double(double, progress=None, **inputs):
 
 def test_times_are_plausible():
     for positions, expected in ODD_TIMES.items():
-        origins = [item.origin for item in read_double(Double(positions)) if item.origin.clip]
+        origins = [item.origin for item in read_double(Double(positions)) if item.origin.video]
         found = [(origin.frame, pytest.approx(origin.time_s)) for origin in origins]
         assert found == expected
 
@@ -374,7 +374,7 @@ def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(pos
     double.grab = lambda: advance(double, len(positions))
     source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, Inputs(), SourceProgress(1)))
-    times = [item.origin.time_s for item in items if item.origin.clip is not None]
+    times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
 
 
@@ -388,7 +388,7 @@ def test_frames_that_agreed_too_early_are_caught_up_with():
     double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
     source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, Inputs(), SourceProgress(1)))
-    times = [item.origin.time_s for item in items if item.origin.clip is not None]
+    times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times[6:8] == pytest.approx([0.6, 0.7])
     assert times == sorted(times)
 
@@ -401,7 +401,7 @@ def test_frames_of_a_program_stream_come_at_their_rate(tmp_path, codec, reordere
     times = [number / 25 for number in range(200)]
     options = {"ticks": 25, "reordered": reordered, "group": 12, "codec": codec}
     record_film(path, times, sound=None, **options)
-    found = [item.origin.time_s for item in read(path) if item.origin.clip is not None]
+    found = [item.origin.time_s for item in read(path) if item.origin.video is not None]
     assert len(found) == 200
     assert [round(time * 25) for time in found[-20:]] == list(range(180, 200))
     assert max(abs(time - number / 25) for number, time in enumerate(found)) <= 0.041

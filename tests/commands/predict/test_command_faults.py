@@ -19,7 +19,7 @@ import thinning
 from json_lines import lines
 
 from detcli.config.config import Config, Outputs
-from detcli.data.record import Clip, Origin
+from detcli.data.record import Origin, Video
 from detcli.run.outputs import choose_destination, open_sinks
 from detcli.source.loading import Item
 
@@ -84,8 +84,8 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     config = Config(outputs=Outputs(resume=journal))
     with open_sinks(config, choose_destination(config), guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
-            clip = Clip(0, live=live)
-            assert skip(Item(Origin("camera:0", frame=0, clip=clip), lambda: None)) == skipped
+            video = Video(0, live=live)
+            assert skip(Item(Origin("camera:0", frame=0, video=video), lambda: None)) == skipped
 
 
 def test_a_password_in_a_list_is_not_printed(predict, tmp_path):
