@@ -14,6 +14,7 @@ from detcli.core.errors import DependencyError, InferenceError, loading
 from detcli.data.detections import Detections
 from detcli.data.geometry import (
     Picture,
+    Points,
     bottom_centres,
     clipped,
     non_maximum_suppression,
@@ -41,11 +42,11 @@ LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
 
 LEAST_SIDE = 0.1  # pixels of a side; what is smaller has no track
 
-TWINS = 0.7  # intersection over union of two tracks of one object
+DUPLICATE_OVERLAP = 0.7  # intersection over union of two tracks of one object
 
 YOUNG = 30  # frames for which a track may turn out to be of an object that has one
 
-TRAIL = 30  # frames that a trail goes back
+TRACE_FRAMES = 30  # frames that a trace goes back
 
 
 def load_trackers() -> Any:  # noqa: ANN401 - the module
@@ -69,20 +70,20 @@ class Tracks:
             return record
         video_tracks = self._videos.of(record)
         track_id = video_tracks.number(picture, found, record.origin.time_s)
-        track_class, trails = video_tracks.follow(track_id, found, picture.size)
+        track_class, traces = video_tracks.follow(track_id, found, picture.size)
         return replace(
             record,
             detections=replace(found, track_id=track_id, track_class=track_class),
-            scene=replace(record.scene, trails=trails),
+            overlay=replace(record.overlay, traces=traces),
         )
 
 
 @dataclass(eq=False, slots=True)
-class Known:
+class TrackState:
     """What is known of a track."""
 
-    # where it stood, the newest last
-    places: deque[npt.NDArray[np.float32]] = field(default_factory=lambda: deque(maxlen=TRAIL))
+    # the middle of its lower side in each of the last frames, the newest last
+    points: deque[Points] = field(default_factory=lambda: deque(maxlen=TRACE_FRAMES))
     classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
 
 
@@ -98,8 +99,9 @@ class VideoTracks:
         rate = 0.0 if video is None else video.frames_per_second
         self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
-        self._known: dict[int, Known] = {}  # by number
-        self._tentative: dict[Any, Known] = {}  # by the library's tracks, that have no number yet
+        self._states: dict[int, TrackState] = {}  # by number
+        # of the library's tracks that have no number yet, by these
+        self._tentative: dict[Any, TrackState] = {}
 
     def number(
         self, picture: Picture, found: Detections, time_s: float | None
@@ -125,7 +127,7 @@ class VideoTracks:
             raise InferenceError(
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
             ) from error
-        older = self._merge_twins()
+        older = self._merge_duplicates()
         numbers = np.full(len(found), -1, np.int64)
         for row, number in zip(out.class_id.tolist(), out.tracker_id.tolist(), strict=True):
             if number >= 0:
@@ -134,7 +136,7 @@ class VideoTracks:
         self._follow_tentative(picture.size)
         return numbers
 
-    def _merge_twins(self) -> dict[int, int]:
+    def _merge_duplicates(self) -> dict[int, int]:
         """Of two tracks that claim one object keep the older number; gives it by the new one.
 
         The new track began with a second box of the object, so it is young.
@@ -146,7 +148,7 @@ class VideoTracks:
         lost = [one for one in sure if one.time_since_update]
         young = [one for one in sure if not one.time_since_update and one.age <= YOUNG]
         for new, old in itertools.product(young, lost):
-            alike = overlap(new.get_state_bbox(), old.get_state_bbox()) > TWINS
+            alike = overlap(new.get_state_bbox(), old.get_state_bbox()) > DUPLICATE_OVERLAP
             if alike and old in tracks and old.tracker_id < new.tracker_id:
                 tracks.remove(old)
                 older[new.tracker_id] = old.tracker_id
@@ -154,7 +156,7 @@ class VideoTracks:
         return older
 
     def _follow_tentative(self, size: tuple[int, int]) -> None:
-        """Let the trail of a track begin where it stood before the tracker was sure of it.
+        """Let the trace of a track begin where it stood before the tracker was sure of it.
 
         Only OC-SORT keeps tracks that were seen once and then lost.
         """
@@ -164,31 +166,32 @@ class VideoTracks:
         for track in tracks:
             if track.tracker_id < 0:
                 box = np.array([track.get_state_bbox()], np.float32)
-                tentative[track] = Known(deque(bottom_centres(box, size), TRAIL))
+                tentative[track] = TrackState(deque(bottom_centres(box, size), TRACE_FRAMES))
             elif track in self._tentative:
                 number = track.tracker_id + 1 + self._before
-                self._known.setdefault(number, self._tentative[track])
+                self._states.setdefault(number, self._tentative[track])
         self._tentative = tentative
 
     def follow(
         self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
     ) -> tuple[npt.NDArray[np.object_], dict[int, npt.NDArray[np.float32]]]:
-        """The class of the track of each detection, and the trail of each track in this frame."""
-        seen: dict[int, Known] = {}
+        """The class of the track of each detection, and the trace of each track in this frame."""
+        seen: dict[int, TrackState] = {}
         points = bottom_centres(found.xyxy, size)
         for number, point, (*_, name) in zip(numbers.tolist(), points, found, strict=True):
             if number > 0:
-                known = seen[number] = self._known.pop(number, Known())
-                known.places.append(point)
-                known.classes[name] += 1
-        self._known |= seen
-        while len(self._known) > TRAIL * max(1, len(seen)):  # those not seen for long come first
-            del self._known[next(iter(self._known))]
+                state = seen[number] = self._states.pop(number, TrackState())
+                state.points.append(point)
+                state.classes[name] += 1
+        self._states |= seen
+        # Those that were not seen for long come first.
+        while len(self._states) > TRACE_FRAMES * max(1, len(seen)):
+            del self._states[next(iter(self._states))]
         classes = (
             seen[one].classes.most_common(1)[0][0] if one > 0 else None for one in numbers.tolist()
         )
-        trails = {number: np.stack(known.places) for number, known in seen.items()}
-        return np.fromiter(classes, np.object_), trails
+        traces = {number: np.stack(state.points) for number, state in seen.items()}
+        return np.fromiter(classes, np.object_), traces
 
     def _tick(self, time_s: float | None) -> float | None:
         """The time of a frame on the tracker's clock, on which frames usually come at one rate.

@@ -38,20 +38,20 @@ class CrossedLines:
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None:
             return record
-        counts, trails = self._videos.of(record), record.scene.trails
+        counts, traces = self._videos.of(record), record.overlay.traces
         crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):
             ends = line.pixels(picture.size)
             for row, number in enumerate(found.track_id.tolist()):
-                if number > 0 and (side := crossings.side(ends, number, trails[number])):
+                if number > 0 and (side := crossings.side(ends, number, traces[number])):
                     crossed[row] += ((line.name, side),)
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
             shown.append((caption, ends))
         return replace(
             record,
             detections=replace(found, crossed=np.fromiter(crossed, np.object_)),
-            scene=replace(record.scene, lines=tuple(shown)),
+            overlay=replace(record.overlay, lines=tuple(shown)),
         )
 
 
@@ -62,14 +62,14 @@ class Crossings:
         self.count: Counter[str] = Counter()
         self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
 
-    def side(self, ends: Points, number: int, trail: Points) -> str | None:
+    def side(self, ends: Points, number: int, trace: Points) -> str | None:
         """The side to which a track has crossed the line since it was last seen.
 
         Left and right are as seen on the way from the line's first end to the second. A track that
-        stands on the line, by the last point of its trail `(K, 2)`, has not crossed it yet. A new
+        stands on the line, by the last point of its trace `(K, 2)`, has not crossed it yet. A new
         track comes from the first point, where it stood before it had a number.
         """
-        (first, now), (start, end) = trail[[0, -1]].astype(np.float64), ends.astype(np.float64)
+        (first, now), (start, end) = trace[[0, -1]].astype(np.float64), ends.astype(np.float64)
         off = _turn(start, end, now)
         if off == 0 or np.isnan(off):
             return None
@@ -113,7 +113,7 @@ class Zones:
         return replace(
             record,
             detections=replace(found, zones=np.fromiter(zones, np.object_)),
-            scene=replace(record.scene, zones=shown),
+            overlay=replace(record.overlay, zones=shown),
         )
 
     def _tell_outside(

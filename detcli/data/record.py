@@ -262,13 +262,13 @@ class MarkJson(TypedDict):
 
 
 @frozen
-class Scene:
+class Overlay:
     """What pictures show besides boxes, in pixels of the picture."""
 
     zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
     lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
     # where each track was, `(K, 2)`, the newest last, by its number
-    trails: dict[int, Points] = field(default_factory=dict)
+    traces: dict[int, Points] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -284,7 +284,7 @@ class Record:
     error: DetcliError | None = None  # why the input failed
     # files that were made for it; each sink that makes some adds them
     saved: list[Path] = field(default_factory=list)
-    scene: Scene = field(default_factory=Scene)  # what pictures show besides its detections
+    overlay: Overlay = field(default_factory=Overlay)  # what pictures show besides its detections
     added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
     precision: str = ""  # what the network computed in, where the device chooses that
 
@@ -292,6 +292,11 @@ class Record:
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with the picture, although it could be decoded."""
         return () if self.picture is None else self.picture.warnings
+
+    @property
+    def scene(self) -> Overlay:
+        """The overlay, by the name that it had before."""
+        return self.overlay
 
     @property
     def file_stamp(self) -> str | None:

@@ -12,7 +12,7 @@ from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections, Symbol
 from detcli.data.geometry import Boxes, Image, Points, area, common
-from detcli.data.record import Scene
+from detcli.data.record import Overlay
 
 Colour = tuple[int, int, int]
 
@@ -59,25 +59,25 @@ class Label(NamedTuple):
 
 
 DEFAULT_STYLE = Style()
-EMPTY = Scene()
+NO_OVERLAY = Overlay()
 
 
 def annotate(
     image: Image,
     detections: Detections,
     style: Style = DEFAULT_STYLE,
-    scene: Scene = EMPTY,
+    overlay: Overlay = NO_OVERLAY,
 ) -> Image:
     """Return a copy of a picture with boxes and labels; lines and text scale with its size.
 
     Boxes may reach beyond the picture. The best is drawn last, on top, and its label has the first
-    choice of a place. The scene is beneath all.
+    choice of a place. The overlay is beneath all.
     """
     canvas, detections = image.copy(), detections.within(image.shape[:2])
     extent = (image.shape[0] + image.shape[1]) / 2
     line = style.line_width or max(1, round(extent / 280))
     text_size = max(MIN_TEXT, round(extent / 40))
-    draw_scene(canvas, scene, text_size, line)
+    draw_overlay(canvas, overlay, text_size, line)
     tracked = detections.track_id
     numbers = [-1] * len(detections) if tracked is None else tracked.tolist()
     if tracked is None:
@@ -85,8 +85,8 @@ def annotate(
     else:
         colours = [colour_of(number - 1) if number > 0 else GREY for number in numbers]
     for number, colour in zip(numbers, colours, strict=True):
-        if number in scene.trails:
-            draw_path(canvas, scene.trails[number], colour, line)
+        if number in overlay.traces:
+            draw_path(canvas, overlay.traces[number], colour, line)
     said = detections.symbols
     symbols = [None] * len(detections) if said is None else said.tolist()
     for symbol, box, colour in reversed([*zip(symbols, detections.xyxy, colours, strict=True)]):
@@ -151,11 +151,11 @@ def draw_path(
         cv2.polylines(canvas, [_whole(points)], closed, shade, line + 2 * more)
 
 
-def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
+def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line: int) -> None:
     """Draw zones and lines, each in its own colour and with a caption at its highest point."""
-    for number, (caption, shape) in enumerate((*scene.zones, *scene.lines)):
+    for number, (caption, shape) in enumerate((*overlay.zones, *overlay.lines)):
         colour, points = colour_of(ZONE_COLOURS + number), _whole(shape)
-        if number < len(scene.zones):
+        if number < len(overlay.zones):
             draw_path(canvas, shape, colour, line, closed=True)
         else:
             start, end = points.tolist()

@@ -35,7 +35,7 @@ class ImageSink(FolderSink):
     def write(self, record: Record) -> None:
         if record.picture is None or record.detections is None or record.origin.video is not None:
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         data, suffix = encode(picture, record)
         self._folder.write(record, self._folder.file_of(record, suffix), data)
 

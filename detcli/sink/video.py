@@ -104,7 +104,7 @@ class AnnotatedVideo:
             if self._file is not None:
                 self._file.repeat(now[0] - began[0])
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         if self._file is not None and self._file.shape != picture.shape:
             self.close()
             began = self._began = now

@@ -66,7 +66,7 @@ class WindowSink:
         if record.picture is None or record.detections is None:
             return
         origin = record.origin
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         still = origin.frame is None
         title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
         if origin.video is not None and origin.video.live:

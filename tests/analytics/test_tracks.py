@@ -157,13 +157,13 @@ def test_trails_end_where_objects_stand():
     rng, follow = np.random.default_rng(0), watch()
     for number in range(50):
         record = follow(seen(number, rng, missed=0))
-    trails = record.scene.trails
-    assert sorted(trails) == sorted(record.detections.track_id.tolist())
+    traces = record.overlay.traces
+    assert sorted(traces) == sorted(record.detections.track_id.tolist())
     for number, box in zip(
         record.detections.track_id.tolist(), record.detections.xyxy, strict=True
     ):
-        assert trails[number].shape == (tracks.TRAIL, 2)
-        np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
+        assert traces[number].shape == (tracks.TRACE_FRAMES, 2)
+        np.testing.assert_allclose(traces[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
 
 
 def test_json_has_the_number_once_it_is_sure():
@@ -298,7 +298,7 @@ def test_options():
 def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
     video_tracks = tracks.VideoTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
     found = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
-    classes, trails = video_tracks.follow(np.array([-1, 3, -1]), found, SIZE)
+    classes, traces = video_tracks.follow(np.array([-1, 3, -1]), found, SIZE)
     assert classes.tolist() == [None, "car", None]
-    assert [*trails] == [3]
-    assert trails[3].tolist() == [[55, 60]]
+    assert [*traces] == [3]
+    assert traces[3].tolist() == [[55, 60]]

@@ -90,7 +90,7 @@ def test_each_detection_has_its_zones():
     record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], *ZONES)
     zones = [one["zones"] for one in record.to_json()["detections"]]
     assert zones == [["left"], ["left", "low"], ["low"], []]
-    assert [caption for caption, _ in record.scene.zones] == ["left 2", "low 2"]
+    assert [caption for caption, _ in record.overlay.zones] == ["left 2", "low 2"]
     assert [*record.detections[1:].places()] == [("left", "cat"), ("low", "cat"), ("low", "cat")]
     assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
         ("left",), ("left", "low"), ("low",), ()
@@ -112,7 +112,7 @@ def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
 def test_a_picture_without_detections_still_shows_its_zones():
     record = watched([], *ZONES)
     assert record.to_json()["detections"] == []
-    assert [caption for caption, _ in record.scene.zones] == ["left 0", "low 0"]
+    assert [caption for caption, _ in record.overlay.zones] == ["left 0", "low 0"]
 
 
 def test_without_zones_records_pass_as_they_are():

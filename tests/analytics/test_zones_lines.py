@@ -48,13 +48,13 @@ def test_tracks_are_told_apart():
 
 
 def test_a_new_track_comes_from_where_it_stood_first():
-    for trail, side in (
+    for trace, side in (
         ([(50, 90), (50, 60), (50, 10)], "left"),
         ([(50, 50), (50, 10)], None),  # it began on the line
         ([(np.nan, np.nan), (50, 10)], None),
         ([(95, 90), (95, 10)], None),  # past its end
     ):
-        assert Crossings().side(LINE, 1, np.float32(trail)) == side, trail
+        assert Crossings().side(LINE, 1, np.float32(trace)) == side, trace
 
 
 @pytest.mark.parametrize("tracker", Tracker)
@@ -103,8 +103,8 @@ def test_a_frame_without_detections_still_shows_its_lines():
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
-        assert [caption for caption, _ in record.scene.lines] == ["gate 0 left, 0 right"]
-    assert watch(picture()).scene.lines == ()  # a photo has no tracks
+        assert [caption for caption, _ in record.overlay.lines] == ["gate 0 left, 0 right"]
+    assert watch(picture()).overlay.lines == ()  # a photo has no tracks
 
 
 def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):

@@ -20,6 +20,7 @@ from detcli.data.record import (
     BOX,
     SCHEMA_VERSION,
     Origin,
+    Overlay,
     Record,
     box_of,
     finite,
@@ -184,6 +185,12 @@ def test_an_error_may_have_no_hint():
     del fields["error"]["message"]
     with pytest.raises(ValueError, match=r"^error\.message is missing$"):
         to_record(fields)
+
+
+def test_the_overlay_has_its_earlier_name_too():
+    overlay = Overlay(traces={1: np.float32([(0, 0)])})
+    record = Record(Origin("a.png"), 0, "m", "cpu", overlay=overlay)
+    assert record.scene is overlay
 
 
 def test_names_have_the_same_slashes_on_every_system(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from detcli.data.detections import Detections
-from detcli.data.record import Scene
+from detcli.data.record import Overlay
 from detcli.sink import draw
 from detcli.sink.draw import Style, annotate, colour_of, ink
 
@@ -265,8 +265,8 @@ def test_tracks_have_colours_of_their_own():
     """Two objects of a class are told apart, and from one that has no track yet."""
     found = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
     found = replace(found, track_id=np.array([1, 2, -1]))
-    scene = Scene(trails={2: np.float32([(135, 150), (135, 110)])})  # type: ignore[arg-type, dict-item]
-    out = annotate(grey(200, 300), found, Style(2, frozenset()), scene)
+    overlay = Overlay(traces={2: np.float32([(135, 150), (135, 110)])})
+    out = annotate(grey(200, 300), found, Style(2, frozenset()), overlay)
     seen = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
     assert seen == [colour_of(0), colour_of(1), draw.GREY]
     assert tuple(out[140, 135].tolist()) == colour_of(1)
