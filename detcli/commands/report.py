@@ -70,7 +70,7 @@ def report(
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     from detcli.page.find_images import Finder
-    from detcli.page.page import About, Page, settings_facts, settings_places
+    from detcli.page.page import About, Page, settings_facts, zones_and_lines_of
     from detcli.run import set_up_process  # these load OpenCV
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
@@ -91,7 +91,7 @@ def report(
         "report",
         [("records", source), *settings_facts(settings)],
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
-        places=[*settings_places(settings)],
+        zones_and_lines=[*zones_and_lines_of(settings)],
     )
     output: Any = config.outputs.report  # a required option
     page = Page(output, about, linked=config.outputs.report_link)

@@ -42,7 +42,7 @@ from detcli.config.values import (
     parse_labels,
     parse_size,
     parse_writable,
-    read_places,
+    read_shapes,
     read_target,
 )
 from detcli.core import frozen
@@ -438,7 +438,7 @@ class Watched:
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
         "picture, or in pixels; @FILE has one a line.",
-        parse=partial(read_places, Shape.zone, "--zone"),
+        parse=partial(read_shapes, Shape.zone, "--zone"),
     )
     track: Tracking | None = option(
         None,
@@ -451,24 +451,30 @@ class Watched:
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
-        parse=partial(read_places, Shape.line, "--line"),
+        parse=partial(read_shapes, Shape.line, "--line"),
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 
     def __post_init__(self) -> None:
         settle_fields(self)
-        names = Counter(place.name for place in (*self.zone, *self.line))
+        names = Counter(shape.name for shape in (*self.zone, *self.line))
         if twice := [name for name, number in names.items() if number > 1]:
             raise UsageError(
                 f"the zone or line {twice[0]} is given twice", "give each another name"
             )
 
     @property
-    def places(self) -> list[str]:
-        """The names of zones, of lines, and of both ways across these."""
+    def zones_and_lines(self) -> list[str]:
+        """The names of zones, of lines, and of both directions across these."""
+        zones = [zone.name for zone in self.zone]
         lines = [line.name for line in self.line]
-        ways = [f"{line} {side}" for line in lines for side in ("left", "right")]
-        return [*(zone.name for zone in self.zone), *lines, *ways]
+        crossings = [f"{line} {side}" for line in lines for side in ("left", "right")]
+        return zones + lines + crossings
+
+    @property
+    def places(self) -> list[str]:
+        """The same as `zones_and_lines`, by the name that it had before."""
+        return self.zones_and_lines
 
 
 output_option = partial(option, None, sharded=False, parse=parse_writable)

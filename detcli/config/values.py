@@ -486,7 +486,7 @@ class Shape:
         return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
-def read_places(read: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
+def read_shapes(read: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
     """The value of an option, or in place of `@FILE` that of each line of a file.
 
     Empty lines and those that begin with # are left out.

@@ -157,18 +157,25 @@ class Detections:
     def _names(self) -> list[str]:
         return [self.names[index] for index in self.class_id]
 
-    def places(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each zone that a detection is in, and of its class.
+    def zones_and_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield each zone that a detection is in, and each line that one has crossed.
 
-        And of each line that it has crossed, with the side, "gate left", and of its track's class.
+        With a zone comes the class name of the detection; with a line, which is named with the side
+        as in "gate left", the class of the detection's track.
         """
         if self.zones is not None:
             for name, zones in zip(self._names(), self.zones, strict=True):
-                yield from ((zone, name) for zone in zones)
+                for zone in zones:
+                    yield zone, name
         if self.crossed is not None:
             names = self._names() if self.track_class is None else self.track_class
-            for name, crossed in zip(names, self.crossed, strict=True):
-                yield from ((f"{line} {side}", name) for line, side in crossed)
+            for name, crossings in zip(names, self.crossed, strict=True):
+                for line, side in crossings:
+                    yield f"{line} {side}", name
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """The same as `zones_and_lines`, by the name that it had before."""
+        return self.zones_and_lines()
 
     def within(self, size: Size) -> Self:
         """Those that show in a picture of (height, width), cut off at its edges."""

@@ -128,7 +128,7 @@ class About:
     kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
     sides: Sequence[str] = ()  # names of the two that are compared
     floor: float = 0.0  # detections score above it
-    places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
+    zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
 
 
 @dataclass(slots=True)
@@ -284,7 +284,7 @@ class Page:
             "floor": about.floor,
             "places": [  # colours, whether they are fractions, and points
                 [one.name, *_hex(colour_of(number)), one.fractions, [*chain(*one.points)]]
-                for number, one in enumerate(about.places, start=ZONE_COLOURS)
+                for number, one in enumerate(about.zones_and_lines, start=ZONE_COLOURS)
             ],
             **conclusion._asdict(),
         }
@@ -414,7 +414,7 @@ def about_run(settings: SettingsJson) -> About:
     """What a run's page says of it."""
     facts = [*settings_facts(settings), *versions()]
     floor = min(settings["conf"], *settings["class_conf"].values(), 1)
-    return About("predict", facts, floor=floor, places=[*settings_places(settings)])
+    return About("predict", facts, floor=floor, zones_and_lines=[*zones_and_lines_of(settings)])
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -426,7 +426,7 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), _text(value)
 
 
-def settings_places(settings: Mapping[str, object]) -> Iterator[Shape]:
+def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
     """The zones and lines of settings; whatever else stands in their place is left out."""
     for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
         texts = settings.get(name)

@@ -24,18 +24,20 @@ class Condition:
     name: str  # of the class, or any
     sign: str  # one of OPERATORS
     count: int  # what the number of detections is compared with
-    place: str = ""  # the zone that they are in, or the line that they crossed; empty for any
+    zone_or_line: str = ""  # that they are in, or that they crossed; empty for all detections
 
     def __str__(self) -> str:
-        return f"{self.place}{'.' if self.place else ''}{self.name}{self.sign}{self.count}"
+        prefix = f"{self.zone_or_line}." if self.zone_or_line else ""
+        return f"{prefix}{self.name}{self.sign}{self.count}"
 
     def number(self, counts: Counts) -> int:
         """How many detections it is about."""
         found = counts.found
-        if self.place:
+        if self.zone_or_line:
             found = Counter()
-            for (place, name), number in counts.places.items():
-                if place == self.place or place.startswith(f"{self.place} "):  # either way
+            either_side = f"{self.zone_or_line} "  # of a line
+            for (zone_or_line, name), number in counts.zones_and_lines.items():
+                if zone_or_line == self.zone_or_line or zone_or_line.startswith(either_side):
                     found[name] += number
         return found.total() if self.name == ANY else found[self.name]
 
@@ -43,7 +45,7 @@ class Condition:
 def parse_condition(
     text: str,
     names: Sequence[str],
-    places: Sequence[str] = (),
+    zones_and_lines: Sequence[str] = (),
     left_out: Container[str] = (),
 ) -> Condition:
     """Read a condition, such as "person>0", on a model's classes, and on zones and lines.
@@ -57,19 +59,19 @@ def parse_condition(
             "write CLASS>N, any>N or ZONE.CLASS>N; < >= <= == != work too",
         )
     name, place = match["name"], ""
-    if name in places and name not in {ANY, *names}:
+    if name in zones_and_lines and name not in {ANY, *names}:
         raise UsageError(
             f"--fail-if '{text}': '{name}' is a zone or a line, not a class",
             f"write {name}.any{match['sign']}{match['count']}, or a class in place of any",
         )
     zone, _, rest = name.partition(".")
-    if name not in names and zone in places:
+    if name not in names and zone in zones_and_lines:
         name, place = rest, zone
     if name != ANY and name not in names:
         missing, hint = f"the model has no class '{name}'", "name one of its classes, or any"
         if rest in {ANY, *names}:
             missing, hint = f"no zone or line is named '{zone}'", "add it with --zone or --line"
-        hint += f"{'; there are ' * bool(places)}{', '.join(places)}"
+        hint += f"{'; there are ' * bool(zones_and_lines)}{', '.join(zones_and_lines)}"
         raise UsageError(f"--fail-if '{text}': {missing}", hint)
     if name in left_out:
         raise UsageError(

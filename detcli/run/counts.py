@@ -21,7 +21,7 @@ class Counts:
     failed: int = 0
     found: Counter[str] = field(default_factory=Counter)  # detections of each class
     # detections in each zone, by its name and the class
-    places: Counter[tuple[str, str]] = field(default_factory=Counter)
+    zones_and_lines: Counter[tuple[str, str]] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)  # pictures and frames, by what ran them
     # of inputs, by their names: errors and warnings; who says them takes them out
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Counts:
             precision = f" ({record.precision})" if record.precision else ""
             self.devices[f"{record.device}{precision}"] += 1
             self.found.update(name for *_, name in record.detections)
-            self.places.update(record.detections.places())
+            self.zones_and_lines.update(record.detections.zones_and_lines())
 
     def include(self, other: "Counts") -> None:
         """Add the counts of other inputs."""
@@ -86,9 +86,9 @@ class Counts:
         yield line
         if self.done > 1 and self.found:
             yield f"found {_most(self.found)}"
-        for place in dict.fromkeys(place for place, _ in sorted(self.places)):
+        for place in dict.fromkeys(place for place, _ in sorted(self.zones_and_lines)):
             inside = Counter(
-                {name: n for (where, name), n in self.places.items() if where == place}
+                {name: n for (where, name), n in self.zones_and_lines.items() if where == place}
             )
             crossed, _, side = place.partition(" ")
             where = f"crossed {crossed} to the {side}" if side else f"in {place}"

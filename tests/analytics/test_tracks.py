@@ -199,7 +199,7 @@ def test_a_track_has_the_class_that_it_had_most_often():
     """And what crosses a line counts for that class."""
     gate = (Shape.line("gate=0,0.6,1,0.6"),)
     follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
-    seen, places = [], []
+    seen, zones_and_lines = [], []
     for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):
         box = (100, 100, 200, 268 + 3 * number, 0.9, class_id)
         record = frame(number, FILM, size=SIZE)
@@ -208,9 +208,9 @@ def test_a_track_has_the_class_that_it_had_most_often():
         one, other = record.to_json()["detections"]
         assert "track_class" not in other
         seen.append(one.get("track_class"))
-        places += record.detections.places()
+        zones_and_lines += record.detections.zones_and_lines()
     assert seen == [None, "car", "car", "person", *["car"] * 4]
-    assert places == [("gate right", "car")]
+    assert zones_and_lines == [("gate right", "car")]
 
 
 @pytest.mark.parametrize("tracker", Tracker)

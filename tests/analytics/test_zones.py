@@ -91,10 +91,17 @@ def test_each_detection_has_its_zones():
     zones = [one["zones"] for one in record.to_json()["detections"]]
     assert zones == [["left"], ["left", "low"], ["low"], []]
     assert [caption for caption, _ in record.overlay.zones] == ["left 2", "low 2"]
-    assert [*record.detections[1:].places()] == [("left", "cat"), ("low", "cat"), ("low", "cat")]
+    in_zones = [("left", "cat"), ("low", "cat"), ("low", "cat")]
+    assert [*record.detections[1:].zones_and_lines()] == in_zones
     assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
         ("left",), ("left", "low"), ("low",), ()
     ]  # fmt: skip
+
+
+def test_zones_and_lines_have_their_earlier_name_too():
+    record = watched([(0, 0, 20, 30)], *ZONES)
+    assert [*record.detections.places()] == [("left", "cat")]
+    assert zoned(*ZONES).places == ["left", "low"]
 
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])

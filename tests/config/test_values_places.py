@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from detcli.config.values import Shape, read_places
+from detcli.config.values import Shape, read_shapes
 from detcli.core.errors import UsageError
 from detcli.data.geometry import bottom_centres
 
@@ -84,16 +84,16 @@ def test_what_is_no_region_is_a_usage_error(text):
 def test_a_file_has_one_a_line(tmp_path):
     file = tmp_path / "zones.txt"
     file.write_text("# of camera 3\n\n  door=0,0,1,0,1,1\nroad=0,0,1,0,1,1\r\n")
-    assert read_places(str, "--zone", "a=1") == ["a=1"]
+    assert read_shapes(str, "--zone", "a=1") == ["a=1"]
     lines = ["door=0,0,1,0,1,1", "road=0,0,1,0,1,1"]
-    assert read_places(str, "--zone", f"@{file}") == lines
-    assert read_places(Shape.zone, "--zone", f"@{file}") == [*map(Shape.zone, lines)]
+    assert read_shapes(str, "--zone", f"@{file}") == lines
+    assert read_shapes(Shape.zone, "--zone", f"@{file}") == [*map(Shape.zone, lines)]
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     file = tmp_path / "zones.txt"
     file.write_text("door=0,0,1,0,1,1\n", encoding="utf-8-sig")
-    assert read_places(str, "--zone", f"@{file}") == ["door=0,0,1,0,1,1"]
+    assert read_shapes(str, "--zone", f"@{file}") == ["door=0,0,1,0,1,1"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe", b"folder"])
@@ -104,7 +104,7 @@ def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
     elif content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=r"--zone @.*zones\.txt"):
-        read_places(str, "--zone", f"@{file}")
+        read_shapes(str, "--zone", f"@{file}")
 
 
 @pytest.mark.parametrize(

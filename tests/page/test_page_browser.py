@@ -369,7 +369,7 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": [], "text": None}
     about = About(
         "predict",
-        places=(
+        zones_and_lines=(
             Shape.zone("door=0,0,0.5,0,0.5,1,0,1"),
             Shape.zone("yard=10,10,70,10,70,50"),
             Shape.line("gate=0.5,0,0.5,1"),

@@ -273,7 +273,7 @@ def everything(tmp_path_factory):
         for n in range(5)
     ]
     records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg"), *tracked]
-    about = About("predict", [("conf", "0.25")], places=(Shape.line("gate=0.5,0,0.5,1"),))
+    about = About("predict", [("conf", "0.25")], zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)
 
 

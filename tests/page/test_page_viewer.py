@@ -386,7 +386,7 @@ def frames(count):
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory):
-    about = About("predict", places=(Shape.line("gate=0.5,0,0.5,1"),))
+    about = About("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "VIDEO_PICTURES", 16)
         return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)

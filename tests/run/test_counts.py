@@ -120,8 +120,8 @@ def test_all_conditions_that_hold_are_named():
 def in_places(record, *zones, crossed=()):
     """The record, whose detections are in zones and have crossed lines."""
     every = np.empty((2, len(record.detections)), object)
-    for place in range(len(record.detections)):
-        every[:, place] = [zones, crossed]
+    for index in range(len(record.detections)):
+        every[:, index] = [zones, crossed]
     found = replace(record.detections, zones=every[0], crossed=every[1])
     return replace(record, detections=found)
 
@@ -144,8 +144,8 @@ def test_counts_of_records_and_of_other_counts_add_up():
     assert whole.failed == 1
     assert whole.done == 5
     assert whole.found == {"cat": 3, "dog": 1}
-    places = {("door", "cat"): 2, ("hall", "cat"): 2, ("gate left", "cat"): 1}
-    assert whole.places == places
+    expected = {("door", "cat"): 2, ("hall", "cat"): 2, ("gate left", "cat"): 1}
+    assert whole.zones_and_lines == expected
     for place, number in (("door", 2), ("gate", 1), ("gate left", 1), ("ga", 0), ("", 4)):
         assert Condition("any", ">", 0, place).number(whole) == number
     assert whole.messages == [("b.jpg", "odd"), ("torn.jpg", torn.error)]

@@ -78,10 +78,13 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
 
         marks = Marks(outputs.apply)
     with open_run(config, model) as run:
-        names, places = run.detector.contract.names, run.watched.places
+        names = run.detector.contract.names
         kept = class_ids(config.settings.classes, names)
         left_out = set() if kept is None else {*names} - {names[one] for one in kept}
-        conditions = [parse_condition(text, names, places, left_out) for text in outputs.fail_if]
+        conditions = [
+            parse_condition(text, names, run.watched.zones_and_lines, left_out)
+            for text in outputs.fail_if
+        ]
         settings = run.settings() if outputs.need_identity else None
         steps: list[Callable[[Record], Record]] = [run.watcher()]
         if outputs.provenance:

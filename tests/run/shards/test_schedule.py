@@ -68,9 +68,14 @@ class Game:
 
     def done(self, task):
         names = self.names(task)
-        places = Counter(dict.fromkeys([("door", name) for name in names], 1))
+        zones_and_lines = Counter(dict.fromkeys([("door", name) for name in names], 1))
         messages = [(name, "odd") for name in names]
-        counts = Counts(len(names), found=Counter(names), places=places, messages=messages)  # type: ignore[arg-type]
+        counts = Counts(
+            len(names),
+            found=Counter(names),
+            zones_and_lines=zones_and_lines,
+            messages=messages,
+        )
         with PartWriter(task.shard) as writer:
             for name in names:
                 writer.add(picture(name).to_json())
@@ -108,7 +113,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     failed = {record["source"] for record in records if "error" in record}
     assert failed == {name for name in deadly if int(name) < count}
     assert sum(counts.pictures + counts.failed for counts in game.completed) == count
-    assert sum(counts.places.total() for counts in game.completed) == count - len(failed)
+    assert sum(counts.zones_and_lines.total() for counts in game.completed) == count - len(failed)
     messages = [name for counts in game.completed for name, _ in counts.messages]
     assert sorted(messages) == sorted(map(str, range(count)))
 
