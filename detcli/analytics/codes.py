@@ -1,14 +1,14 @@
-"""Codes: what the symbols in a picture say.
+"""Codes: what the barcodes in a picture say.
 
-    zxing-cpp reads the whole picture       detected or not, what it finds is kept
-    each detection that is left is cut out  as it is, enlarged, turned upright, until it is read
-    RUNGS change what is still not read     by contrast and sharpness, within EFFORT a picture
-    OpenCV reads markers                    ArUco's and AprilTag's, where one was detected
-    both locate what is not read            so that it has corners too, where they find any
+    zxing-cpp reads the whole picture         detected or not, what it finds is kept
+    each detection without text is cropped    as it is, enlarged, turned upright, until it is read
+    ENHANCEMENTS of what is still not read    contrast and sharpness, within PIXEL_BUDGET a picture
+    OpenCV reads markers                      ArUco's and AprilTag's, where one was detected
+    both locate what is not read              so that it has corners too, where they find any
 
 Detections below the confidence are tried too, and stay only if they are read.
 
-So nothing is lost that zxing-cpp reads by itself; small and tilted symbols join, because the
+So nothing is lost that zxing-cpp reads by itself; small and tilted barcodes join, because the
 detector knows where they are.
 """
 
@@ -26,7 +26,7 @@ import zxingcpp
 
 from detcli.config.config import Settings
 from detcli.core.opencv import cv2
-from detcli.data.detections import Detections, Symbol
+from detcli.data.detections import Barcode, Detections
 from detcli.data.geometry import Picture, overlap
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
@@ -35,7 +35,7 @@ from detcli.model.contract import class_ids
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
 
-MARKERS = "aruco"  # the class whose symbols OpenCV reads
+MARKERS = "aruco"  # the class whose barcodes OpenCV reads
 
 LINEAR = "barcode"
 CLASSES = {
@@ -48,13 +48,13 @@ CLASSES = {
 }
 """The class of a format or symbology of zxing-cpp, in the bundled model's words; else `LINEAR`."""
 
-MARGIN = 0.12  # of a box's longer side, on each side: symbols need their quiet zone
+MARGIN = 0.12  # of a box's longer side, on each side: barcodes need their quiet zone
 LEAST_MARGIN = 4  # pixels
-ENLARGED = (1, 2, 4)  # times the size of a cut: zxing-cpp wants modules of three pixels
+ENLARGED = (1, 2, 4)  # times the size of a crop: zxing-cpp wants modules of three pixels
 LONGEST = 1600  # pixels of an enlarged side
 LEAST_TURN = 3.0  # degrees of tilt
-FILLED = 0.5  # IoU from which on what looks like a symbol is that of a box
-SLACK = 0.1  # of a box's sides, by which the middle of a symbol may lie outside
+FILLED = 0.5  # IoU from which on what looks like a barcode is that of a box
+SLACK = 0.1  # of a box's sides, by which the middle of a barcode may lie outside
 
 BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogram)
 TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentType.ISO15434}
@@ -69,17 +69,17 @@ DICTIONARIES = (
 # Markers in the dictionaries of a kind, of which each begins with the smaller one.
 SIZES = (50, 100, 250, 1000)
 
-# Pixels a picture that are read on rungs and below the confidence: no clock, so that a busy
-# machine reads the same. About 0.4 seconds.
-EFFORT = 4 << 20
-DOUBLED = 800  # pixels of a side from which on a part is not doubled
+# Pixels a picture that are read in enhanced crops and below the confidence: no clock, so that a
+# busy machine reads the same. About 0.4 seconds.
+PIXEL_BUDGET = 4 << 20
+DOUBLED = 800  # pixels of a side from which on a crop is not doubled
 NOWHERE: Doubles = np.empty((0, 2))  # corners that are not known
 REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
 LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 class Codes:
-    """Reads the symbols in pictures.
+    """Reads the barcodes in pictures.
 
     Pictures have to be at full size. Of the settings, the region, the classes and `max_det` count.
     Detections that do not exceed the confidence of their class, `(C,)`, are left out if they cannot
@@ -91,69 +91,69 @@ class Codes:
         self._conf_thresholds = conf_thresholds
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        """The record with what its detections say, and with symbols that only reading found."""
+        """The record with what its detections say, and with barcodes that only reading found."""
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
-        whole, part = np.eye(2, 3), grey
+        whole, crop = np.eye(2, 3), grey
         if (region := self._settings.region) is not None:
             left, top, right, bottom = region.area(picture.size)
-            whole[:, 2], part = (-left, -top), grey[top:bottom, left:right]
+            whole[:, 2], crop = (-left, -top), grey[top:bottom, left:right]
         sure = np.ones(len(found), bool)
         if self._conf_thresholds is not None:
             sure = found.score > self._conf_thresholds[found.class_id]
-        loose = [one for one in read(_Cut(part, whole)) if not _is_contradicted(grey, one)]
-        symbols = np.full(len(found), None, np.object_)
-        effort = Effort(EFFORT)
+        undetected = [one for one in read(_Crop(crop, whole)) if not _is_contradicted(grey, one)]
+        barcodes = np.full(len(found), None, np.object_)
+        budget = PixelBudget(PIXEL_BUDGET)
         for row in np.flatnonzero(sure).tolist():
-            symbols[row] = symbol_in(found.xyxy[row], loose)
-        _take(loose, symbols)
+            barcodes[row] = barcode_in(found.xyxy[row], undetected)
+        _take(undetected, barcodes)
         for row in np.flatnonzero(sure).tolist():
-            if symbols[row] is None:
-                symbols[row] = _look(grey, found[row], effort, sure=True)
+            if barcodes[row] is None:
+                barcodes[row] = _look(grey, found[row], budget, sure=True)
         framed = np.flatnonzero(sure & (found.class_name == MARKERS)).tolist()
         if framed:
-            loose += _more_markers(_Cut(part, whole), symbols)
+            undetected += _more_markers(_Crop(crop, whole), barcodes)
         for row in framed:
-            symbols[row] = symbols[row] or symbol_in(found.xyxy[row], loose)
-        _take(loose, symbols)
+            barcodes[row] = barcodes[row] or barcode_in(found.xyxy[row], undetected)
+        _take(undetected, barcodes)
         for row in np.flatnonzero(~sure).tolist():
-            symbols[row] = _confirm(grey, found[row], [*symbols], loose, effort)
+            barcodes[row] = _confirm(grey, found[row], [*barcodes], undetected, budget)
         for row in np.flatnonzero(sure).tolist():
-            symbols[row] = symbols[row] or _locate(grey, found[row])
-        found = _kept(replace(found, symbols=symbols), sure)
-        return replace(record, detections=_with_others(found, loose, self._settings))
+            barcodes[row] = barcodes[row] or _locate(grey, found[row])
+        found = _kept(replace(found, symbols=barcodes), sure)
+        return replace(record, detections=_with_others(found, undetected, self._settings))
 
 
-def _is_contradicted(grey: Grey, bars: Symbol) -> bool:
-    """Whether the part around bars says something else: chance passes one check digit in ten."""
-    if bars.class_name != LINEAR:
+def _is_contradicted(grey: Grey, linear: Barcode) -> bool:
+    """Whether a crop around a linear code reads otherwise: chance passes one check digit in ten."""
+    if linear.class_name != LINEAR:
         return False
-    box = _around(bars)
-    near = [*read(_cut_out(grey, box))]
-    return symbol_in(box, near) is not None and bars.content not in {one.content for one in near}
+    box = _around(linear)
+    near = [*read(_crop_around(grey, box))]
+    return barcode_in(box, near) is not None and linear.content not in {one.content for one in near}
 
 
-def _around(symbol: Symbol) -> npt.NDArray[np.float32]:
-    """The box `(4,)` around a symbol."""
-    return np.array([symbol.corners.min(0), symbol.corners.max(0)], np.float32).ravel()
+def _around(barcode: Barcode) -> npt.NDArray[np.float32]:
+    """The box `(4,)` around a barcode."""
+    return np.array([barcode.corners.min(0), barcode.corners.max(0)], np.float32).ravel()
 
 
 def _kept(found: Detections, sure: npt.NDArray[np.bool_]) -> Detections:
     """Detections without those that are neither sure, `(N,)`, nor read; those only read first."""
-    symbols = () if found.symbols is None else found.symbols
-    confirmed = np.array([one is not None and one.confirmed for one in symbols], bool)
+    barcodes = () if found.symbols is None else found.symbols
+    confirmed = np.array([one is not None and one.confirmed for one in barcodes], bool)
     found = replace(found, score=np.where(confirmed, np.float32(1), found.score))
     order = np.argsort(~confirmed, kind="stable")
     return found[order[(sure | confirmed)[order]]]
 
 
-def _take(loose: list[Symbol], symbols: Iterable[Symbol | None]) -> None:
-    """Remove symbols that detections have from those that none has."""
-    known = {id(symbol) for symbol in symbols}
-    loose[:] = [symbol for symbol in loose if id(symbol) not in known]
+def _take(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
+    """Remove barcodes that detections have from those that none has."""
+    known = {id(barcode) for barcode in barcodes}
+    undetected[:] = [barcode for barcode in undetected if id(barcode) not in known]
 
 
 @dataclass(slots=True)
-class Effort:
+class PixelBudget:
     """What a picture may cost beyond what every picture does."""
 
     pixels: int
@@ -164,68 +164,72 @@ class Effort:
         return self.pixels >= 0
 
 
-def _look(grey: Grey, one: Detections, effort: Effort, *, sure: bool) -> Symbol | None:
-    """Read the symbol of a single detection."""
+def _look(grey: Grey, one: Detections, budget: PixelBudget, *, sure: bool) -> Barcode | None:
+    """Read the barcode of a single detection."""
     (box, _, _, name), *_ = one
     if name == MARKERS:
         return read_marker(grey, box) if sure else None  # it takes seconds in some textures
-    return read_in(grey, box, effort, sure=sure, bars=name == LINEAR)
+    return read_in(grey, box, budget, sure=sure, linear=name == LINEAR)
 
 
 def _confirm(
-    grey: Grey, one: Detections, symbols: list[Symbol | None], loose: list[Symbol], effort: Effort
-) -> Symbol | None:
-    """What makes a detection below the confidence one: a symbol of its class that none has yet."""
+    grey: Grey,
+    one: Detections,
+    barcodes: list[Barcode | None],
+    undetected: list[Barcode],
+    budget: PixelBudget,
+) -> Barcode | None:
+    """What makes a detection below the confidence one: a barcode of its class that none has yet."""
     (box, _, _, name), *_ = one
     if name not in {*CLASSES.values(), LINEAR, MARKERS}:
         return None
-    if symbol_in(box, [symbol for symbol in symbols if symbol is not None]) is not None:
+    if barcode_in(box, [barcode for barcode in barcodes if barcode is not None]) is not None:
         return None
-    symbol = symbol_in(box, loose)
-    if symbol is not None:
-        _take(loose, [symbol] * (symbol.class_name == name))
+    barcode = barcode_in(box, undetected)
+    if barcode is not None:
+        _take(undetected, [barcode] * (barcode.class_name == name))
     else:
-        symbol = _look(grey, one, effort, sure=False)
-    if symbol is None or symbol.class_name != name:
+        barcode = _look(grey, one, budget, sure=False)
+    if barcode is None or barcode.class_name != name:
         return None
-    return replace(symbol, confirmed=True)
+    return replace(barcode, confirmed=True)
 
 
-def _locate(grey: Grey, one: Detections) -> Symbol | None:
-    """Where the symbol of a single detection is that could not be read: what fills most of it."""
+def _locate(grey: Grey, one: Detections) -> Barcode | None:
+    """Where the barcode of a single detection is that could not be read: what fills most of it."""
     (box, _, _, name), *_ = one
-    part = _cut_out(grey, box)
-    if not part.pixels.size or name not in {*CLASSES.values(), LINEAR, MARKERS}:
+    crop = _crop_around(grey, box)
+    if not crop.pixels.size or name not in {*CLASSES.values(), LINEAR, MARKERS}:
         return None
-    located = [one for one in read(part, broken=True) if one.class_name == name]
+    located = [one for one in read(crop, broken=True) if one.class_name == name]
     quads: Any = None
     if name == "qr_code":
-        quads = cv2.QRCodeDetector().detect(part.pixels)[1]
+        quads = cv2.QRCodeDetector().detect(crop.pixels)[1]
     elif name == LINEAR:
-        quads = cv2.barcode.BarcodeDetector().detect(part.pixels)[1]  # from the bottom left on
+        quads = cv2.barcode.BarcodeDetector().detect(crop.pixels)[1]  # from the bottom left on
     elif name == MARKERS:
-        quads = _marker_detector(DICTIONARIES[:1]).detectMarkersMultiDict(part.pixels)[2]
+        quads = _marker_detector(DICTIONARIES[:1]).detectMarkersMultiDict(crop.pixels)[2]
     for quad in () if quads is None else np.reshape(quads, (-1, 4, 2)).astype(np.float64):
-        corners = part.in_picture(np.roll(quad, -1, 0) if name == LINEAR else quad)
-        located.append(Symbol(None, "", b"", corners, name))
+        corners = crop.in_picture(np.roll(quad, -1, 0) if name == LINEAR else quad)
+        located.append(Barcode(None, "", b"", corners, name))
     if not located:
         return None
     filled = overlap(np.array([*map(_around, located)]), box)
     return located[int(filled.argmax())] if filled.max() >= FILLED else None
 
 
-def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Symbol]:
+def _more_markers(crop: "_Crop", barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
     """Markers of a whole picture that no detection has, of the dictionaries that were read."""
-    known = [one for one in symbols if one is not None and one.class_name == MARKERS]
+    known = [one for one in barcodes if one is not None and one.class_name == MARKERS]
     said = {one.symbology for one in known}
     said |= {f"{name.rpartition('_')[0]}_{SIZES[-1]}" for name in said}
     asked = tuple(name for name in DICTIONARIES if name in said)
-    for symbol in markers(part, asked or DICTIONARIES):
-        modules = _dictionary(symbol.symbology).markerSize + 2  # a side, with the border
+    for barcode in markers(crop, asked or DICTIONARIES):
+        modules = _dictionary(barcode.symbology).markerSize + 2  # a side, with the border
         # Of fewer pixels than modules nothing can be read: chance took them for a marker.
-        is_large = cv2.contourArea(symbol.corners.astype(np.float32)) >= modules**2
-        if is_large and symbol_in(_around(symbol), known) is None:
-            yield symbol
+        is_large = cv2.contourArea(barcode.corners.astype(np.float32)) >= modules**2
+        if is_large and barcode_in(_around(barcode), known) is None:
+            yield barcode
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
@@ -234,50 +238,50 @@ def as_grey(pixels: npt.NDArray[Any]) -> Grey:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Cut:
-    """A part of a picture, perhaps enlarged or turned."""
+class _Crop:
+    """A crop of a picture, perhaps enlarged or turned."""
 
     pixels: Grey  # `(H, W)`
-    matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the part
+    matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the crop
 
     def in_picture(self, points: Doubles) -> Doubles:
-        """Points `(P, 2)` of the part, in the picture."""
+        """Points `(P, 2)` of the crop, in the picture."""
         moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
         return moved
 
-    def enlarged(self, times: int) -> "_Cut":
-        """The part, enlarged by a whole factor."""
+    def enlarged(self, times: int) -> "_Crop":
+        """The crop, enlarged by a whole factor."""
         if times == 1:
             return self
         cubic, matrix = cv2.INTER_CUBIC, times * self.matrix
         # Pixel centres are at whole numbers, so half a pixel moves with the size.
         matrix[:, 2] += (times - 1) / 2
         pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cubic)
-        return _Cut(as_grey(pixels), matrix)
+        return _Crop(as_grey(pixels), matrix)
 
 
 def read(
-    part: _Cut,
+    crop: _Crop,
     binarizer: Any = BINARIZERS[0],  # noqa: ANN401
     *,
     broken: bool = False,
-) -> Iterator[Symbol]:
-    """Read all symbols in a part of a picture with zxing-cpp; its defaults are its thorough way.
+) -> Iterator[Barcode]:
+    """Read all barcodes in a crop of a picture with zxing-cpp; its defaults are its thorough way.
 
     Those that are `broken` are only located.
     """
     ways = {"binarizer": binarizer, "text_mode": zxingcpp.TextMode.Plain, "return_errors": broken}
-    for code in zxingcpp.read_barcodes(part.pixels, **ways):
+    for code in zxingcpp.read_barcodes(crop.pixels, **ways):
         at = code.position
         ends = (at.top_left, at.top_right, at.bottom_right, at.bottom_left)
-        corners = part.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
+        corners = crop.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
         text = code.text if code.content_type in TEXTS else _plain(code.bytes)
         name, kind = str(code.format), str(code.symbology)
         class_name = CLASSES.get(name) or CLASSES.get(kind, LINEAR)
         if not broken:
-            yield Symbol(text, name, bytes(code.bytes), corners, class_name)
+            yield Barcode(text, name, bytes(code.bytes), corners, class_name)
         elif not code.valid:
-            yield Symbol(None, "", b"", corners, class_name)
+            yield Barcode(None, "", b"", corners, class_name)
 
 
 def _plain(content: bytes) -> str | None:
@@ -286,71 +290,74 @@ def _plain(content: bytes) -> str | None:
     return text if all(one.isprintable() or one.isspace() or one == EOT for one in text) else None
 
 
-def symbol_in(box: npt.NDArray[np.float32], symbols: Iterable[Symbol]) -> Symbol | None:
-    """The symbol whose middle is nearest to the middle of a box `(4,)`, if it is inside."""
+def barcode_in(box: npt.NDArray[np.float32], barcodes: Iterable[Barcode]) -> Barcode | None:
+    """The barcode whose middle is nearest to the middle of a box `(4,)`, if it is inside."""
     near, far = box[:2].astype(float), box[2:].astype(float)
     slack, middle = SLACK * (far - near), (near + far) / 2
     inside = [
-        (float(np.hypot(*(centre - middle))), number, symbol)
-        for number, symbol in enumerate(symbols)
-        if ((centre := symbol.corners.mean(0)) >= near - slack).all()
+        (float(np.hypot(*(centre - middle))), number, barcode)
+        for number, barcode in enumerate(barcodes)
+        if ((centre := barcode.corners.mean(0)) >= near - slack).all()
         and (centre <= far + slack).all()
     ]
     return min(inside)[2] if inside else None
 
 
 def read_in(
-    grey: Grey, box: npt.NDArray[np.float32], effort: Effort, *, sure: bool, bars: bool
-) -> Symbol | None:
-    """Read the symbol in a box `(4,)` of a picture `(H, W)`, with as much effort as it takes.
+    grey: Grey, box: npt.NDArray[np.float32], budget: PixelBudget, *, sure: bool, linear: bool
+) -> Barcode | None:
+    """Read the barcode in a box `(4,)` of a picture `(H, W)`, with as much budget as it takes.
 
-    On rungs, and if the box is not sure, two parts must give the same text of bars: chance passes
-    one check digit in ten. Texts that differ give none. `bars` is whether bars are expected.
+    Of a linear code, two crops must give the same text if they are enhanced, or the box is not
+    sure: chance passes one check digit in ten. Texts that differ give none. `linear` is whether a
+    linear code is expected.
     """
     said: Counter[bytes] = Counter()
-    cuts = zip(_cuts(grey, box), repeat(sure), strict=False)
-    for part, early in chain(cuts, zip(_rungs(grey, box), repeat(object=False), strict=False)):
-        if not early and not effort.spend(part.pixels.size):
+    crops = zip(_crops(grey, box), repeat(sure), strict=False)
+    enhanced = zip(_enhanced_crops(grey, box), repeat(object=False), strict=False)
+    for crop, early in chain(crops, enhanced):
+        if not early and not budget.spend(crop.pixels.size):
             return None
-        for binarizer in BINARIZERS[: 1 if bars and not early else None]:  # the same for bars
-            symbols = [one for one in read(part, binarizer) if symbol_in(box, [one]) is not None]
-            lines = {one.content: one for one in symbols if one.class_name == LINEAR and not early}
-            symbol = symbol_in(box, [one for one in symbols if one.content not in lines])
-            if symbol is not None:
-                return symbol
+        # Both read the same linear codes.
+        for binarizer in BINARIZERS[: 1 if linear and not early else None]:
+            barcodes = [one for one in read(crop, binarizer) if barcode_in(box, [one]) is not None]
+            lines = {one.content: one for one in barcodes if one.class_name == LINEAR and not early}
+            barcode = barcode_in(box, [one for one in barcodes if one.content not in lines])
+            if barcode is not None:
+                return barcode
             said.update(lines.keys())
             if len(said) > 1:
                 return None
             if lines:
-                (content, symbol), *_ = lines.items()
+                (content, barcode), *_ = lines.items()
                 if said[content] > 1:
-                    return symbol
+                    return barcode
                 break
     return None
 
 
-def _cuts(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Cut]:
+def _crops(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Crop]:
     """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
-    part = _cut_out(grey, box)
-    if not part.pixels.size:
+    crop = _crop_around(grey, box)
+    if not crop.pixels.size:
         return
-    tilt = _tilt(part.pixels)
+    tilt = _tilt(crop.pixels)
     for times in ENLARGED:
-        if times > 1 and times * max(part.pixels.shape) > LONGEST:
+        if times > 1 and times * max(crop.pixels.shape) > LONGEST:
             return
-        cut = part.enlarged(times)
-        yield cut
+        enlarged = crop.enlarged(times)
+        yield enlarged
         if abs(tilt) >= LEAST_TURN:
-            yield _turned(cut, tilt)
+            yield _turned(enlarged, tilt)
 
 
-def _cut_out(grey: Grey, box: npt.NDArray[np.float32]) -> _Cut:
+def _crop_around(grey: Grey, box: npt.NDArray[np.float32]) -> _Crop:
     """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
     left, top, right, bottom = box.tolist()
     margin = max(LEAST_MARGIN, MARGIN * max(right - left, bottom - top))
     x, y = max(0, math.floor(left - margin)), max(0, math.floor(top - margin))
     pixels = grey[y : math.ceil(bottom + margin), x : math.ceil(right + margin)]
-    return _Cut(pixels, np.array([[1, 0, -x], [0, 1, -y]], np.float64))
+    return _Crop(pixels, np.array([[1, 0, -x], [0, 1, -y]], np.float64))
 
 
 def _tilt(pixels: Grey) -> float:
@@ -366,33 +373,33 @@ def _tilt(pixels: Grey) -> float:
     return math.degrees(float(np.angle(fourfold))) / 4
 
 
-def _turned(part: _Cut, degrees: float) -> _Cut:
-    """A part turned back by an angle, whole."""
-    height, width = part.pixels.shape
+def _turned(crop: _Crop, degrees: float) -> _Crop:
+    """A crop turned back by an angle, whole."""
+    height, width = crop.pixels.shape
     middle = ((width - 1) / 2, (height - 1) / 2)
     matrix = cv2.getRotationMatrix2D(middle, degrees, 1)
     cos, sin = abs(matrix[0, 0]), abs(matrix[0, 1])
     size = (math.ceil(width * cos + height * sin), math.ceil(width * sin + height * cos))
     matrix[:, 2] += (size[0] - 1) / 2 - middle[0], (size[1] - 1) / 2 - middle[1]
     pixels = cv2.warpAffine(
-        part.pixels, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+        crop.pixels, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    whole = matrix[:, :2] @ part.matrix
+    whole = matrix[:, :2] @ crop.matrix
     whole[:, 2] += matrix[:, 2]
-    return _Cut(as_grey(pixels), whole)
+    return _Crop(as_grey(pixels), whole)
 
 
-def _rungs(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Cut]:
-    """What is in a box and around it, changed in each of the ways of `RUNGS`."""
-    part = _cut_out(grey, box)
-    if not part.pixels.size:
+def _enhanced_crops(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Crop]:
+    """What is in a box and around it, changed in each of the ways of `ENHANCEMENTS`."""
+    crop = _crop_around(grey, box)
+    if not crop.pixels.size:
         return
-    for change in RUNGS.values():
-        pixels = change(part.pixels)
-        times = np.divide(pixels.shape, part.pixels.shape)[::-1, None]  # across, down
-        matrix = times * part.matrix
+    for change in ENHANCEMENTS.values():
+        pixels = change(crop.pixels)
+        times = np.divide(pixels.shape, crop.pixels.shape)[::-1, None]  # across, down
+        matrix = times * crop.matrix
         matrix[:, 2:] += (times - 1) / 2
-        yield _Cut(pixels, matrix)
+        yield _Crop(pixels, matrix)
 
 
 def _sized(grey: Grey, across: int, down: int) -> Grey:
@@ -421,7 +428,7 @@ def _flattened(grey: Grey) -> Grey:
 
 
 # How parts change that could not be read as they are; docs/benchmark.md has what each reads.
-RUNGS: dict[str, Callable[[Grey], Grey]] = {
+ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
     "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
     "CLAHE at twice the size": lambda grey: _evened(_doubled(grey)),
     "CLAHE": _evened,
@@ -433,27 +440,27 @@ RUNGS: dict[str, Callable[[Grey], Grey]] = {
 }
 
 
-def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
+def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Barcode | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
-    part = _cut_out(grey, box)
-    if not part.pixels.size:
+    crop = _crop_around(grey, box)
+    if not crop.pixels.size:
         return None
-    part = part.enlarged(max(1, min(4, round(200 / max(part.pixels.shape)))))
-    for pixels in (part.pixels, as_grey(255 - part.pixels)):  # dark on light, then light on dark
-        symbol = symbol_in(box, markers(_Cut(pixels, part.matrix)))
-        if symbol is not None:
-            return symbol
+    crop = crop.enlarged(max(1, min(4, round(200 / max(crop.pixels.shape)))))
+    for pixels in (crop.pixels, as_grey(255 - crop.pixels)):  # dark on light, then light on dark
+        barcode = barcode_in(box, markers(_Crop(pixels, crop.matrix)))
+        if barcode is not None:
+            return barcode
     return None
 
 
-def markers(part: _Cut, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Symbol]:
-    """Read all dark markers in a part of a picture with OpenCV."""
-    corners, numbers, _, kinds = _marker_detector(dictionaries).detectMarkersMultiDict(part.pixels)
+def markers(crop: _Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
+    """Read all dark markers in a crop of a picture with OpenCV."""
+    corners, numbers, _, kinds = _marker_detector(dictionaries).detectMarkersMultiDict(crop.pixels)
     if numbers is None:
         return
     for quad, number, kind in zip(corners, numbers.flat, kinds.flat, strict=True):
-        ends = part.in_picture(quad[0].astype(np.float64))
-        yield Symbol(str(number), _smallest(dictionaries[kind], number), b"", ends, MARKERS)
+        ends = crop.in_picture(quad[0].astype(np.float64))
+        yield Barcode(str(number), _smallest(dictionaries[kind], number), b"", ends, MARKERS)
 
 
 @cache
@@ -476,14 +483,14 @@ def _smallest(dictionary: str, number: int) -> str:
     return f"{kind}_{next(size for size in SIZES if number < size)}"
 
 
-def _with_others(found: Detections, symbols: list[Symbol], settings: Settings) -> Detections:
-    """Detections with symbols of which they have none, of the wanted classes, up to `max_det`.
+def _with_others(found: Detections, barcodes: list[Barcode], settings: Settings) -> Detections:
+    """Detections with barcodes of which they have none, of the wanted classes, up to `max_det`.
 
     What could be read is there for certain: the score is 1.
     """
     names = found.names
     wanted = class_ids(settings.classes, names) or range(len(names))
-    new = [one for one in symbols if one.class_name in {names[index] for index in wanted}]
+    new = [one for one in barcodes if one.class_name in {names[index] for index in wanted}]
     if len(found) <= settings.max_det:  # of tiles, each may have as many
         del new[settings.max_det - len(found) :]
     if not new:
@@ -501,23 +508,23 @@ def _with_others(found: Detections, symbols: list[Symbol], settings: Settings) -
 
 
 class TrackTexts:
-    """Gives symbols that cannot be read in a frame what their track said before."""
+    """Gives barcodes that cannot be read in a frame what their track said before."""
 
     def __init__(self) -> None:
-        self._videos: PerVideo[dict[int, Symbol]] = PerVideo(lambda _: {})
+        self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
 
     def add(self, record: Record, _: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None or found.symbols is None:
             return record
-        known, symbols = self._videos.of(record), found.symbols.copy()
+        known, barcodes = self._videos.of(record), found.symbols.copy()
         for row, number in enumerate(found.track_id.tolist()):
-            symbol, before = symbols[row], known.pop(number, None)
-            if symbol is not None and symbol.symbology and number > 0:
-                known[number] = symbol
+            barcode, before = barcodes[row], known.pop(number, None)
+            if barcode is not None and barcode.symbology and number > 0:
+                known[number] = barcode
             elif before is not None:
-                corners = NOWHERE if symbol is None else symbol.corners
-                symbols[row] = replace(before, corners=corners, confirmed=False, earlier=True)
+                corners = NOWHERE if barcode is None else barcode.corners
+                barcodes[row] = replace(before, corners=corners, confirmed=False, earlier=True)
                 known[number] = before
         while len(known) > REMEMBERED:  # those not seen for long come first
             del known[next(iter(known))]
-        return replace(record, detections=replace(found, symbols=symbols))
+        return replace(record, detections=replace(found, symbols=barcodes))

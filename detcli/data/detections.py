@@ -26,15 +26,15 @@ ARRAYS = ("xyxy", "score", "class_id", *PER_OBJECT)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Symbol:
-    """Where a symbol is, and what it says."""
+class Barcode:
+    """Where a barcode, a matrix code or a marker is, and what it says."""
 
     text: str | None  # the decoded text; None if the content is binary, or could not be read
     # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
     symbology: str
     content: bytes  # its bytes; empty for a marker
     # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
-    # bottom left of the symbol, were it upright; `(0, 2)` where they are not known
+    # bottom left, were it upright; `(0, 2)` where they are not known
     corners: npt.NDArray[np.float64]
     class_name: str  # its class in the words of the bundled model
     confirmed: bool = False  # whether it was detected by being read only
@@ -44,6 +44,10 @@ class Symbol:
     def doubt(self) -> bool:
         """Whether nothing in its symbology tells a wrong text from the right one."""
         return self.symbology in UNCHECKED
+
+
+Symbol = Barcode
+"""The name that `Barcode` had before."""
 
 
 UNCHECKED = {"Codabar", "Code 39", "Code 39 Extended", "Code 39 Standard", "ITF"}
@@ -101,7 +105,7 @@ class Detections:
             zones.
         crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
             frame before, with "left" or "right"; None without lines.
-        symbols: `(N,)` objects, each a `Symbol`, or None where it was neither read nor located;
+        symbols: `(N,)` objects, each a `Barcode`, or None where it was neither read nor located;
             None where nothing is read.
         selected: `(M,)` float32 scores of all that was selected, also of boxes without an area,
             which are dropped; None where they are not known.
@@ -221,7 +225,7 @@ class Detections:
                     for line, side in self.crossed[number]
                 ]
             if self.symbols is not None:
-                row |= _symbol_fields(self.symbols[number])
+                row |= _barcode_fields(self.symbols[number])
             rows.append(row)
         return rows
 
@@ -304,16 +308,16 @@ def concatenated(first: Detections, second: Detections) -> Detections:
     )
 
 
-def _symbol_fields(symbol: Symbol | None) -> Fields:
-    """What a detection says of its symbol."""
-    if symbol is None:
+def _barcode_fields(barcode: Barcode | None) -> Fields:
+    """What a detection says of its barcode."""
+    if barcode is None:
         return {"text": None}
-    fields: dict[str, Any] = {"text": symbol.text}
-    if symbol.symbology:
-        fields["symbology"] = symbol.symbology
-        if symbol.text is None:
-            fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
-    fields |= {name: True for name in ("confirmed", "doubt", "earlier") if getattr(symbol, name)}
-    if len(symbol.corners):
-        fields["corners"] = np.round(symbol.corners, 1).tolist()
+    fields: dict[str, Any] = {"text": barcode.text}
+    if barcode.symbology:
+        fields["symbology"] = barcode.symbology
+        if barcode.text is None:
+            fields["bytes"] = base64.b64encode(barcode.content).decode("ascii")
+    fields |= {name: True for name in ("confirmed", "doubt", "earlier") if getattr(barcode, name)}
+    if len(barcode.corners):
+        fields["corners"] = np.round(barcode.corners, 1).tolist()
     return fields

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
-from detcli.data.detections import Detections, Symbol
+from detcli.data.detections import Barcode, Detections
 from detcli.data.geometry import Boxes, Image, Points, area, common
 from detcli.data.record import Overlay
 
@@ -87,13 +87,14 @@ def annotate(
     for number, colour in zip(numbers, colours, strict=True):
         if number in overlay.traces:
             draw_path(canvas, overlay.traces[number], colour, line)
-    said = detections.symbols
-    symbols = [None] * len(detections) if said is None else said.tolist()
-    for symbol, box, colour in reversed([*zip(symbols, detections.xyxy, colours, strict=True)]):
+    barcodes: list[Barcode | None] = [None] * len(detections)
+    if detections.symbols is not None:
+        barcodes = detections.symbols.tolist()
+    for barcode, box, colour in reversed([*zip(barcodes, detections.xyxy, colours, strict=True)]):
         draw_box(canvas, box, colour, line)
-        if symbol is not None and len(symbol.corners):
-            draw_path(canvas, symbol.corners, colour, max(1, line // 2), closed=True)
-    texts = _texts(detections, numbers, symbols, style)
+        if barcode is not None and len(barcode.corners):
+            draw_path(canvas, barcode.corners, colour, max(1, line // 2), closed=True)
+    texts = _texts(detections, numbers, barcodes, style)
     rows = zip(texts, detections.xyxy, colours, strict=True)
     labels = [Label(text, box, colour) for text, box, colour in rows if text]
     draw_labels(canvas, labels, detections.xyxy, text_size, line)
@@ -101,14 +102,14 @@ def annotate(
 
 
 def _texts(
-    detections: Detections, numbers: Sequence[int], symbols: Sequence[Symbol | None], style: Style
+    detections: Detections, numbers: Sequence[int], barcodes: Sequence[Barcode | None], style: Style
 ) -> Iterator[str]:
-    for number, symbol, (_, score, _, name) in zip(numbers, symbols, detections, strict=True):
+    for number, barcode, (_, score, _, name) in zip(numbers, barcodes, detections, strict=True):
         parts = {"name": name, "score": f"{score:.2f}"}
         says = [text for part, text in parts.items() if part in style.label_parts]
         if says and number > 0:
             says.insert(0, f"#{number}")
-        if says and symbol is not None and (content := symbol.text):
+        if says and barcode is not None and (content := barcode.text):
             says.append(content if len(content) <= MAX_TEXT else f"{content[: MAX_TEXT - 1]}…")
         yield " ".join(says)
 

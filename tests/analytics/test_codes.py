@@ -344,7 +344,7 @@ def test_markers_of_a_board_that_were_not_detected_are_added():
 )
 def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added, monkeypatch):
     corners = np.array([[0, 0], [side, 0], [side, side], [0, side]]) + 50
-    small = codes.Symbol("23", f"DICT_{dictionary}", b"", corners, "aruco")
+    small = codes.Barcode("23", f"DICT_{dictionary}", b"", corners, "aruco")
     monkeypatch.setattr(codes, "markers", lambda *_: iter([small]))
     found = rows(read(seen(canvas(), [[200, 200, 300, 300]], ["aruco"])))
     assert sum(row.get("confirmed", False) for row in found) == added
@@ -358,11 +358,11 @@ def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
 
     def once(*_):
         at = np.full((4, 2), 50.0)
-        return [codes.Symbol("", "ITF", one, at, "barcode") for one in islice(answers, 1)]
+        return [codes.Barcode("", "ITF", one, at, "barcode") for one in islice(answers, 1)]
 
     monkeypatch.setattr(codes, "read", once)
-    box, effort = np.array([0, 0, 100, 100], np.float32), codes.Effort(codes.EFFORT)
-    symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, effort, sure=False, bars=True)
+    box, budget = np.array([0, 0, 100, 100], np.float32), codes.PixelBudget(codes.PIXEL_BUDGET)
+    symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, budget, sure=False, linear=True)
     assert (symbol and symbol.content) == wanted
 
 

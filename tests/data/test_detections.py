@@ -8,7 +8,7 @@ import optional
 import pytest
 
 from detcli.core.errors import DependencyError
-from detcli.data.detections import COCO, Detections, Symbol
+from detcli.data.detections import COCO, Barcode, Detections, Symbol
 
 NAMES = ("person", "car", "猫")
 
@@ -173,7 +173,7 @@ def test_the_fields_of_records():
     assert row["crossed"] == [{"line": "gate", "to": "left"}]
     corners = np.zeros((4, 2))
     for text, content in (("x", {}), (None, {"bytes": "eA=="})):
-        symbols[0] = Symbol(text, "QR Code", b"x", corners, "qr_code")  # type: ignore[arg-type]
+        symbols[0] = Barcode(text, "QR Code", b"x", corners, "qr_code")
         (row,) = replace(full, symbols=symbols).to_dict()
         expected = {"text": text, "symbology": "QR Code", **content, "corners": corners.tolist()}  # type: ignore[attr-defined]
         assert expected.items() <= row.items()
@@ -198,3 +198,7 @@ def test_pandas_gets_typed_columns():
     assert len(none) == 0
     assert none.score.dtype == np.float32
     assert [*none] == [*frame][:-1]
+
+
+def test_a_barcode_has_its_earlier_name_too():
+    assert Symbol is Barcode

@@ -14,7 +14,7 @@ from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
 from detcli.config.values import Hiding
-from detcli.data.detections import Detections, Symbol
+from detcli.data.detections import Barcode, Detections
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.sink import image as image_module
@@ -199,7 +199,7 @@ def test_all_hidden_classes_are_and_what_their_symbols_say():
 def symbol_at(text, x, y):
     """A symbol whose middle is at a point; it says a text."""
     corners = np.array([[x - 2, y - 2], [x + 2, y - 2], [x + 2, y + 2], [x - 2, y + 2]], float)
-    return Symbol(text, "QR Code", text.encode(), corners, "secret")
+    return Barcode(text, "QR Code", text.encode(), corners, "secret")
 
 
 def texts_left(record, anonymize):
