@@ -1,6 +1,6 @@
 """`detcli tune`: the fastest way to the same boxes, measured on this machine.
 
-run.py      the ways, each tried in processes of its own, in turns
+run.py      the configurations, each tried in its own processes, in rounds
 report.py   what was found, the choice, the user's file, the chart
 """
 

@@ -28,18 +28,18 @@ KINDS = {
     "one": "one picture after the other",
     "start": "one picture, with the start",
 }
-"""What a way is chosen for, and what people call it."""
+"""What a configuration is chosen for, and what people call it."""
 
 REACH = 1.25
-"""How many times as fast another way has to be, so that one is not looked at any further."""
+"""How many times as fast another one has to be for a configuration to be looked at no further."""
 
 
 @frozen
-class Figure:
-    """What was measured in one turn or several, with its noise; `estimate` is their median."""
+class Measurement:
+    """What was measured in one round or several, with its noise; `estimate` is their median."""
 
     turns: tuple[tuple[float, float, float], ...]  # estimate, low and high of each
-    # The median of their intervals, as bench has them, or the middle half of the turns if that is
+    # The median of their intervals, as bench has them, or the middle half of the rounds if that is
     # wider.
     low: float
     high: float
@@ -47,20 +47,26 @@ class Figure:
 
     @classmethod
     def add(
-        cls, before: "Figure | None", estimate: float, low: float = inf, high: float = -inf
-    ) -> "Figure":
-        """A figure with one more turn; without an interval, that is the estimate alone."""
-        turn = estimate, min(low, estimate), max(high, estimate)
-        turns = (*(before.turns if before else ()), turn)
-        middles, lows, highs = (sorted(one) for one in zip(*turns, strict=True))
-        quarters = quantiles(middles * 2, n=4, method="inclusive")
-        low, high = min(quarters[0], median(lows)), max(quarters[2], median(highs))
-        return cls(turns, low, high, median(middles))
+        cls, before: "Measurement | None", estimate: float, low: float = inf, high: float = -inf
+    ) -> "Measurement":
+        """The measurement with one more round; without an interval, that is the estimate alone."""
+        new_round = estimate, min(low, estimate), max(high, estimate)
+        turns = (*(before.turns if before else ()), new_round)
+        estimates = [round_estimate for round_estimate, _, _ in turns]
+        quarters = quantiles(sorted(estimates) * 2, n=4, method="inclusive")
+        median_low = median(round_low for _, round_low, _ in turns)
+        median_high = median(round_high for _, _, round_high in turns)
+        return cls(
+            turns,
+            low=min(quarters[0], median_low),
+            high=max(quarters[2], median_high),
+            estimate=median(estimates),
+        )
 
 
 @frozen
 class BoxAgreement:
-    """The boxes of a way beside those of the reference, as verify counts them."""
+    """The boxes of a configuration beside those of the reference, as verify counts them."""
 
     equal: float = report_field("equal", "%")  # share that has a counterpart within the tolerance
     lost: int = report_field("lost")
@@ -70,8 +76,8 @@ class BoxAgreement:
 
 
 @frozen
-class Way:
-    """A way to run a model; what is None suits the device."""
+class Configuration:
+    """A configuration in which a model runs; what is None suits the device."""
 
     device: str
     half: bool = False
@@ -104,17 +110,14 @@ class Way:
 
 @dataclass(slots=True)
 class TuneRow:
-    """What is known of a way, filled in as it is tried; None is what was not measured."""
+    """What is known of a configuration, filled in as it is tried; None is what was not measured."""
 
     name: str = report_field("way")
-    way: Way = report_field()
-    many: Figure | None = report_field(
-        "/s", default=None
-    )  # pictures a second, from files to records
-    one: Figure | None = report_field("one s", default=None)  # seconds for one picture
-    start: Figure | None = report_field(
-        "start s", default=None
-    )  # for a process, up to its first record
+    way: Configuration = report_field()
+    many: Measurement | None = report_field("/s", default=None)  # pictures a second, from files to records
+    one: Measurement | None = report_field("one s", default=None)  # seconds for one picture
+    # seconds for a process, up to its first record
+    start: Measurement | None = report_field("start s", default=None)
     host_peak_bytes: int | None = report_field("memory", "B", default=None)
     device_bytes: int | None = None
     boxes: BoxAgreement | None = report_field(default=None)  # None for the reference
@@ -125,52 +128,56 @@ class TuneRow:
     error: str | None = None  # why it, or the rest of it, was not measured
 
 
-def contenders(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+def candidates(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """The rows that keep the boxes and may be the fastest, as far as the noise tells."""
-    found = [(row, getattr(row, kind)) for row in rows if row.keeps_boxes and getattr(row, kind)]
-    best = _fastest([figure for _, figure in found], kind)
-    least, most = _span(best)
-    spans = [(row, *_span(figure)) for row, figure in found]
-    return [row for row, low, high in spans if low <= most and high >= least]
+    measured = [row for row in rows if row.keeps_boxes and getattr(row, kind)]
+    best = _fastest([getattr(row, kind) for row in measured], kind)
+    best_low, best_high = _span(best)
+    overlapping = []
+    for row in measured:
+        low, high = _span(getattr(row, kind))
+        if low <= best_high and high >= best_low:
+            overlapping.append(row)
+    return overlapping
 
 
-def _span(figure: Figure) -> tuple[float, float]:
-    """Between what it may be; of a single turn without an interval, nobody knows the noise."""
-    if figure.low < figure.high:
-        return figure.low, figure.high
-    return figure.estimate / REACH, figure.estimate * REACH
+def _span(measurement: Measurement) -> tuple[float, float]:
+    """Between what it may be; of a single round without an interval, nobody knows the noise."""
+    if measurement.low < measurement.high:
+        return measurement.low, measurement.high
+    return measurement.estimate / REACH, measurement.estimate * REACH
 
 
 def equals(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """Those of them whose figure is within the noise of the fastest; the simplest comes first.
 
-    A noisy figure does not make its own way a tie: it is compared with the fastest one's noise.
+    A noisy measurement does not make a tie by itself: it is compared with the noise of the fastest.
     """
-    found = contenders(rows, kind)
-    best = _fastest([getattr(row, kind) for row in found], kind)
-    return [row for row in found if best.low <= getattr(row, kind).estimate <= best.high]
+    fastest_rows = candidates(rows, kind)
+    best = _fastest([getattr(row, kind) for row in fastest_rows], kind)
+    return [row for row in fastest_rows if best.low <= getattr(row, kind).estimate <= best.high]
 
 
-def _fastest(figures: Sequence[Figure], kind: str) -> Figure:
+def _fastest(measurements: Sequence[Measurement], kind: str) -> Measurement:
     choose = max if kind == "many" else min
-    return choose(figures, key=lambda one: one.estimate)
+    return choose(measurements, key=lambda measurement: measurement.estimate)
 
 
 @frozen
 class Choice:
-    """The fastest way that keeps the boxes, for one of KINDS; of equals the simplest."""
+    """The fastest configuration that keeps the boxes, for one of KINDS; of equals the simplest."""
 
     kind: str
     way: str
     gain: float  # how many times as fast as the reference
-    tied: tuple[str, ...]  # ways that are as fast, within the noise
+    tied: tuple[str, ...]  # configurations that are as fast, within the noise
     options: dict[str, str | int | bool]  # of predict
     command: str
 
 
 @frozen
 class TuneReport:
-    """All ways that were tried; the first is the reference, and simpler ones come first."""
+    """All configurations that were tried: first the reference, then the simpler before others."""
 
     model: str  # as it was named
     sha256: str  # of all that decides its answers
@@ -184,7 +191,7 @@ class TuneReport:
 
 
 def render(report: TuneReport) -> Iterator["RenderableType"]:
-    """Lay out a report: the ways, those that did not work, and the choices."""
+    """Lay out a report: the configurations, those that did not work, and the choices."""
     yield styled_line((report.model, "bold"), (f" on {report.machine}", "dim"))
     yield table([row for row in report.rows if row.one or row.many])
     for row in report.rows:
@@ -202,9 +209,7 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
         first = report.rows[0].name
         gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
         also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
-        yield styled_line(
-            (f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim")
-        )
+        yield styled_line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
         yield styled_line((f"  {choice.command}", "bold"))
 
 

@@ -1,4 +1,4 @@
-"""The ways to run a model, each tried in processes of its own, in turns."""
+"""The configurations in which a model runs, each tried in its own processes, in rounds."""
 
 import contextlib
 import json
@@ -23,11 +23,11 @@ from detcli.commands.tune.report import (
     REACH,
     BoxAgreement,
     Choice,
-    Figure,
+    Configuration,
+    Measurement,
     TuneReport,
     TuneRow,
-    Way,
-    contenders,
+    candidates,
     equals,
 )
 from detcli.compare.detections import COARSE
@@ -46,7 +46,7 @@ from detcli.storage.files import sha256, write_file
 
 log = logging.getLogger(__name__)
 
-TURNS = 3
+ROUNDS = 3
 """How often what may be the fastest is measured, each time after the others."""
 
 PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
@@ -70,7 +70,7 @@ FAILED = {InputError.exit_code, CheckError.exit_code}
 
 
 class Tuning:
-    """Tries ways to run a model, within a time, and says which is the fastest."""
+    """Tries configurations of a run, within a time, and says which is the fastest."""
 
     def __init__(
         self,
@@ -89,19 +89,25 @@ class Tuning:
         prepared = prepare_for(located, self._config.settings)
         self._sha256 = prepared.sha256
         self._conf = self._config.settings.effective_conf(prepared.contract.min_conf)
-        known = pictures or pictures_of(data)
-        self._pictures = known or (str(BUILT_IN),)
-        self._model = self._config.runtime.model
+        pictures_to_try = pictures or pictures_of(data)
+        self._pictures = pictures_to_try or (str(BUILT_IN),)
+        self._model = self._config.running.model
         self._int8: str | DetcliError | None = None
         self._measured, self._disturbed, self._boxes = 0, list[str](), math.inf
         self._advance: Callable[[str], None] = lambda _: None
-        named = [one for one in self._config.runtime.device if not one.is_auto]
-        tried = named or [one for one in map(Device, DeviceKind) if not one.is_auto]
-        ways = [Way("cpu"), *(Way(str(one)) for one in tried)]
-        ways += [Way(str(one), half=True) for one in tried if one.computes_half]
-        if known:  # the built-in picture is too little to calibrate on
-            ways += [Way(str(one), int8=True) for one in tried]
-        self._rows = [TuneRow(str(way), way) for way in dict.fromkeys(ways)]
+        devices = [device for device in self._config.runtime.device if not device.is_auto]
+        if not devices:
+            devices = [device for device in map(Device, DeviceKind) if not device.is_auto]
+        configurations = [Configuration("cpu")]
+        for device in devices:
+            configurations.append(Configuration(str(device)))
+        for device in devices:
+            if device.computes_half:
+                configurations.append(Configuration(str(device), half=True))
+        if pictures_to_try:  # the built-in picture is too little to calibrate on
+            for device in devices:
+                configurations.append(Configuration(str(device), int8=True))
+        self._rows = [TuneRow(str(tried), tried) for tried in dict.fromkeys(configurations)]
         self._reference = self._rows[0]
         self._reference.keeps_boxes = True
         self.steps = len(self._rows)  # as far as they are known
@@ -127,50 +133,51 @@ class Tuning:
             error = self._try(row)
             if row is self._reference and error is not None:
                 raise error
-            if isinstance(error, DeviceError) and row.way == Way(row.way.device):
+            if isinstance(error, DeviceError) and row.way == Configuration(row.way.device):
                 broken.add(row.way.device)
         if self.left_s > 0:
             self._vary()
-        for _ in range(TURNS - 1):
-            alone = [one for kind in ("one", "start") for one in self._rivals(kind)]
-            for measure, rows in (
-                (self._measure_alone, [row for row in self._rows if row in alone]),
-                (self._measure_many, self._rivals("many")),
-            ):
-                self.steps += len(rows)
-                for row in rows:
-                    try:
-                        measure(row)
-                    except DetcliError as failure:  # its earlier figures stand
-                        log.info("%s: %s", row.name, failure)
-                    self._advance(row.name)
+        for _ in range(ROUNDS - 1):
+            alone = self._candidates("one") + self._candidates("start")
+            self._measure_again(self._measure_alone, [row for row in self._rows if row in alone])
+            self._measure_again(self._measure_many, self._candidates("many"))
 
-    def _rivals(self, kind: str) -> list[TuneRow]:
+    def _measure_again(self, measure: Callable[[TuneRow], None], rows: list[TuneRow]) -> None:
+        """Measure these once more; of one that fails, the earlier measurements stand."""
+        self.steps += len(rows)
+        for row in rows:
+            try:
+                measure(row)
+            except DetcliError as failure:
+                log.info("%s: %s", row.name, failure)
+            self._advance(row.name)
+
+    def _candidates(self, kind: str) -> list[TuneRow]:
         """Those that may be the fastest, if there are several."""
-        rows = contenders(self._rows, kind)
+        rows = candidates(self._rows, kind)
         return rows if len(rows) > 1 else []
 
     def _vary(self) -> None:
-        """Try other batches and workers with the ways that are fast and keep the boxes."""
-        found = [row for row in self._rows if row.keeps_boxes and row.many]
-        best = max((row.many.estimate for row in found if row.many), default=0.0)
+        """Try other batches and workers with what is fast and keeps the boxes."""
+        usable = [row for row in self._rows if row.keeps_boxes and row.many]
+        best = max((row.many.estimate for row in usable if row.many), default=0.0)
         cores = available_cores()  # as many workers are usual
-        for row in found:
+        for row in usable:
             if row.many is None or row.many.estimate * REACH < best:
                 continue
-            ways = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
+            variants = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
             if not Device.parse(row.way.device).is_gpu:  # which has one worker
-                fewer = sorted({1, cores // 2} - {0, cores})
-                ways += [replace(row.way, workers=size) for size in fewer]
-            new = [TuneRow(str(way), way) for way in ways]
-            place = self._rows.index(row) + 1
-            self._rows[place:place] = new
-            self.steps += len(new)
-            for one in new:
-                self._try(one)
+                fewer_workers = sorted({1, cores // 2} - {0, cores})
+                variants += [replace(row.way, workers=number) for number in fewer_workers]
+            new_rows = [TuneRow(str(variant), variant) for variant in variants]
+            index = self._rows.index(row) + 1
+            self._rows[index:index] = new_rows
+            self.steps += len(new_rows)
+            for new_row in new_rows:
+                self._try(new_row)
 
     def _try(self, row: TuneRow) -> DetcliError | None:
-        """Compare the boxes of a way, and measure it for the first time; the error, if it fails."""
+        """Compare the boxes of a configuration, and measure it first; the error, if it fails."""
         try:
             self._compare(row)
             if row.way.is_plain:
@@ -185,9 +192,9 @@ class Tuning:
 
     # What is asked of other commands
 
-    def _model_of(self, way: Way) -> str:
-        """The model that a way runs; one in 8 bits is made when it is first asked for."""
-        if not way.int8:
+    def _model_of(self, configuration: Configuration) -> str:
+        """The model of a configuration; one in 8 bits is made when it is first asked for."""
+        if not configuration.int8:
             return self._model
         if self._int8 is None:
             path = str(self._folder / f"{self._name}-int8.onnx")
@@ -207,11 +214,11 @@ class Tuning:
         return [*row.way.words, *arguments_of(self._config, READ)]
 
     def _records(self, row: TuneRow) -> str:
-        """The file with the records of a way."""
+        """The file with the records of a configuration."""
         return str(self._folder / f"{row.name.replace(' ', '-').replace(':', '-')}.jsonl")
 
     def _compare(self, row: TuneRow) -> None:
-        """Compare the boxes of a way with those of the reference."""
+        """Compare the boxes of a configuration with those of the reference."""
         model = self._model_of(row.way)
         lowered = str(max(0.0, self._conf - self._tolerance.score))
         how = ["--conf", lowered, "-o", self._records(row), "--model", model]
@@ -234,7 +241,7 @@ class Tuning:
             row.map50_95 = self._ask("eval", *options, "--", model)["metrics"]["map50_95"]
 
     def _verify(self, row: TuneRow, *more: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
-        """What verify says of the records of a way beside those of the reference."""
+        """What verify says of these records beside those of the reference."""
         allowed = self._tolerance
         limits = f"score={allowed.score},corner={allowed.corner},boxes={allowed.boxes}"
         sides = map(self._records, (self._reference, row))
@@ -242,7 +249,7 @@ class Tuning:
         return self._ask("verify", *sides, *asked, limited=limited)
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
-        """Measure a way as bench does."""
+        """Measure a configuration as bench does."""
         how = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
         how += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         report = self._ask("bench", *how, *self._options(row), "--", *self._pictures)
@@ -256,15 +263,15 @@ class Tuning:
     def _measure_alone(self, row: TuneRow) -> None:
         """Measure one picture after the other, and whole processes."""
         report = self._bench(row, "latency", COLD_STARTS)
-        row.one = Figure.add(row.one, **report["latency"]["undisturbed_median"])
-        row.start = Figure.add(row.start, report["cold_start"]["first_record_s"])
+        row.one = Measurement.add(row.one, **report["latency"]["undisturbed_median"])
+        row.start = Measurement.add(row.start, report["cold_start"]["first_record_s"])
 
     def _measure_many(self, row: TuneRow) -> None:
         """Measure many pictures."""
         report = self._bench(row, "throughput", 0)
         found, used = report["throughput"], report["conditions"]
         row.batch, row.workers = used["batch"], used["workers"]
-        row.many = Figure.add(
+        row.many = Measurement.add(
             row.many, **found["interval"] or {"estimate": found["pictures_per_second"]}
         )
 
@@ -338,8 +345,8 @@ class Tuning:
 
     def _choice(self, kind: str, row: TuneRow, *tied: TuneRow) -> Choice:
         """The simplest of the fastest; the reference was measured in any case."""
-        figure, first, options = getattr(row, kind), getattr(self._reference, kind), row.way.options
-        gain = figure.estimate / first.estimate
+        options = row.way.options
+        gain = getattr(row, kind).estimate / getattr(self._reference, kind).estimate
         model = self._model
         if row.way.int8:
             options["model"] = model = self._keep(Path(self._model_of(row.way)))
@@ -364,7 +371,7 @@ class Tuning:
         return str(kept.resolve())
 
     def write_page(self, folder: Path) -> str:
-        """Write a page of what the fastest other way finds, chosen or not; says what it did."""
+        """Write a page of what the fastest other configuration finds; says what it did."""
         rates = {row.name: row.many.estimate for row in self._rows if row.boxes and row.many}
         if not rates:
             return "wrote no page, as only the reference ran"

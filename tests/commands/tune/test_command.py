@@ -107,7 +107,7 @@ def test_wrong_requests(tune, fragile, line, code, says):
 
 @thinning.only_whole
 def test_real_processes(tune, make_model, pictures, monkeypatch):
-    for name, value in (("TURNS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
+    for name, value in (("ROUNDS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
         monkeypatch.setattr(f"detcli.commands.tune.run.{name}", value)
     report = tune(make_model(), pictures, "--device", "cpu,cuda", "--budget", "1h")
     row = report["rows"][0]

@@ -10,11 +10,11 @@ from rich.console import Console
 from detcli.commands.tune.report import (
     BoxAgreement,
     Choice,
-    Figure,
+    Configuration,
+    Measurement,
     TuneReport,
     TuneRow,
-    Way,
-    contenders,
+    candidates,
     equals,
     render,
     write_defaults,
@@ -27,9 +27,9 @@ CHOICE = Choice("many", "openvino half", 2.35, (), {"device": "openvino", "half"
 
 
 def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
-    figure = Figure.add(None, estimate, estimate - noise, estimate + noise)
+    figure = Measurement.add(None, estimate, estimate - noise, estimate + noise)
     boxes = None if equal is None else BoxAgreement(equal, 1, 2, 0.1, 3.0)
-    made = TuneRow(name, Way(name), boxes=boxes, keeps_boxes=keeps)
+    made = TuneRow(name, Configuration(name), boxes=boxes, keeps_boxes=keeps)
     setattr(made, kind, figure)
     return made
 
@@ -52,50 +52,51 @@ def report_of(*rows, choices=(CHOICE,)):
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
     rows = [row(name, rate, 0.5, kind=kind) for name, rate in figures.items()]
-    assert [one.name for one in contenders(rows, kind)] == may_be
+    assert [one.name for one in candidates(rows, kind)] == may_be
     assert [one.name for one in equals(rows, kind)] == expected
 
 
 def test_a_figure_of_unknown_noise_may_be_off_by_a_quarter():
     rows = [row(name, rate, kind="start") for name, rate in {"a": 1, "b": 1.5, "c": 1.6}.items()]
-    assert [one.name for one in contenders(rows, "start")] == ["a", "b"]
+    assert [one.name for one in candidates(rows, "start")] == ["a", "b"]
     assert [one.name for one in equals(rows, "start")] == ["a"]
 
 
 def test_noise_of_its_own_makes_no_way_better():
     """The third is certainly faster than the first, and perhaps than the second, the slowest."""
     rows = [row("cpu", 10, 0.1), row("noisy", 8, 5), row("half", 12, 0.1)]
-    assert [one.name for one in contenders(rows, "many")] == ["noisy", "half"]
+    assert [one.name for one in candidates(rows, "many")] == ["noisy", "half"]
     assert [one.name for one in equals(rows, "many")] == ["half"]
 
 
 def test_what_changes_boxes_or_was_not_measured_is_no_choice():
-    rows = [row("cpu", 10), row("half", 99, keeps=False), TuneRow("x", Way("x"), keeps_boxes=True)]
-    assert [one.name for one in contenders(rows, "many")] == ["cpu"]
+    unmeasured = TuneRow("x", Configuration("x"), keeps_boxes=True)
+    rows = [row("cpu", 10), row("half", 99, keeps=False), unmeasured]
+    assert [one.name for one in candidates(rows, "many")] == ["cpu"]
 
 
 def test_a_figure_of_several_turns():
     figure = None
     for turn in ((10, 9, 11), (30, 29, 31), (20, 19, 21)):
-        figure = Figure.add(figure, *turn)
+        figure = Measurement.add(figure, *turn)
     assert figure.estimate == 20
     assert figure.low == 12.5  # the middle half of the turns
     assert figure.high == 27.5
     assert figure.turns == ((10, 9, 11), (30, 29, 31), (20, 19, 21))
-    quiet = Figure.add(Figure.add(None, 10, 8, 12), 10, 8, 12)
+    quiet = Measurement.add(Measurement.add(None, 10, 8, 12), 10, 8, 12)
     assert quiet.low == 8
     assert quiet.high == 12
 
 
 def test_a_figure_without_an_interval():
-    figure = Figure.add(None, 5)
+    figure = Measurement.add(None, 5)
     assert figure.low == 5
     assert figure.estimate == 5
     assert figure.high == 5
 
 
 def test_a_table_has_what_ran_and_the_reasons_of_the_others():
-    failed = TuneRow("cuda", Way("cuda"), error="no GPU")
+    failed = TuneRow("cuda", Configuration("cuda"), error="no GPU")
     report = report_of(row("cpu", 45.2), row("openvino half", 106, equal=0.97, keeps=False), failed)
     console = Console(width=120, file=io.StringIO())
     for part in render(report):
