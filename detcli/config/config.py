@@ -32,7 +32,7 @@ from detcli.config.values import (
     Hiding,
     Shape,
     ShardEngine,
-    Share,
+    ShardSelection,
     Target,
     Tiling,
     Tracking,
@@ -706,7 +706,7 @@ class Shards:
         "--actors N..M",
         "Start with N Ray actors and grow to M; default: as many as there is room for.",
     )
-    shards: Share | None = option(
+    shards: ShardSelection | None = option(
         None,
         "--shards K/N",
         "Work every Nth shard, from the Kth on: 3/8 of eight tasks.",

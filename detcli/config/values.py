@@ -188,7 +188,7 @@ class Actors:
 
 
 @frozen
-class Share:
+class ShardSelection:
     """Every `step`-th shard, from the `first` on, counted from 1."""
 
     first: int = 1

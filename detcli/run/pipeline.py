@@ -38,7 +38,7 @@ from detcli.core.timing import Stage, StageTimes
 from detcli.data.record import Record
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import TIMEOUT_S
-from detcli.source.fetch import Ahead
+from detcli.source.fetch import Prefetcher
 from detcli.source.loading import Item, Loaders
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Pipeline:
         if self._finished > before:  # one of many batches of a picture in tiles, perhaps
             return 0.0
         # The time in which inputs are loaded is not the device's.
-        loads = [entry.item.settled.is_set() for entry in expected]
+        loads = [entry.item.finished.is_set() for entry in expected]
         return silent_s + more_s if loads and all(loads) else silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
@@ -219,21 +219,21 @@ class Pipeline:
                 pass
             if self._over.is_set():
                 return False
-            load, entry = item.load, Entry(index, item)
-            item.load = lambda: self._detector.require_region(load())
+            item.check = self._detector.require_region
+            entry = Entry(index, item)
             loaders.put(item)
             self._inbox.put(entry)
             return True
 
-        ahead = Ahead(admit, self._over)
+        prefetcher = Prefetcher(admit, self._over)
         error: BaseException | None = None
         try:
             for index, item in enumerate(items):
-                if not skip(item) and not ahead.put(index, item):
+                if not skip(item) and not prefetcher.put(index, item):
                     break
         except BaseException as caught:  # noqa: BLE001 - raised again by _gather
             error = caught
-        ahead.close()
+        prefetcher.close()
         self._inbox.put(End(error))
 
 
@@ -293,7 +293,7 @@ class Worker:
     def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
         for entry in batch:
-            while not entry.item.settled.wait(POLL_S) and not self._over.is_set():
+            while not entry.item.finished.wait(POLL_S) and not self._over.is_set():
                 pass
         if self._over.is_set():
             return InferenceError("interrupted")

@@ -65,7 +65,7 @@ _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
 Request = Callable[[], tuple[int, Generator[bytes]]]
 
 
-class Stamped(str):  # noqa: SLOT000 - with an attribute
+class VersionedPath(str):  # noqa: SLOT000 - with an attribute
     """A name with its stamp, by which it is noticed that the file has changed since."""
 
     stamp: str  # size and time of a file, or the ETag of an object
@@ -73,9 +73,9 @@ class Stamped(str):  # noqa: SLOT000 - with an attribute
     @classmethod
     def of(cls, name: str, stamp: str) -> Self:
         """A name with this stamp."""
-        stamped = cls(name)
-        stamped.stamp = stamp
-        return stamped
+        versioned = cls(name)
+        versioned.stamp = stamp
+        return versioned
 
 
 def stamp_of(status: os.stat_result) -> str:
@@ -101,7 +101,7 @@ def present_stamp(origin: Origin) -> str | None:
 
 def require_unchanged(name: str | Path, stamp: str | None) -> None:
     """Raise an AlteredError for what has another stamp than when it was listed."""
-    if isinstance(name, Stamped) and name.stamp != stamp:
+    if isinstance(name, VersionedPath) and name.stamp != stamp:
         hint = "work it as it is now with --retry-failed"
         raise AlteredError("it has changed since it was listed", hint)
 
@@ -254,13 +254,13 @@ class Fetches:
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
             raise SourceError("a folder, where a picture is expected", "name it as a source")
-        stamp = url.stamp if isinstance(url, Stamped) else None
+        stamp = url.stamp if isinstance(url, VersionedPath) else None
         return self.item(public_name(url), partial(_object_request, bucket, key, stamp))
 
     def chunks(self, url: str) -> Iterator[bytes]:
         """The bytes of an object as they come."""
         bucket, key = self._locate(url)
-        tag = url.stamp if isinstance(url, Stamped) else None
+        tag = url.stamp if isinstance(url, VersionedPath) else None
         yield from _object_request(bucket, key, tag)[1]
 
     def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
@@ -271,7 +271,8 @@ class Fetches:
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
                 yield [
-                    (Stamped.of(root + key, tag), key.removeprefix(folder)) for key, tag, _ in page
+                    (VersionedPath.of(root + key, tag), key.removeprefix(folder))
+                    for key, tag, _ in page
                 ]
 
     def video(self, url: str) -> str:
@@ -375,7 +376,7 @@ def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ObjectChangedError:
-        require_unchanged(Stamped.of("", "listed"), "now")
+        require_unchanged(VersionedPath.of("", "listed"), "now")
     except ObjectError as error:
         kind = PlaceError if error.of_place else SourceError
         raise kind(f"{what}: {error}", error.hint) from None
@@ -468,7 +469,7 @@ def _http_errors() -> Iterator[None]:
         raise SourceError(f"cannot be fetched: {reason}", hint) from None
 
 
-class Ahead:
+class Prefetcher:
     """Takes items in order: those with `begin` begin at once, up to 64 of them before their turn.
 
     Others wait for their turn one by one, without a detour as long as nothing is ahead of them: a

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.core.text import public_name
-from detcli.source.fetch import Stamped, stamp_of
+from detcli.source.fetch import VersionedPath, stamp_of
 from detcli.source.loading import Item, failed
 from detcli.source.names import ListedInput
 from detcli.source.sources import SourceEntry
@@ -43,9 +43,9 @@ Name = str | ListedInput | Unusable
 
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     """What `from_json` reads."""
-    if isinstance(name, Stamped):
+    if isinstance(name, VersionedPath):
         return [name, name.stamp]
-    if isinstance(name, ListedInput) and isinstance(name.name, Stamped):
+    if isinstance(name, ListedInput) and isinstance(name.name, VersionedPath):
         return [name.name, name.image, name.meta, name.name.stamp]
     return name
 
@@ -55,34 +55,34 @@ def from_json(value: str | list[Any]) -> Name:
     if isinstance(value, str):
         return value
     if len(value) == len(("name", "stamp")):
-        return Stamped.of(*map(str, value))
+        return VersionedPath.of(*map(str, value))
     source, message, rest, *stamps = value
     if message is not None:
         return Unusable(str(source), str(message), str(rest))
     listed_name = str(source)
     if stamps:
-        listed_name = Stamped.of(listed_name, str(stamps[0]))
+        listed_name = VersionedPath.of(listed_name, str(stamps[0]))
     return ListedInput(listed_name, None, json.dumps(json.loads(rest)))
 
 
 def stamp_in(name: Name) -> str | None:
     """The stamp that a name was written down with; None without one."""
     address = address_of(name)
-    return address.stamp if isinstance(address, Stamped) else None
+    return address.stamp if isinstance(address, VersionedPath) else None
 
 
 def with_stamp(name: Name, stamp: str) -> Name:
     """The name with a stamp in place of the one that it may have."""
     if isinstance(name, ListedInput):
-        return name._replace(name=Stamped.of(name.name, stamp))
-    return name if isinstance(name, Unusable) else Stamped.of(name, stamp)
+        return name._replace(name=VersionedPath.of(name.name, stamp))
+    return name if isinstance(name, Unusable) else VersionedPath.of(name, stamp)
 
 
 def as_it_is(name: Name) -> Name:
     """The name without a stamp, for whatever is there now."""
     if isinstance(name, ListedInput):
         return name._replace(name=str(name.name))
-    return str(name) if isinstance(name, Stamped) else name
+    return str(name) if isinstance(name, VersionedPath) else name
 
 
 def to_entry(name: Name) -> SourceEntry:
@@ -205,7 +205,7 @@ def _as_name(entry: SourceEntry) -> Name:
 
 def _with_present_stamp(name: Name, address: str) -> Name:
     """The name with the stamp of what is at its address; without for what has none."""
-    if isinstance(address, Stamped):
+    if isinstance(address, VersionedPath):
         return name
     try:
         stamp = stamp_of(os.stat(address))  # noqa: PTH116 - a million

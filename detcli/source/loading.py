@@ -35,15 +35,18 @@ JOIN_TIMEOUT_S = 5.0  # wait for the reader of a video that is closed
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One input, which is settled once, with a picture or an error."""
+    """One input, which gets its result once: a picture or an error."""
 
     origin: Origin
     load: Callable[[], Picture]  # reads and decodes; called once, on another thread: InputError
     begin: Callable[[], None] | None = None  # starts what takes waiting instead of work, if any
+    # called with what `load` returns: the same picture, or an InputError
+    check: Callable[[Picture], Picture] | None = field(default=None, init=False)
     picture: Picture | None = field(default=None, init=False)
     error: DetcliError | None = field(default=None, init=False)
     seconds: float = field(default=0.0, init=False)
-    settled: threading.Event = field(default_factory=threading.Event, init=False)
+    # set when it is loaded or has failed
+    finished: threading.Event = field(default_factory=threading.Event, init=False)
     _open: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> None:
@@ -52,17 +55,19 @@ class Item:
         picture, error = None, None
         try:
             picture = self.load()
+            if self.check is not None:
+                picture = self.check(picture)
         except BaseException as caught:  # noqa: BLE001 - one input must not end the run
             error = as_error(caught)
-        self.settle(picture, error, time.perf_counter() - start)
+        self.finish(picture, error, time.perf_counter() - start)
 
-    def settle(
+    def finish(
         self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
     ) -> None:
         """Set the result, unless there is one already."""
         if self._open.acquire(blocking=False):
             self.picture, self.error, self.seconds = picture, error, seconds
-            self.settled.set()
+            self.finished.set()
 
 
 def failed(
@@ -163,7 +168,7 @@ class Loaders:
             with self._lock:
                 self._running[this] = item, RunningTime()
             if self._over.is_set():
-                item.settle(error=SourceError("interrupted"))
+                item.finish(error=SourceError("interrupted"))
             else:
                 item.run()
             with self._lock:
@@ -180,14 +185,14 @@ class Loaders:
                     if running.seconds() > self._limit_s and thread in self._active:
                         thread.is_abandoned = True
                         log.info("%s hangs: its thread is abandoned", item.origin.source)
-                        item.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
+                        item.finish(error=too_slow(self._limit_s), seconds=self._limit_s)
                         self._active.remove(thread)
                         self._abandoned += 1
                 self._fill_up()
                 stuck = not self._active
             with suppress(queue.Empty):
                 while stuck and (waiting := self._waiting.get_nowait()) is not None:
-                    waiting.settle(error=_not_read(self._abandoned))
+                    waiting.finish(error=_too_many_hanging(self._abandoned))
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
@@ -217,7 +222,7 @@ def read_in_time(
     """
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
-        yield failed(source, _not_read(len(progress.hanging)))
+        yield failed(source, _too_many_hanging(len(progress.hanging)))
         return
     reader = _Reader(read, progress.stop)
     reader.start()
@@ -296,7 +301,7 @@ class _Reader(BackgroundThread):
         return False
 
 
-def _not_read(count: int) -> SourceError:
+def _too_many_hanging(count: int) -> SourceError:
     return PlaceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",

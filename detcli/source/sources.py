@@ -37,7 +37,7 @@ from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import (
     Fetches,
-    Stamped,
+    VersionedPath,
     file_chunks,
     file_stamp,
     http_request,
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S = 7.0
 FOLLOW_S = 0.5  # between two listings of folders that are followed
 FOLLOW_SHARE = 0.1  # of the time at most, in which folders are listed
-SETTLED_S = 10.0  # a file that has not changed for so long counts, whatever is in it
+STABLE_AFTER_S = 10.0  # a file that has not changed for so long counts, whatever is in it
 DEFAULTS = Inputs()
 
 # The name or address of a picture or a video, or a line with more; or the item with the error for
@@ -250,13 +250,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """The inputs that an entry stands for, or none while it is being written.
 
         Objects appear whole. A file has to stay as it is from one listing to the next, and to be a
-        sound picture, or not to change for `SETTLED_S`.
+        sound picture, or not to change for `STABLE_AFTER_S`.
         """
         if isinstance(entry, Item):
             yield entry
             return
         if is_object(entry):
-            stamp = entry.stamp if isinstance(entry, Stamped) else None
+            stamp = entry.stamp if isinstance(entry, VersionedPath) else None
             yield from stamped(self.open(entry), stamp or None)
             return
         try:
@@ -267,7 +267,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         before, since_s = waiting.get(entry, ((), now_s))
         if state != before:
             waiting[entry] = state, now_s
-        elif max(now_s - since_s, time.time() - status.st_mtime) >= SETTLED_S:
+        elif max(now_s - since_s, time.time() - status.st_mtime) >= STABLE_AFTER_S:
             yield from self.open(entry)
         elif not is_video(entry):
             item = self._picture(entry, entry)
@@ -278,7 +278,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for, even if it has changed since it was listed."""
-        if isinstance(entry, Stamped):
+        if isinstance(entry, VersionedPath):
             return stamped(self.open(str(entry)), entry.stamp or None)
         return self.open(entry)
 

@@ -13,7 +13,7 @@ from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import Ahead, Fetch, Fetches, http_request
+from detcli.source.fetch import Fetch, Fetches, Prefetcher, http_request
 from detcli.source.loading import Item
 from detcli.source.sources import Sources
 
@@ -106,7 +106,7 @@ class Run:
     def __init__(self):
         self.over, self.room = threading.Event(), threading.Semaphore(0)
         self.begun, self.admitted = [], []
-        self.ahead = Ahead(self.admit, self.over)
+        self.prefetcher = Prefetcher(self.admit, self.over)
 
     def admit(self, index, _):
         while not self.room.acquire(timeout=0.05):
@@ -117,7 +117,7 @@ class Run:
 
     def put(self, index, *, remote):
         begin = (lambda: self.begun.append(index)) if remote else None
-        return self.ahead.put(index, Item(None, None, begin))
+        return self.prefetcher.put(index, Item(None, None, begin))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def pipeline_run(monkeypatch):
     run = Run()
     yield run
     run.over.set()
-    run.ahead.close()
+    run.prefetcher.close()
 
 
 def test_remote_items_begin_before_there_is_room(pipeline_run):
@@ -138,7 +138,7 @@ def test_remote_items_begin_before_there_is_room(pipeline_run):
     assert fourth.is_alive()  # as many as may be ahead
     pipeline_run.room.release(4)
     fourth.join(LIMIT_S)
-    pipeline_run.ahead.close()
+    pipeline_run.prefetcher.close()
     assert pipeline_run.begun == pipeline_run.admitted == [0, 1, 2, 3]
 
 
@@ -147,7 +147,7 @@ def test_others_wait_for_their_turn(pipeline_run):
     pipeline_run.room.release(1)
     assert pipeline_run.put(0, remote=False)
     assert pipeline_run.admitted == [0]
-    assert pipeline_run.ahead._thread is None  # noqa: SLF001 - no detour
+    assert pipeline_run.prefetcher._thread is None  # noqa: SLF001 - no detour
     assert pipeline_run.put(1, remote=True)
     second = in_background(lambda: pipeline_run.put(2, remote=False))
     second.join(0.2)
@@ -162,7 +162,7 @@ def test_mixed_items_stay_in_order(pipeline_run):
     pipeline_run.room.release(200)
     for index in range(200):
         assert pipeline_run.put(index, remote=index % 3 != 0)
-    pipeline_run.ahead.close()
+    pipeline_run.prefetcher.close()
     assert pipeline_run.admitted == list(range(200))
 
 

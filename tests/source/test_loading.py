@@ -46,7 +46,7 @@ def put(loaders, *functions):
     for load in loads:
         loaders.put(load)
     for load in loads:
-        assert load.settled.wait(60)
+        assert load.finished.wait(60)
     return loads
 
 

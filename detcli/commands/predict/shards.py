@@ -21,7 +21,7 @@ from detcli.cli.console import (
     set_verbosity,
 )
 from detcli.config.config import Config
-from detcli.config.values import Format, Share
+from detcli.config.values import Format, ShardSelection
 from detcli.core import frozen
 from detcli.core.errors import StoreError, UsageError
 from detcli.core.text import pluralize
@@ -120,8 +120,8 @@ def predict_shards(config: Config) -> Counts:
 
 def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
     """What is left to do, and how many records are left that have an error or are outdated."""
-    manifest, share = opened.manifest, config.shards.shards or Share()
-    mine = range(share.first - 1, len(manifest), share.step)
+    manifest, selection = opened.manifest, config.shards.shards or ShardSelection()
+    mine = range(selection.first - 1, len(manifest), selection.step)
     done = survey(store, manifest, mine)
     merge = Merge(store, manifest) if config.shards.retry_failed else None
     retried = {one: merge.failing(one) for one in done if merge is not None and done[one]}

@@ -61,8 +61,8 @@ EXAMPLES = 3
 """Names that an error shows."""
 
 
-def maker_of(version: str, settings: SettingsJson) -> str:
-    """What makes a part, as its end names it."""
+def fingerprint_of(version: str, settings: SettingsJson) -> str:
+    """The version, model and settings that make a part, as its last record names them."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return f"detcli {version}, model {settings['model_sha256']}, settings {digest}"
 
@@ -75,9 +75,9 @@ class Shard:
     first: int  # how many names the shards before it have
     names: tuple[Name, ...]
     run: str  # the hash of its manifest, by which its part is known to belong to it
-    maker: str = ""  # what makes its part, see `maker_of`
+    fingerprint: str = ""  # of what makes its part, see `fingerprint_of`
     inputs: tuple[int, ...] = ()  # the numbers of the names in the run, if they are not all
-    turn: int = 0  # of --retry-failed, whose part then has only these names
+    attempt: int = 0  # of --retry-failed, whose part then has only these names
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -128,7 +128,7 @@ class Manifest:
                 raise self._damaged(name, f"{file_name(number - 1)} is missing")
             self._read(name)
         self.header = self._sections[0].header
-        self._maker = maker_of(self.header["detcli"], self.header["settings"])
+        self._fingerprint = fingerprint_of(self.header["detcli"], self.header["settings"])
 
     def __len__(self) -> int:
         return self._shards
@@ -166,7 +166,7 @@ class Manifest:
             if fields["shard"] != number:
                 raise ValueError("it has changed")
         first = section.first + within * section.header["shard_size"]
-        return Shard(number, first, names, section.run, self._maker)
+        return Shard(number, first, names, section.run, self._fingerprint)
 
     def hashes(self, hash_name: HashOf) -> Hashes:
         """Those of all names, each as it was written down last; ascending, each once."""
@@ -195,18 +195,18 @@ class Manifest:
     def next_file(self) -> str:
         return file_name(len(self._sections))
 
-    def part(self, number: int, turn: int = 0) -> str:
-        """Name of a shard's part, or of what a turn of --retry-failed adds to it."""
-        return f"part-{number:05}{f'-{turn}' * (turn > 0)}.{self.header['format']}"
+    def part(self, number: int, attempt: int = 0) -> str:
+        """Name of a shard's part, or of what an attempt of --retry-failed adds to it."""
+        return f"part-{number:05}{f'-{attempt}' * (attempt > 0)}.{self.header['format']}"
 
     def parts(self) -> dict[int, int]:
-        """The shards whose part has been published, and the last turn of --retry-failed."""
+        """The shards whose part has been published, and the last attempt of --retry-failed."""
         found: dict[int, set[int]] = {}
         for match in filter(None, map(PART.fullmatch, self._store.names())):
-            number, turn = int(match[1]), int(match[2] or 0)
-            if self.part(number, turn) == match[0]:
-                found.setdefault(number, set()).add(turn)
-        return {number: max(turns) for number, turns in found.items() if 0 in turns}
+            number, attempt = int(match[1]), int(match[2] or 0)
+            if self.part(number, attempt) == match[0]:
+                found.setdefault(number, set()).add(attempt)
+        return {number: max(attempts) for number, attempts in found.items() if 0 in attempts}
 
     def _read(self, name: str) -> None:
         """Look through one file, which stays open: stores may have to fetch it anew."""

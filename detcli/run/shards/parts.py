@@ -80,7 +80,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "records": self.count,
             "sha256": self._digest.hexdigest(),
             "failed": dict(sorted(self._failed.items())),
-            "made_by": self._shard.maker,
+            "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
             if name.endswith(PARQUET):
@@ -139,7 +139,7 @@ def _require_made(part: PartJson, shard: Shard) -> None:
     """Require that a part was made of a shard, by what its manifest names."""
     if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
         raise TornError("it belongs to another run")
-    if part.get("made_by", shard.maker) != shard.maker:
+    if part.get("made_by", shard.fingerprint) != shard.fingerprint:
         raise TornError("it was made by another model, other settings or another version")
 
 
@@ -294,8 +294,8 @@ class Merge:
     def _again(self, shard: Shard) -> dict[int, list[RecordJson]]:
         """The records, by their inputs, that --retry-failed has made in place of errors."""
         found: dict[int, list[RecordJson]] = {}
-        for turn in range(1, self._there.get(shard.number, 0) + 1):
-            part = self._manifest.part(shard.number, turn)
+        for attempt in range(1, self._there.get(shard.number, 0) + 1):
+            part = self._manifest.part(shard.number, attempt)
             made: dict[int, list[RecordJson]] = {}
             try:
                 for record in read(self._store, part, shard):
@@ -314,8 +314,8 @@ class Merge:
         A part of Parquet does not hold them; nothing is said of a damaged one, see `__iter__`.
         """
         stamps: dict[bytes, str | None] = {}
-        for number, turn in self._there.items():
-            if not turn:
+        for number, attempt in self._there.items():
+            if not attempt:
                 continue
             shard = self._manifest.shard(number)
             with contextlib.suppress(TornError):
@@ -339,7 +339,7 @@ class Merge:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
         names = tuple(as_it_is(shard.names[one - shard.first]) for one in inputs)
-        return replace(shard, names=names, inputs=inputs, turn=self._there[number] + 1)
+        return replace(shard, names=names, inputs=inputs, attempt=self._there[number] + 1)
 
 
 def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:

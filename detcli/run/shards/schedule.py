@@ -97,7 +97,7 @@ class Schedule:
 
     def _whole(self, number: int) -> Task:
         shard = self._retried.get(number) or self.manifest.shard(number)
-        return Task.whole(shard, self.manifest.part(number, shard.turn))
+        return Task.whole(shard, self.manifest.part(number, shard.attempt))
 
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
@@ -168,7 +168,7 @@ class Schedule:
                 counts.include(pieces[start].counts)
                 for line in pieces[start].lines.splitlines():
                     writer.add(json.loads(line))
-            writer.publish(self._store, self.manifest.part(shard.number, shard.turn))
+            writer.publish(self._store, self.manifest.part(shard.number, shard.attempt))
         return counts
 
 

@@ -158,7 +158,7 @@ class _OpenTask:
         """
         fields = record.to_json()
         in_lines = self.task.part is not None and not self.task.part.endswith(PARQUET)
-        if self.task.shard.turn and in_lines and record.file_stamp is not None:
+        if self.task.shard.attempt and in_lines and record.file_stamp is not None:
             fields["file_stamp"] = record.file_stamp
         return fields
 

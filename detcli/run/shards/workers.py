@@ -96,7 +96,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """
         self._count, self._begin, self._timeout_s = count, begin, timeout_s
         self._events: queue.SimpleQueue[tuple[int, int, WorkerEvent]] = queue.SimpleQueue()
-        self._turns: Counter[int] = Counter()  # how many workers had each number
+        self._generations: Counter[int] = Counter()  # how many workers had each number
         self._named: set[int] = set()  # those that were said to be silent
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
@@ -231,10 +231,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Those that concern the engine alone are dealt with.
         """
         try:
-            number, turn, event = self._events.get(timeout=timeout_s)
+            number, generation, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return -1, None
-        if turn != self._turns[number]:
+        if generation != self._generations[number]:
             return number, None  # of a worker that was replaced
         self._silent[number] = RunningTime()
         self._named.discard(number)
@@ -253,7 +253,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return number, event
 
     def _start(self, number: int) -> None:
-        self._turns[number] += 1
+        self._generations[number] += 1
         lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():
             if (worker := self._begin(number, self._tell(number), lost_on)) is not None:
@@ -261,8 +261,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def _tell(self, number: int) -> Tell:
         """What takes the events of the worker that has this number now."""
-        turn = self._turns[number]
-        return lambda event: self._events.put((number, turn, event))
+        generation = self._generations[number]
+        return lambda event: self._events.put((number, generation, event))
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:

@@ -156,8 +156,8 @@ def test_a_shard_whose_part_is_lost_is_not_done_by_its_retry(store, tmp_path):
 
 def test_the_last_turn_of_a_retry_is_the_one_that_counts(store, tmp_path):
     manifest = written(store, NAMES, 4)
-    for turn in ("", "-2", "-10", "-9"):
-        (tmp_path / "boxes" / f"part-00002{turn}.jsonl").touch()
+    for attempt in ("", "-2", "-10", "-9"):
+        (tmp_path / "boxes" / f"part-00002{attempt}.jsonl").touch()
     assert manifest.parts() == {2: 10}
 
 

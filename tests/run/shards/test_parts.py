@@ -173,7 +173,7 @@ def without_in_part(path, *fields):
 
 
 def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
-    shard = replace(SHARD, maker="detcli 2.0, model abc, settings def")
+    shard = replace(SHARD, fingerprint="detcli 2.0, model abc, settings def")
     store = published(tmp_path, shard=shard)
     without_in_part(tmp_path / NAMES["jsonl"], "made_by")
     assert [*read(store, NAMES["jsonl"], shard)] == PLACED
@@ -181,14 +181,14 @@ def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", EACH_NAME)
 def test_a_part_that_something_else_made_is_refused(tmp_path, name):
-    store = published(tmp_path, name=name, shard=replace(SHARD, maker="detcli 1.0"))
+    store = published(tmp_path, name=name, shard=replace(SHARD, fingerprint="detcli 1.0"))
     with pytest.raises(TornError, match="made by another model, other settings or another version"):
-        [*read(store, name, replace(SHARD, maker="detcli 2.0"))]
+        [*read(store, name, replace(SHARD, fingerprint="detcli 2.0"))]
 
 
 @pytest.mark.parametrize("name", EACH_NAME)
 def test_a_part_of_the_same_maker_is_read(tmp_path, name):
-    shard = replace(SHARD, maker="detcli 2.0")
+    shard = replace(SHARD, fingerprint="detcli 2.0")
     assert [*read(published(tmp_path, name=name, shard=shard), name, shard)] == PLACED
 
 
@@ -231,14 +231,14 @@ def publish_part(store, manifest, shard, records):
     with PartWriter(shard) as writer:
         for each in records:
             writer.add(each)
-        assert writer.publish(store, manifest.part(shard.number, shard.turn))
+        assert writer.publish(store, manifest.part(shard.number, shard.attempt))
 
 
 def test_a_retry_takes_the_place_of_an_error(begun):
     store, manifest = begun
     shard = Merge(store, manifest).failing(1)
     assert shard.names == ("3.jpg",)
-    assert shard.turn == 1
+    assert shard.attempt == 1
     publish_part(store, manifest, shard, [picture_of("3.jpg", 3)])
     merge = Merge(store, manifest)
     records = [*merge]
@@ -251,7 +251,7 @@ def test_a_second_retry_takes_the_place_of_the_first(begun):
     store, manifest = begun
     publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
     again = Merge(store, manifest).failing(1)
-    assert again.turn == 2
+    assert again.attempt == 2
     publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
     assert not any("error" in each for each in Merge(store, manifest))
 
