@@ -8,7 +8,7 @@ import numpy as np
 import sample_records
 
 from detcli.data.record import BOX
-from detcli.page.page import About, Conclusion, Page, Shown
+from detcli.page.page import Conclusion, Page, PagePicture, RunInfo
 
 CLASSES = ("person", "car", "dog")
 
@@ -34,17 +34,17 @@ def failure(source, message="it is torn", hint="fetch it again"):
 
 def grey(size=(60, 80)):
     """A picture."""
-    return Shown(np.full((*size, 3), 120, np.uint8))
+    return PagePicture(np.full((*size, 3), 120, np.uint8))
 
 
-PREDICT, NOTHING = About("predict", [("conf", "0.25")]), Conclusion()
+PREDICT, NOTHING = RunInfo("predict", [("conf", "0.25")]), Conclusion()
 
 
-def make(path, records, about=PREDICT, rows=None, conclusion=NOTHING):
+def make(path, records, about=PREDICT, boxes=None, conclusion=NOTHING):
     """A page of records, whose pictures are all alike."""
     page, shown = Page(path, about), grey()
     for number, one in enumerate(records):
-        page.add(one, lambda: shown, rows and rows[number])
+        page.add(one, lambda: shown, boxes and boxes[number])
     page.close(conclusion)
     return path
 

@@ -70,7 +70,7 @@ def report(
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     from detcli.page.find_images import Finder
-    from detcli.page.page import About, Page, settings_facts, zones_and_lines_of
+    from detcli.page.page import Page, RunInfo, settings_facts, zones_and_lines_of
     from detcli.run import set_up_process  # these load OpenCV
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
@@ -87,10 +87,10 @@ def report(
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)
-    about = About(
+    about = RunInfo(
         "report",
         [("records", source), *settings_facts(settings)],
-        floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
+        min_score=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
         zones_and_lines=[*zones_and_lines_of(settings)],
     )
     output: Any = config.outputs.report  # a required option

@@ -16,7 +16,7 @@ from detcli.data.record import (
     RecordJson,
     name_of,
 )
-from detcli.page.page import Shown
+from detcli.page.page import PagePicture
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, load_in_time
@@ -37,7 +37,7 @@ class Finder:
 
     def shown(
         self, record: RecordJson, edit: Callable[[Image], Image] | None = None
-    ) -> Shown | None:
+    ) -> PagePicture | None:
         """The picture of a record, for a page; None, and counted, if it is lost.
 
         `edit` makes another picture of it.
@@ -47,7 +47,7 @@ class Finder:
             self.lost += 1
             return None
         pixels = picture.pixels if edit is None else edit(picture.pixels)
-        return Shown(pixels, None if "frame" in record else self.path_of(name_of(record)))
+        return PagePicture(pixels, None if "frame" in record else self.path_of(name_of(record)))
 
     def close(self) -> None:
         """Close the video that was read last."""

@@ -6,7 +6,43 @@
     pictures/0/0/12.jpg        of run 0, a thousand to a folder
     thumbnails/0/0/12.jpg      the same, small
 
-Data are scripts, as a page from a disk may load those and nothing else.
+Data are scripts, as a page from a disk may load those and nothing else. They call two functions of
+files/data.js, with lists whose values are told apart by their position:
+
+    runs(FORMAT, [run, ...])
+        run = {chunks, command, state, begun, ended, facts, kinds, palette, sides, floor, places,
+               summary, tables, curves, agree}
+            chunks      how many chunks of data the run has
+            state       running, stopped or complete; begun and ended are times, ended null at first
+            facts       [name, value] of each setting
+            kinds       [name, colour, text colour, dashed, wrong, side] of each kind of box
+            palette     [colour, text colour] of tracks, by their number
+            sides       names of the two that are compared
+            floor       the confidence, above which all scores are
+            places      zones and lines: [name, colour, text colour, whether its points are
+                        fractions, [x, y, x, y, ...]]
+            summary, tables, curves, agree
+                        the fields of `Conclusion`; a table and a diagram are lists of the fields of
+                        `PageTable` and `Curves`
+
+    add({source, width, height, frame, time_s, time, error, warnings, classes, found,
+         tracks, zones, crossed, texts, corners, picture, original, video, stride, film})
+        the entry of a record; what it does not have is left out
+            error       [type, message, hint]
+            classes     [class id, name, colour, text colour] of those that come up with this entry
+            found       a list for each box: [class, score, x1, y1, x2, y2], then its kind if the
+                        run has kinds, then [score, x1, y1, x2, y2] of its counterpart if it has
+                        one, without brackets; the class is a number among all `classes` of the
+                        run so far, and the score of a label is null
+            tracks, zones, crossed, texts, corners
+                        a value for each box, in this order: 0 without a track, zones, [line, side]
+                        of each line, "" without a text, [x, y] of each corner
+            picture     the name of the files below pictures/ and thumbnails/; original, if the
+                        page shows a file elsewhere in place of a copy, its address
+            video       the number of its video in the run; stride, from this frame on: every
+                        how many frames of it have a picture; film, the annotated video
+
+FORMAT rises when this changes: a page of another format is not continued.
 """
 
 import contextlib

@@ -41,8 +41,8 @@ MADE_BY = ("model", "device", "precision")
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
-class Shown(NamedTuple):
-    """An upright picture, which the page shows as a copy, or where it is."""
+class PagePicture(NamedTuple):
+    """An upright picture on a page, which shows a copy, or the file where it is."""
 
     pixels: Image
     file: Path | None = None  # which has them, as they are
@@ -76,19 +76,19 @@ class BoxKind:
     side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
 
 
-class Row(NamedTuple):
-    """A box on a picture."""
+class PageBox(NamedTuple):
+    """A box on a picture of a page."""
 
     class_id: int  # of the model
     class_name: str  # any text
     score: float | None  # from 0 to 1; None for an object of a label
     box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright picture
     kind: int | None = None  # its number among the run's kinds; None for a run without any
-    # score and box of the counterpart on another side
-    other: tuple[float | None, Sequence[float]] | None = None
+    # score and box of the counterpart on the other side of a comparison
+    counterpart: tuple[float | None, Sequence[float]] | None = None
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table on the page: its title, its columns and its rows."""
 
     title: str
@@ -111,7 +111,7 @@ class Conclusion(NamedTuple):
     """What a comparison found."""
 
     summary: Sequence[str] = ()  # a sentence for each thing
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     curves: Sequence[Curves] = ()
     agree: bool | None = None  # the verdict, if there is one
 
@@ -120,14 +120,14 @@ NOTHING = Conclusion()
 
 
 @frozen
-class About:
-    """What the page says of a run."""
+class RunInfo:
+    """What the page says of a run: its command, its settings, and how its boxes are shown."""
 
     command: str  # predict, report, verify or eval
     facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
     kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
     sides: Sequence[str] = ()  # names of the two that are compared
-    floor: float = 0.0  # detections score above it
+    min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
 
 
@@ -139,8 +139,8 @@ class _PageVideo:
     stride: int = 1  # the picture of every stride-th frame is kept
     frames: int = 0  # how many there were
     last: int = -1  # number of the last one
-    # place among the frames, and name, of each picture
-    kept: list[tuple[int, str]] = field(default_factory=list)
+    # of each picture that is kept its index among the frames, and its name
+    pictures: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Page:
@@ -159,7 +159,7 @@ class Page:
     def __init__(
         self,
         path: Path,
-        about: About,
+        about: RunInfo,
         inputs: Container[Path] = (),
         *,
         resumed: bool = False,
@@ -178,8 +178,8 @@ class Page:
     def add(
         self,
         fields: RecordJson,
-        picture: Callable[[], Shown | None] | Fields | None,
-        rows: Sequence[Row] | None = None,
+        picture: Callable[[], PagePicture | None] | Fields | None,
+        boxes: Sequence[PageBox] | None = None,
         annotated_video: Path | None = None,
     ) -> int:
         """Add a record; returns its number.
@@ -188,7 +188,7 @@ class Page:
             fields: The record.
             picture: Gets its picture, if one is kept; or what `store` has returned; None if there
                 is none.
-            rows: Its boxes; None for its detections.
+            boxes: Its boxes; None for its detections.
             annotated_video: The annotated video that has this frame.
         """
         self._begin()
@@ -204,15 +204,15 @@ class Page:
             if len(self._facts) < MAX_FACTS:
                 made_by = ((name, str(fields.get(name, ""))) for name in MADE_BY)
                 self._facts |= {(name, value): None for name, value in made_by if value}
-            if rows is None:
-                found = fields["detections"]
-                rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
-                entry |= _watched(found)
-            self._add_rows(entry, rows)
-        gone = self._add_picture(entry, fields, picture, annotated_video)
+            if boxes is None:
+                detections = fields["detections"]
+                boxes = [_page_box(detection) for detection in detections]
+                entry |= _optional_lists(detections)
+            self._add_boxes(entry, boxes)
+        dropped = self._add_picture(entry, fields, picture, annotated_video)
         if self._folder.add(entry):
             self._describe("running")
-        for name in gone:
+        for name in dropped:
             self._folder.remove_picture(name)
         self._records += 1
         return self._records - 1
@@ -236,7 +236,7 @@ class Page:
                 *(self._copies, self._pictures),
             )
 
-    def store(self, picture: Callable[[], Shown | None]) -> Fields:
+    def store(self, picture: Callable[[], PagePicture | None]) -> Fields:
         """Write a picture whose record comes later, and return what the record then says of it."""
         self._begin()
         shown = picture()
@@ -251,7 +251,7 @@ class Page:
         name = self._folder.write_picture(self._pictures - 1, *render(shown.pixels, sizes))
         return {"picture": name, **where}
 
-    def describe(self, about: About) -> None:
+    def describe(self, about: RunInfo) -> None:
         """Say more of the run than was known when it began."""
         self._about = about
 
@@ -269,54 +269,64 @@ class Page:
     def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
-        said = {
+        ended = None
+        if state != "running":
+            ended = iso_time(datetime.now(UTC))
+        kinds = []
+        for kind in about.kinds:
+            colour, text_colour = _hex(kind.colour)
+            kinds.append([kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side])
+        zones_and_lines = []
+        for number, shape in enumerate(about.zones_and_lines, start=ZONE_COLOURS):
+            colour, text_colour = _hex(colour_of(number))
+            points = [*chain.from_iterable(shape.points)]
+            zones_and_lines.append([shape.name, colour, text_colour, shape.fractions, points])
+        run = {
             "command": about.command,
             "state": state,
             "begun": self._begun,
-            "ended": None if state == "running" else iso_time(datetime.now(UTC)),
+            "ended": ended,
             "facts": [*dict.fromkeys(facts)],
-            "kinds": [
-                [one.name, *_hex(one.colour), one.dashed, one.wrong, one.side]
-                for one in about.kinds
-            ],
-            "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],  # of tracks
+            "kinds": kinds,
+            "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],
             "sides": about.sides,
-            "floor": about.floor,
-            "places": [  # colours, whether they are fractions, and points
-                [one.name, *_hex(colour_of(number)), one.fractions, [*chain(*one.points)]]
-                for number, one in enumerate(about.zones_and_lines, start=ZONE_COLOURS)
-            ],
+            "floor": about.min_score,
+            "places": zones_and_lines,
             **conclusion._asdict(),
         }
-        self._folder.describe({name: _legible(value) for name, value in said.items()})
+        self._folder.describe({name: _legible(value) for name, value in run.items()})
 
-    def _add_rows(self, entry: Fields, rows: Sequence[Row]) -> None:
-        found, new = [], []
-        for row in rows:
-            key = row.class_id, row.class_name
+    def _add_boxes(self, entry: Fields, boxes: Sequence[PageBox]) -> None:
+        """Add boxes to an entry, and the classes that no entry before it has."""
+        lists = []
+        new_classes = []
+        for box in boxes:
+            key = box.class_id, box.class_name
             if key not in self._classes:
                 self._classes[key] = len(self._classes)
-                colours = _hex(colour_of(row.class_id))
-                new.append([row.class_id, escape_unprintable(row.class_name), *colours])
-            box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
-            if row.kind is not None:
-                box.append(row.kind)
-            if row.other is not None:
-                score, sides = row.other
-                box += [score, *(round(side, 1) for side in sides)]
-            found.append(box)
-        entry["found"] = found
-        if new:
-            entry["classes"] = new
+                colour, text_colour = _hex(colour_of(box.class_id))
+                new_classes.append([box.class_id, escape_unprintable(box.class_name), colour, text_colour])
+            values: list[Any] = [self._classes[key], box.score]
+            values += [round(edge, 1) for edge in box.box]
+            if box.kind is not None:
+                values.append(box.kind)
+            if box.counterpart is not None:
+                score, edges = box.counterpart
+                values.append(score)
+                values += [round(edge, 1) for edge in edges]
+            lists.append(values)
+        entry["found"] = lists
+        if new_classes:
+            entry["classes"] = new_classes
 
     def _add_picture(
         self,
         entry: Fields,
         fields: RecordJson,
-        picture: Callable[[], Shown | None] | Fields | None,
+        picture: Callable[[], PagePicture | None] | Fields | None,
         annotated_video: Path | None,
     ) -> list[str]:
-        """Write a record's picture, if one is kept; returns those that are kept no more."""
+        """Write a record's picture, if one is kept; returns those to be removed."""
         video = self._video(entry, fields)
         if video is None or video.frames % video.stride == 0:
             if not callable(picture):
@@ -328,15 +338,17 @@ class Page:
         if annotated_video is not None and not video.frames:
             entry["film"] = self._folder.address_of(annotated_video)
         if "picture" in entry:
-            video.kept.append((video.frames, entry["picture"]))
+            video.pictures.append((video.frames, entry["picture"]))
         video.frames += 1
-        if len(video.kept) <= VIDEO_PICTURES:
+        if len(video.pictures) <= VIDEO_PICTURES:
             return []
         video.stride *= 2
         entry["stride"] = video.stride
-        gone = [name for place, name in video.kept if place % video.stride]
-        video.kept = [one for one in video.kept if one[0] % video.stride == 0]
-        return gone
+        dropped = [name for index, name in video.pictures if index % video.stride]
+        video.pictures = [
+            (index, name) for index, name in video.pictures if index % video.stride == 0
+        ]
+        return dropped
 
     def _video(self, entry: Fields, fields: RecordJson) -> _PageVideo | None:
         """The video that a frame belongs to; a new one where frames start over."""
@@ -362,10 +374,10 @@ class PageSink:
         self._page, self._only_detections = page, only_detections
 
     def write(self, record: Record) -> None:
-        def picture() -> Shown | None:
+        def picture() -> PagePicture | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
-            return Shown(record.picture.pixels, record.origin.path)
+            return PagePicture(record.picture.pixels, record.origin.path)
 
         annotated = [path for path in record.saved if path.suffix == ".mp4"]
         # One without the other frames has other times.
@@ -376,22 +388,38 @@ class PageSink:
         self._page.close()
 
 
-def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
-    """What is known of detections besides their boxes: lists beside them, where there is any."""
-    columns: dict[str, list[Any]] = {
-        "tracks": [one.get("track_id", 0) for one in detections],
-        "zones": [[*map(escape_unprintable, one.get("zones", []))] for one in detections],
-        "crossed": [
-            [
-                [escape_unprintable(each["line"]), escape_unprintable(each["to"])]
-                for each in one.get("crossed", [])
-            ]
-            for one in detections
-        ],
-        "texts": [escape_unprintable(one.get("text") or "") for one in detections],
-        "corners": [one.get("corners", []) for one in detections],
+def _page_box(detection: DetectionJson) -> PageBox:
+    """The box of a detection."""
+    return PageBox(
+        class_id=detection["class_id"],
+        class_name=detection["class_name"],
+        score=detection["score"],
+        box=box_of(detection),
+    )
+
+
+def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
+    """What options add to detections: lists with a value a detection, but none without values."""
+    lists: dict[str, list[Any]] = {
+        "tracks": [detection.get("track_id", 0) for detection in detections],
+        "zones": [_printable_zones(detection) for detection in detections],
+        "crossed": [_printable_crossings(detection) for detection in detections],
+        "texts": [escape_unprintable(detection.get("text") or "") for detection in detections],
+        "corners": [detection.get("corners", []) for detection in detections],
     }
-    return {name: column for name, column in columns.items() if any(column)}
+    return {name: values for name, values in lists.items() if any(values)}
+
+
+def _printable_zones(detection: DetectionJson) -> list[str]:
+    return [printable(zone) for zone in detection.get("zones", [])]
+
+
+def _printable_crossings(detection: DetectionJson) -> list[list[str]]:
+    """The lines that a detection has crossed, each with the side."""
+    return [
+        [printable(crossing["line"]), printable(crossing["to"])]
+        for crossing in detection.get("crossed", [])
+    ]
 
 
 def _hex(colour: Colour) -> tuple[str, str]:
@@ -410,11 +438,15 @@ def _legible(value: object) -> object:
 UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
 
 
-def about_run(settings: SettingsJson) -> About:
+def run_info_of(settings: SettingsJson) -> RunInfo:
     """What a run's page says of it."""
     facts = [*settings_facts(settings), *versions()]
-    floor = min(settings["conf"], *settings["class_conf"].values(), 1)
-    return About("predict", facts, floor=floor, zones_and_lines=[*zones_and_lines_of(settings)])
+    return RunInfo(
+        "predict",
+        facts,
+        min_score=min(settings["conf"], *settings["class_conf"].values(), 1),
+        zones_and_lines=[*zones_and_lines_of(settings)],
+    )
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -287,9 +287,9 @@ class _SinkOpener:
         options = self._options
         if options.report is None:
             return
-        from detcli.page.page import About, Page, PageSink, about_run
+        from detcli.page.page import Page, PageSink, RunInfo, run_info_of
 
-        about = About("predict") if settings is None else about_run(settings)
+        about = RunInfo("predict") if settings is None else run_info_of(settings)
         page = Page(
             options.report,
             about,

@@ -52,11 +52,11 @@ class Item:
     def run(self) -> None:
         """Load it."""
         start = time.perf_counter()
-        picture, error = None, None
+        picture: Picture | None = None
+        error: DetcliError | None = None
         try:
-            picture = self.load()
-            if self.check is not None:
-                picture = self.check(picture)
+            loaded = self.load()
+            picture = loaded if self.check is None else self.check(loaded)
         except BaseException as caught:  # noqa: BLE001 - one input must not end the run
             error = as_error(caught)
         self.finish(picture, error, time.perf_counter() - start)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import browser as browsers
 import pages
 
-from detcli.page.page import Page, Shown
+from detcli.page.page import Page, PagePicture
 
 SCROLL = """
 const [pixels, done] = arguments, frames = [];
@@ -50,7 +50,7 @@ def make(folder, pictures, records, boxes):
             sides = (x, y, x + side, y + side)
             found.append(pages.box(kind % 3, random.uniform(0.25, 1), sides))
         fields = pages.record(f"{number:05}.jpg", *found) | {"width": width, "height": height}
-        page.add(fields, lambda picture=picture: Shown(picture))
+        page.add(fields, lambda picture=picture: PagePicture(picture))
     page.close()
 
 

@@ -11,7 +11,17 @@ import pytest
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli.page import page as module
-from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, PageSink, Row, Shown, Table
+from detcli.page.page import (
+    BoxKind,
+    Conclusion,
+    Curves,
+    Page,
+    PageBox,
+    PagePicture,
+    PageSink,
+    PageTable,
+    RunInfo,
+)
 
 
 def fields(source="a.jpg", **more):
@@ -19,7 +29,7 @@ def fields(source="a.jpg", **more):
 
 
 def grey(shade=100, size=(40, 60)):
-    return lambda: Shown(np.full((*size, 3), shade, np.uint8))
+    return lambda: PagePicture(np.full((*size, 3), shade, np.uint8))
 
 
 @pytest.fixture
@@ -29,12 +39,12 @@ def page(tmp_path):
 
 def save(path, *records, only_detections=False, **options):
     """The entries of a page whose records come from a run."""
-    page = Page(path, About("predict"), **options)
+    page = Page(path, RunInfo("predict"), **options)
     feed(PageSink(page, only_detections=only_detections), *records)
     return pages.entries(path)
 
 
-def make(path, *records, about=About("predict"), **options):  # noqa: B008 - frozen
+def make(path, *records, about=RunInfo("predict"), **options):  # noqa: B008 - frozen
     page = Page(path, about, **options)
     for record in records:
         page.add(record, grey())
@@ -130,7 +140,7 @@ def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page
 
 def test_many_videos_take_no_memory(page):
     def peak(count):
-        made = Page(page, About("predict"))
+        made = Page(page, RunInfo("predict"))
         tracemalloc.start()
         for number in range(count):
             for record in frames(2, source=f"{number}.mp4"):
@@ -147,14 +157,14 @@ def test_many_videos_take_no_memory(page):
 
 def test_a_comparison_has_kinds_counterparts_and_tables(page):
     kinds = [BoxKind("missing", (0, 94, 213), dashed=True, side=0)]
-    about = About("verify", kinds=kinds, sides=("a", "b"), floor=0.25)
+    about = RunInfo("verify", kinds=kinds, sides=("a", "b"), min_score=0.25)
     made = Page(page, about)
     rows = [
-        Row(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
-        Row(0, "cat", None, [1, 2, 3, 4], 0),
+        PageBox(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
+        PageBox(0, "cat", None, [1, 2, 3, 4], 0),
     ]
     made.add(fields(), grey(), rows)
-    table = Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
+    table = PageTable("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
     curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, 0.5, [0, 0.5])], 0.25)
     made.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
     (entry,) = pages.entries(page)
@@ -169,14 +179,14 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
 
 
 def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):
-    made = Page(page, About("predict"))
+    made = Page(page, RunInfo("predict"))
     made.add(fields(), grey())
     assert pages.runs(page)[0]["state"] == "running"
     with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "stopped"
     make(page, fields())
-    with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, About("predict"))):
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, RunInfo("predict"))):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "complete"
     assert len(pages.entries(page)) == 1
@@ -188,7 +198,7 @@ def test_each_record_of_a_run_is_an_entry_in_its_order(page):
     assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
     assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
     assert pages.pictures(page) == ["0/0/0", "0/0/1"]
-    Page(page, About("predict")).discard()  # which leaves the page
+    Page(page, RunInfo("predict")).discard()  # which leaves the page
     resumed = save(page, picture("c.jpg"), resumed=True)
     assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
     entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
@@ -220,9 +230,9 @@ def files(tmp_path):
 
 
 def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files, caplog):
-    made, pixels = Page(page, About("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
+    made, pixels = Page(page, RunInfo("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
     for path in sorted(files.iterdir()):
-        made.add(fields(path.name), partial(Shown, pixels, path))
+        made.add(fields(path.name), partial(PagePicture, pixels, path))
     made.close()
     originals = {one["source"]: one.get("original") for one in pages.entries(page)}
     assert originals == {

@@ -8,7 +8,7 @@ from thinning import thin
 from detcli.config.values import Shape
 from detcli.page import folder as folders
 from detcli.page import page as module
-from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
+from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo
 from detcli.sink.draw import colour_of
 
 pytestmark = pytest.mark.slow
@@ -367,7 +367,7 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     tracked = {**box(0, 0.9), "track_id": 7, "zones": ["door", "yard"], "text": "EX-2048",
                "crossed": [{"line": "gate", "to": "left"}]}  # fmt: skip
     other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": [], "text": None}
-    about = About(
+    about = RunInfo(
         "predict",
         zones_and_lines=(
             Shape.zone("door=0,0,0.5,0,0.5,1,0,1"),
@@ -405,8 +405,8 @@ def test_names_are_never_markup(browser, tmp_path):
         for n, name in enumerate(HOSTILE)
     ]
     records += [failure(name, name, name) for name in HOSTILE]
-    about = About("predict", [(name, name) for name in HOSTILE[:5]])
-    tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
+    about = RunInfo("predict", [(name, name) for name in HOSTILE[:5]])
+    tables = [PageTable(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
     curves = [
         Curves(
             HOSTILE[0],
@@ -461,7 +461,7 @@ def test_even_markup_could_do_nothing(chromium, many):
 
 
 def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
-    page = Page(tmp_path / "page", About("predict"))
+    page = Page(tmp_path / "page", RunInfo("predict"))
     page.add(record("a.jpg", box()), grey)
     browser.open(tmp_path / "page")
     assert browser.text("#title") == "1 picture, 1 detection"
@@ -487,7 +487,7 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
     records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
     make(tmp_path / "page", [*records, record("-", box())])
-    page = Page(tmp_path / "page", About("predict"), resumed=True)
+    page = Page(tmp_path / "page", RunInfo("predict"), resumed=True)
     for one in (record("b.jpg", box(2)), record("c.jpg", box(1)), record("-", box())):
         page.add(one, grey)
     page.close()
@@ -503,16 +503,19 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
         BoxKind("missing", (0, 94, 213), dashed=True),
     ]
     rows = [
-        [Row(0, "person", 0.9, (1, 1, 9, 9), 0)],
-        [Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)],
-        [Row(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
+        [PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)],
+        [PageBox(0, "person", 0.9, (1, 1, 9, 9), 0), PageBox(1, "car", None, (5, 5, 30, 30), 1)],
+        [PageBox(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
     ]
-    table = Table(
+    table = PageTable(
         *("By class", ["class", "false positives", "AP"]),
         [["person", 1200, 0.5], ["car", 0, None]],
     )
     place = make(
-        tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
+        tmp_path / "page",
+        [record(f"{n}.jpg") for n in "abc"],
+        RunInfo("verify", kinds=kinds),
+        rows,
         conclusion=Conclusion(["2 boxes are missing"], [table]),
     )  # fmt: skip
     browser.open(place)

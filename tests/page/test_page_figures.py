@@ -12,22 +12,23 @@ from pages import box, failure, grey, make, record
 from thinning import RUNS_WHOLE, note, thin
 
 from detcli.config.values import Shape
-from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
+from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo
 
 pytestmark = pytest.mark.slow
 
 KINDS = [BoxKind("found", (1, 2, 3), wrong=False), BoxKind("missed", (0, 94, 213), side=1)]
-ABOUT = About("eval", kinds=KINDS, sides=("a.onnx", "labels"))
+ABOUT = RunInfo("eval", kinds=KINDS, sides=("a.onnx", "labels"))
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """Three pictures, tables that lead to them, and curves of twelve classes."""
-    found, missed = Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)
+    found = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
+    missed = PageBox(1, "car", None, (5, 5, 30, 30), 1)
     rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
     tables = [
-        Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),  # type: ignore[arg-type]
-        Table("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
+        PageTable("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),
+        PageTable("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
     lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
     curves = [
@@ -152,7 +153,7 @@ def long_words(tmp_path_factory):
     kinds = [BoxKind("only yolo-nano.onnx", (1, 2, 3)), BoxKind("on both sides", (1, 2, 3))]
     names = ["person", "refrigerator", "baseball glove", "dining table"]
     rows = [
-        Row(n, name, 0.9, (1234.5, 1234.5, 1239.5, 1239.5), n % 2, (0.8, (1, 1, 9, 9)))
+        PageBox(n, name, 0.9, (1234.5, 1234.5, 1239.5, 1239.5), n % 2, (0.8, (1, 1, 9, 9)))
         for n, name in enumerate(names)
     ]
     columns = ["picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"]
@@ -162,9 +163,9 @@ def long_words(tmp_path_factory):
     return make(
         tmp_path_factory.mktemp("long") / "page",
         [record("street.jpg"), failure("torn.jpg")],
-        About("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
+        RunInfo("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [rows, None],
-        Conclusion(tables=[Table("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
+        Conclusion(tables=[PageTable("Worst pictures", columns, worst, [[0]])]),
     )
 
 
@@ -199,7 +200,7 @@ def print_paper(browser):
 def ten_thousand(tmp_path_factory):
     """10,000 pictures; the first 30 have a copy."""
     place, shown = tmp_path_factory.mktemp("10000") / "page", grey()
-    page = Page(place, About("predict"))
+    page = Page(place, RunInfo("predict"))
     for n in range(10_000):
         one = record(f"{n:05}.jpg", *[box(n % 3, 0.5)] * (n % 4))
         page.add(one, (lambda: shown) if n < 30 else None)
@@ -273,7 +274,8 @@ def everything(tmp_path_factory):
         for n in range(5)
     ]
     records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg"), *tracked]
-    about = About("predict", [("conf", "0.25")], zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
+    gate = Shape.line("gate=0.5,0,0.5,1")
+    about = RunInfo("predict", [("conf", "0.25")], zones_and_lines=(gate,))
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pages import box, make, record
 
-from detcli.page.page import About, Page, Shown
+from detcli.page.page import Page, PagePicture, RunInfo
 
 pytestmark = pytest.mark.slow
 
@@ -137,8 +137,8 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
         pixels[top : top + 40, 100:140] = (255, 0, 0)
     sizes = {"width": 1200, "height": 900}
     boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
-    page = Page(tmp_path / "page", About("predict"))
-    page.add(record("a.jpg", *boxes, **sizes), lambda: Shown(pixels))
+    page = Page(tmp_path / "page", RunInfo("predict"))
+    page.add(record("a.jpg", *boxes, **sizes), lambda: PagePicture(pixels))
     page.close()
     browser.open(tmp_path / "page", "#view=wall&sort=highest")
     colours = []

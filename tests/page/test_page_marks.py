@@ -9,7 +9,7 @@ import time
 import pytest
 from pages import box, make, record
 
-from detcli.page.page import About, BoxKind, Row
+from detcli.page.page import BoxKind, PageBox, RunInfo
 from detcli.run.marks import Marks
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def marked(browser, tmp_path):
         *(record("film.mp4", box(0, 0.6), frame=n, time_s=float(n)) for n in range(2)),
         record("-b.jpg", box(0, 0.3)),
     ]
-    about = About("predict", [("model", "yolo v10"), ("conf", "0.25"), ("max det", "300")])
+    about = RunInfo("predict", [("model", "yolo v10"), ("conf", "0.25"), ("max det", "300")])
     browser.open(make(tmp_path / "page", records, about), "#view=wall&sort=lowest")
     assert browser.text("#count-marks") == ""
     browser.click(".tile:nth-child(2) [data-mark=drop]")  # person 0.3 of -b.jpg
@@ -138,8 +138,8 @@ def test_an_open_picture_and_its_rows_are_marked(browser, tmp_path):
 def test_a_box_of_a_comparison_is_marked_without_its_number(browser, tmp_path):
     """There it is not that of a record."""
     kinds = [BoxKind("false positive", (0, 94, 213))]
-    rows = [[Row(0, "person", 0.9, (1, 1, 9, 9), 0)]]
-    page = make(tmp_path / "page", [record("a.jpg")], About("eval", kinds=kinds), rows)
+    rows = [[PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)]]
+    page = make(tmp_path / "page", [record("a.jpg")], RunInfo("eval", kinds=kinds), rows)
     browser.open(page, "#view=wall")
     browser.click(".tile:nth-child(2) [data-mark=drop]")
     assert json.loads(hand_back(browser, "json")) == [

@@ -8,7 +8,7 @@ from thinning import thin
 
 from detcli.config.values import Shape
 from detcli.page import page as module
-from detcli.page.page import About, BoxKind, Page, Row, Shown
+from detcli.page.page import BoxKind, Page, PageBox, PagePicture, RunInfo
 from detcli.sink.draw import COVER
 
 pytestmark = pytest.mark.slow
@@ -253,9 +253,9 @@ def photo(tmp_path):
 
 def linked(place, photo):
     upright = cv2.imread(str(photo))
-    page = Page(place, About("predict"), linked=True)
+    page = Page(place, RunInfo("predict"), linked=True)
     one = record(str(photo), box(), warnings=["it is odd"]) | {"width": 1500, "height": 2000}
-    page.add(one, lambda: Shown(upright, photo))  # type: ignore[arg-type]
+    page.add(one, lambda: PagePicture(upright, photo))
     page.close()
     return place
 
@@ -296,7 +296,7 @@ def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(chromium, photo, t
 
 
 def test_a_smaller_copy_says_so(browser, tmp_path):
-    page = Page(tmp_path / "page", About("predict"))
+    page = Page(tmp_path / "page", RunInfo("predict"))
     page.add(record("a.jpg", box()) | {"width": 2000, "height": 1500}, lambda: grey((1500, 2000)))
     page.close()
     opened(browser, tmp_path / "page")
@@ -305,7 +305,7 @@ def test_a_smaller_copy_says_so(browser, tmp_path):
     assert "a copy of 1280 \u00d7 960" in browser.text("#viewer-facts")
 
 
-SIDES = About(
+SIDES = RunInfo(
     "verify",
     kinds=[
         BoxKind("moved", (1, 2, 3)),
@@ -320,9 +320,9 @@ SIDES = About(
 def compared(tmp_path_factory):
     """A box that both sides have, and one of each."""
     rows = [
-        Row(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34))),
-        Row(1, "car", 0.8, (40, 10, 60, 30), 1),
-        Row(1, "car", 0.6, (40, 35, 60, 55), 2),
+        PageBox(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34))),
+        PageBox(1, "car", 0.8, (40, 10, 60, 30), 1),
+        PageBox(1, "car", 0.6, (40, 35, 60, 55), 2),
     ]
     place = tmp_path_factory.mktemp("compared") / "page"
     return make(place, [record("a.jpg"), record("b.jpg")], SIDES, [rows, rows[:1]])
@@ -386,7 +386,7 @@ def frames(count):
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory):
-    about = About("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
+    about = RunInfo("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "VIDEO_PICTURES", 16)
         return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)
@@ -476,7 +476,7 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
             picture = np.full((60, 80, 3), 10 * n, np.uint8)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
         file.mux(stream.encode())
-    page, shown = Page(tmp_path / "page", About("predict")), grey()
+    page, shown = Page(tmp_path / "page", RunInfo("predict")), grey()
     for one in frames(20):
         page.add(one, lambda: shown, annotated_video=path)
     page.close()
@@ -491,7 +491,7 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
 
 
 def test_a_film_that_is_gone_gives_way_to_the_frames(chromium, tmp_path):
-    page, shown = Page(tmp_path / "page", About("predict")), grey()
+    page, shown = Page(tmp_path / "page", RunInfo("predict")), grey()
     for one in frames(20):
         page.add(one, lambda: shown, annotated_video=tmp_path / "gone.mp4")
     page.close()

@@ -16,7 +16,7 @@ from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError
 from detcli.data.geometry import Picture
-from detcli.page.page import About, Page, PageSink
+from detcli.page.page import Page, PageSink, RunInfo
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink
 from detcli.sink.labels import (
@@ -58,7 +58,7 @@ def parquet_in(folder):
 WHOLE = {
     "parquet": parquet_in,
     "dataset": lambda out: DatasetSink(out / "a", ("cat",)),
-    "page": lambda out: PageSink(Page(out / "a", About("predict"))),
+    "page": lambda out: PageSink(Page(out / "a", RunInfo("predict"))),
 }
 SINKS = {*FILES, *FOLDERS, *WHOLE}
 CASES = [optional.PARQUET if name == "parquet" else name for name in sorted(SINKS)]

@@ -18,14 +18,14 @@ from detcli.core import Fields
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.data.record import Record, RecordJson
 from detcli.page.page import (
-    About,
     BoxKind,
     Conclusion,
     Curves,
     Page,
-    Row,
-    Shown,
-    Table,
+    PageBox,
+    PagePicture,
+    PageTable,
+    RunInfo,
     versions,
 )
 from detcli.storage.files import make_folder, write_file
@@ -167,7 +167,7 @@ class EvaluationPage:
     """A page whose pictures are written during the run, and the rest when all are compared."""
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
-        self._page = Page(path, About("eval", [*versions()], KINDS), inputs, linked=linked)
+        self._page = Page(path, RunInfo("eval", [*versions()], KINDS), inputs, linked=linked)
         # Image id, JSON without boxes, and picture of each, until all are compared.
         self._records: list[tuple[int, RecordJson, Fields]] = []
         self._conclusion = Conclusion()
@@ -177,7 +177,8 @@ class EvaluationPage:
         fields, picture = record.to_json(), Fields()
         if record.picture is not None:
             fields["detections"] = []
-            picture = self._page.store(partial(Shown, record.picture.pixels, record.origin.path))
+            shown = partial(PagePicture, record.picture.pixels, record.origin.path)
+            picture = self._page.store(shown)
         self._records.append((image_id, fields, picture))
 
     def finish(
@@ -196,7 +197,7 @@ class EvaluationPage:
             *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
         ]
         sides = (Path(report.model.file).name, "labels")
-        self._page.describe(About("eval", facts, KINDS, sides, floor=conf))
+        self._page.describe(RunInfo("eval", facts, KINDS, sides, min_score=conf))
         outcomes = evaluator.outcomes(conf)
         numbers: dict[int, int] = {}  # of records, by image id
         wrong: dict[int, list[int]] = {one.class_id: [] for one in report.classes}
@@ -208,7 +209,7 @@ class EvaluationPage:
                 counts[class_id][one.kind] += 1
                 label = None if one.label is None else (None, _corners(one.label))
                 name, box = names[class_id], _corners(one.box)
-                rows.append(Row(class_id, name, one.score, box, one.kind, label))
+                rows.append(PageBox(class_id, name, one.score, box, one.kind, label))
             number = numbers[image_id] = self._page.add(fields, picture, rows)
             for class_id in {row.class_id for row in rows if row.kind}:
                 wrong[class_id].append(number)
@@ -243,7 +244,7 @@ def _tables(
     counts: Mapping[int, Sequence[int]],
     wrong: Mapping[int, Sequence[int]],
     where: Sequence[Sequence[int]],
-) -> list[Table]:
+) -> list[PageTable]:
     """Each class, those with most false positives first, and what was taken for what.
 
     `wrong` has the records of each class with something wrong, `where` those of each confusion.
@@ -254,7 +255,7 @@ def _tables(
         for one in classes
     ]
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    tables = [Table("By class", columns, rows, [wrong[one.class_id] for one in classes])]
+    tables = [PageTable("By class", columns, rows, [wrong[one.class_id] for one in classes])]
     for title, known, columns in (
         ("Taken for another class", (True, True), ["is", "found as", "times"]),
         ("Not found as anything", (True, False), ["class", "times"]),
@@ -266,5 +267,5 @@ def _tables(
             if (one.true is not None, one.found is not None) == known and one.true != one.found
         ]
         if chosen:
-            tables.append(Table(title, columns, *zip(*chosen, strict=True)))
+            tables.append(PageTable(title, columns, *zip(*chosen, strict=True)))
     return tables

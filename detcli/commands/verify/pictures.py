@@ -36,13 +36,13 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin, Record, RecordJson, iso_time, name_of
 from detcli.page.page import (
-    About,
     BoxKind,
     Conclusion,
     Page,
-    Row,
-    Shown,
-    Table,
+    PageBox,
+    PagePicture,
+    PageTable,
+    RunInfo,
     versions,
 )
 from detcli.run.machine import FileHashes
@@ -89,7 +89,7 @@ class Results:
         self,
         fields: RecordJson,
         sides: Sequence[Detections],
-        picture: Callable[[], Shown | None],
+        picture: Callable[[], PagePicture | None],
     ) -> None:
         """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
@@ -99,7 +99,7 @@ class Results:
         self._totals.add(report)
         number, severity = self.report.compared, report.severity(self._rules.tolerance)
         if self._page is not None:
-            number = self._page.add(fields, picture, [*_rows(compared)])
+            number = self._page.add(fields, picture, [*_page_boxes(compared)])
         self.report.compared += 1
         if self._keep_all or not report.agrees:
             self._kept[number] = report
@@ -133,15 +133,18 @@ class Results:
         """Complete the report, with `more` that differs; the page says it, too."""
         report = self.report
         if report.no_detections is None:
-            kept = self._kept | {-place: one for _, place, one in self._worst}
+            kept = dict(self._kept)
+            for _, negative_number, picture in self._worst:
+                kept[-negative_number] = picture
             report.detections = self._totals.report(kept[number] for number in sorted(kept))
         report.judge(more)
         sides = (
             f"{name}: {side_text(_without_folder(side))}"
             for name, side in (("left", report.left), ("right", report.right))
         )
-        rows = [picture_row(one) for *_, one in self._worst]
-        worst = Table("Worst pictures", COLUMNS, rows, [[-place] for _, place, _ in self._worst])
+        rows = [picture_row(picture) for _, _, picture in self._worst]
+        numbers = [[-negative_number] for _, negative_number, _ in self._worst]
+        worst = PageTable("Worst pictures", COLUMNS, rows, numbers)
         self.conclusion = Conclusion(
             [*report.verdict, *sides, *report.unlike], [worst] if rows else [], agree=report.agree
         )
@@ -152,21 +155,28 @@ def _without_folder(side: SideReport) -> SideReport:
     return replace(side, model=PurePath(side.model).name)
 
 
-def _rows(compared: Comparison) -> Iterator[Row]:
+def _page_boxes(compared: Comparison) -> Iterator[PageBox]:
     """The boxes of a picture, those that differ first."""
+    for match in compared.over:
+        yield _paired_box(compared, match, MOVED)
+    for index in compared.missing:
+        yield _single_box(compared.left, index, MISSING)
+    for index in compared.extra:
+        yield _single_box(compared.right, index, EXTRA)
+    for match in compared.pairs:
+        yield _paired_box(compared, match, BOTH)
 
-    def row(found: Detections, index: int, kind: int, other: Row | None = None) -> Row:
-        ((corners, score, class_id, name),) = found[index]
-        beside = None if other is None else (other.score, other.box)
-        return Row(class_id, name, round(score, 4), corners.tolist(), kind, beside)
 
-    def pair(match: Match, kind: int) -> Row:
-        return row(compared.left, match.left, kind, row(compared.right, match.right, kind))
+def _single_box(detections: Detections, index: int, kind: int) -> PageBox:
+    [(corners, score, class_id, name)] = detections[index]
+    return PageBox(class_id, name, round(score, 4), corners.tolist(), kind)
 
-    yield from (pair(match, MOVED) for match in compared.over)
-    yield from (row(compared.left, index, MISSING) for index in compared.missing)
-    yield from (row(compared.right, index, EXTRA) for index in compared.extra)
-    yield from (pair(match, BOTH) for match in compared.pairs)
+
+def _paired_box(compared: Comparison, match: Match, kind: int) -> PageBox:
+    """The box on the left, with its counterpart on the right."""
+    box = _single_box(compared.left, match.left, kind)
+    right = _single_box(compared.right, match.right, kind)
+    return box._replace(counterpart=(right.score, right.box))
 
 
 @contextmanager
@@ -194,7 +204,7 @@ def open_results(
             *versions(),
         ]
         names = side_names(left, right)
-        about = About("verify", facts, _kinds(*names), names, floor=rules.lowered_conf)
+        about = RunInfo("verify", facts, _kinds(*names), names, min_score=rules.lowered_conf)
         page = Page(path, about, inputs, linked=request.config.outputs.report_link)
     report = VerifyReport(left=left, right=right, tolerance=rules.tolerance)
     date, asked = iso_time(datetime.now(UTC)), request.to_json()

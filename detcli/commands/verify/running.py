@@ -36,7 +36,7 @@ from detcli.model.file import ChangedError, ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
-from detcli.page.page import Shown
+from detcli.page.page import PagePicture
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.source.decode import DecodeOptions
@@ -295,7 +295,8 @@ def compare_running(
                 if pair:
                     results.certify(item.origin, picture=picture)
                     fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
-                    results.add(fields, pair, partial(Shown, picture.pixels, item.origin.path))
+                    shown = partial(PagePicture, picture.pixels, item.origin.path)
+                    results.add(fields, pair, shown)
                 else:
                     report.compared += 1
                 if outputs is not None:

@@ -44,7 +44,7 @@ const named = (names, rows = []) =>
     Object.fromEntries(names.map((name, at) => [name, row[at]])),
   );
 
-/* Called by data/runs.js. */
+/* Called by data/runs.js; the format of the data is described in detcli/page/folder.py. */
 function runs(format, list) {
   page.runs = list;
   for (const run of list) {
