@@ -25,6 +25,7 @@ from detcli.config.option import (
 from detcli.config.typed import settle_fields
 from detcli.config.values import (
     BLUR_MARGIN,
+    PART_FORMATS,
     SUFFIXES,
     Actors,
     BoxFormat,
@@ -799,10 +800,8 @@ class Config:
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
                     f"leave it out{later}, or name a file with --output",
                 )
-        if record_format is not None and not record_format.traits.can_be_part:
-            possible = " or ".join(
-                part_format for part_format in Format if part_format.traits.can_be_part
-            )
+        if record_format is not None and record_format not in PART_FORMATS:
+            possible = " or ".join(PART_FORMATS)
             raise UsageError(
                 f"--format {record_format}: parts are {possible}",
                 f"leave it out; detcli merge {output} --format {record_format} writes it from the "

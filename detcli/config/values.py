@@ -49,61 +49,28 @@ class Hiding(StrEnum):
     FILL = "fill"
 
 
-@frozen
-class Traits:
-    """The properties of a format of records."""
-
-    sink: str  # the class that writes it, made of an `Output`; imported when used
-    suffixes: tuple[str, ...] = ()  # of --output, which choose it
-    appendable: bool = False  # complete after each record, so that more can be added to a file
-    has_provenance: bool = False  # its records can say what made them
-    flat: bool = False  # its rows are detections, with columns that only some options add
-    needs_file: bool = False  # it cannot be written to standard output
-    can_be_part: bool = False  # of a run in shards
-
-
 class Format(StrEnum):
-    """A format of records, a row each; the suffix of --output can choose it too."""
+    """A format of records; what each can do and which sink writes it is in `sink/formats.py`."""
 
-    traits: Traits
-
-    def __new__(cls, value: str, traits: Traits) -> Self:
-        """A member whose value is its name on the command line."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.traits = traits
-        return member
-
-    TABLE = "table", Traits("detcli.sink.text.TableSink", appendable=True)
-    JSONL = (
-        "jsonl",
-        Traits(
-            "detcli.sink.text.JsonLinesSink",
-            (".jsonl", ".ndjson"),
-            appendable=True,
-            has_provenance=True,
-            can_be_part=True,
-        ),
-    )
-    JSON = "json", Traits("detcli.sink.text.JsonSink", (".json",), has_provenance=True)
-    CSV = (
-        "csv",
-        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, flat=True),
-    )
-    PARQUET = (
-        "parquet",
-        Traits(
-            "detcli.sink.parquet.ParquetSink",
-            (".parquet",),
-            flat=True,
-            needs_file=True,
-            can_be_part=True,
-        ),
-    )
-    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labels.LabelStudioSink")
+    TABLE = "table"
+    JSONL = "jsonl"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    LABELSTUDIO = "labelstudio"
 
 
-SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
+SUFFIXES = {
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
+"""The suffixes of --output that choose a format."""
+
+PART_FORMATS = (Format.JSONL, Format.PARQUET)
+"""Formats that the parts of a run in shards can have."""
 
 
 class Tracker(StrEnum):

@@ -411,13 +411,13 @@ def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]
 
 
 def _printable_zones(detection: DetectionJson) -> list[str]:
-    return [printable(zone) for zone in detection.get("zones", [])]
+    return [escape_unprintable(zone) for zone in detection.get("zones", [])]
 
 
 def _printable_crossings(detection: DetectionJson) -> list[list[str]]:
     """The lines that a detection has crossed, each with the side."""
     return [
-        [printable(crossing["line"]), printable(crossing["to"])]
+        [escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])]
         for crossing in detection.get("crossed", [])
     ]
 

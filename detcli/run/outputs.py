@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
     from detcli.sink.image import Anonymizer
 from detcli.sink.formats import (
+    FORMATS,
     choose_format,
     is_special,
     open_record_sink,
@@ -66,7 +67,7 @@ class Destination:
         return (
             self.endless
             and isinstance(self.target, Path)
-            and self.format.traits.appendable
+            and FORMATS[self.format].is_appendable
             and not is_special(self.target)
         )
 
@@ -102,7 +103,7 @@ def choose_destination(config: Config) -> Destination:
             f"name a file in it; annotated pictures go to a folder with --save {target}",
         )
     chosen = choose_format(outputs.format, target)
-    if outputs.provenance and not resumed and not chosen.traits.has_provenance:
+    if outputs.provenance and not resumed and not FORMATS[chosen].has_provenance:
         raise UsageError(
             f"--provenance is not part of the format {chosen}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",

@@ -3,10 +3,10 @@
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from detcli.config.values import SUFFIXES, Format, Target
+from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
 from detcli.sink.protocol import Output, RecordSink
@@ -16,6 +16,70 @@ from detcli.storage.files import (
     OutputState,
     open_output,
 )
+
+SinkClass = Callable[..., RecordSink]
+
+
+@frozen
+class FormatSpec:
+    """What a format of records can do, and what writes it."""
+
+    load_sink: Callable[[], SinkClass]  # imports the class that writes it, made of an `Output`
+    is_appendable: bool = False  # complete after each record, so that more can be added to a file
+    has_provenance: bool = False  # its records can say what made them
+    # a row for each detection, with columns that only some options add; its class takes these, too
+    has_detection_rows: bool = False
+    needs_file: bool = False  # it cannot be written to standard output
+
+
+# The classes are imported when they are used: --help does without, and libraries may be missing.
+
+
+def _load_table() -> SinkClass:
+    from detcli.sink.text import TableSink
+
+    return TableSink
+
+
+def _load_json_lines() -> SinkClass:
+    from detcli.sink.text import JsonLinesSink
+
+    return JsonLinesSink
+
+
+def _load_json() -> SinkClass:
+    from detcli.sink.text import JsonSink
+
+    return JsonSink
+
+
+def _load_csv() -> SinkClass:
+    from detcli.sink.text import CsvSink
+
+    return CsvSink
+
+
+def _load_parquet() -> SinkClass:
+    from detcli.sink.parquet import ParquetSink
+
+    return ParquetSink
+
+
+def _load_label_studio() -> SinkClass:
+    from detcli.sink.labels import LabelStudioSink
+
+    return LabelStudioSink
+
+
+FORMATS = {
+    Format.TABLE: FormatSpec(_load_table, is_appendable=True),
+    Format.JSONL: FormatSpec(_load_json_lines, is_appendable=True, has_provenance=True),
+    Format.JSON: FormatSpec(_load_json, has_provenance=True),
+    Format.CSV: FormatSpec(_load_csv, is_appendable=True, has_detection_rows=True),
+    Format.PARQUET: FormatSpec(_load_parquet, has_detection_rows=True, needs_file=True),
+    Format.LABELSTUDIO: FormatSpec(_load_label_studio),
+}
+"""Every format of records. A new one is named in `config/values.py`, with its suffixes."""
 
 
 def open_target(target: Target, before: OutputState | None = None) -> AtomicFile | DirectFile:
@@ -31,14 +95,14 @@ def open_target(target: Target, before: OutputState | None = None) -> AtomicFile
     return ObjectFile(target)
 
 
-def choose_format(wanted: Format | None, output: "Target | None") -> Format:
+def choose_format(requested: Format | None, output: "Target | None") -> Format:
     """The requested format, else the one of the file's suffix, else what suits standard output.
 
     Raises:
         UsageError: The suffix is unknown.
     """
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     if output is None:
         return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
     suffix = output.suffix.lower()
@@ -65,10 +129,11 @@ def require_file(chosen: Format, output: "Target | None") -> None:
         DependencyError: The library for the format is missing.
         UsageError: It is standard output.
     """
-    if chosen.traits.needs_file:
+    spec = FORMATS[chosen]
+    if spec.needs_file:
         if output is None:
             raise UsageError(f"--format {chosen} needs --output", "name a file for it")
-        _sink_class(chosen)  # its library may be missing: say so at once
+        spec.load_sink()  # its library may be missing: say so at once
 
 
 def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[str]) -> RecordSink:
@@ -83,11 +148,8 @@ def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[
         DependencyError: The library for the format is missing.
         UsageError: A file that is added to has other columns.
     """
-    make = _sink_class(chosen)
-    return make(output, optional_columns) if chosen.traits.flat else make(output)
-
-
-def _sink_class(chosen: Format) -> Callable[..., RecordSink]:
-    module, _, name = chosen.traits.sink.rpartition(".")
-    made: Callable[..., RecordSink] = getattr(import_module(module), name)
-    return made
+    spec = FORMATS[chosen]
+    sink_class = spec.load_sink()
+    if spec.has_detection_rows:
+        return sink_class(output, optional_columns)
+    return sink_class(output)

@@ -7,9 +7,9 @@ import optional
 import pytest
 from sample_records import picture
 
-from detcli.config.values import Format
+from detcli.config.values import SUFFIXES, Format
 from detcli.core.errors import UsageError
-from detcli.sink.formats import choose_format, open_record_sink, require_file
+from detcli.sink.formats import FORMATS, choose_format, open_record_sink, require_file
 from detcli.storage.files import open_output
 
 
@@ -59,7 +59,12 @@ def test_each_format_has_a_sink(chosen, tmp_path):
     sink.write(picture())
     sink.close()
     assert path.stat().st_size
-    assert (b"track_id" in path.read_bytes()) is chosen.traits.flat
+    assert (b"track_id" in path.read_bytes()) is FORMATS[chosen].has_detection_rows
+
+
+def test_each_suffix_is_of_a_format_that_has_a_sink():
+    assert set(SUFFIXES.values()) <= FORMATS.keys()
+    assert set(FORMATS) == set(Format)
 
 
 def test_parquet_needs_a_file():

@@ -42,7 +42,7 @@ from detcli.run.outputs import (
     open_anonymizer,
     open_sinks,
 )
-from detcli.sink.formats import is_special
+from detcli.sink.formats import FORMATS, is_special
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.names import is_live
@@ -283,7 +283,9 @@ class _Summary:
                 yield f"{source}: {self._stream(source, number)}"
         outputs, records = self._outputs, pluralize(self.counts.done, "record")
         target = self.destination.target
-        rows = f"{pluralize(self._rows, 'row')} of " * self.destination.format.traits.flat
+        rows = ""
+        if FORMATS[self.destination.format].has_detection_rows:
+            rows = f"{pluralize(self._rows, 'row')} of "
         if outputs.resume is not None:
             known = f"; it had {pluralize(self.skipped, 'input')} already" if self.skipped else ""
             yield f"added {records} to {outputs.resume}{known}"
