@@ -26,7 +26,8 @@ import zxingcpp
 
 from detcli.config.config import Settings
 from detcli.core.opencv import cv2
-from detcli.data.detections import Barcode, Detections
+from detcli.data.barcode import Barcode
+from detcli.data.detections import Detections
 from detcli.data.geometry import Picture, overlap
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record

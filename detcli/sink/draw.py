@@ -10,7 +10,8 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
-from detcli.data.detections import Barcode, Detections
+from detcli.data.barcode import Barcode
+from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Image, Points, area, common
 from detcli.data.record import Overlay
 

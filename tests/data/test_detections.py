@@ -8,7 +8,8 @@ import optional
 import pytest
 
 from detcli.core.errors import DependencyError
-from detcli.data.detections import COCO, Barcode, Detections, Symbol
+from detcli.data.barcode import Barcode
+from detcli.data.detections import COCO, Detections, Symbol
 
 NAMES = ("person", "car", "猫")
 

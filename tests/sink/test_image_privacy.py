@@ -14,7 +14,8 @@ from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
 from detcli.config.values import Hiding
-from detcli.data.detections import Barcode, Detections
+from detcli.data.barcode import Barcode
+from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.sink import image as image_module

@@ -1,0 +1,30 @@
+"""Barcode: what a detection was read as."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+UNCHECKED = {"Codabar", "Code 39", "Code 39 Extended", "Code 39 Standard", "ITF"}
+"""Symbologies that need neither a check digit nor error correction, in zxing-cpp's words."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Barcode:
+    """Where a barcode, a matrix code or a marker is, and what it says."""
+
+    text: str | None  # the decoded text; None if the content is binary, or could not be read
+    # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
+    symbology: str
+    content: bytes  # its bytes; empty for a marker
+    # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
+    # bottom left, were it upright; `(0, 2)` where they are not known
+    corners: npt.NDArray[np.float64]
+    class_name: str  # its class in the words of the bundled model
+    confirmed: bool = False  # whether it was detected by being read only
+    earlier: bool = False  # whether it was read in an earlier frame of its track, not in this one
+
+    @property
+    def doubt(self) -> bool:
+        """Whether nothing in its symbology tells a wrong text from the right one."""
+        return self.symbology in UNCHECKED
