@@ -39,7 +39,7 @@ def merge(
     records are errors.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    from detcli.data.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
+    from detcli.data.columns import OPTIONAL_COLUMNS  # these load NumPy: --help does without
     from detcli.run.shards.manifest import NAME, PART, Manifest
     from detcli.run.shards.parts import Merge, shown
     from detcli.run.shards.store import open_store
@@ -65,7 +65,7 @@ def merge(
     wanted = target is not None and not config.verbosity.quiet
     try:
         settings = manifest.header["settings"]
-        optional = [column for column, setting in OPTIONAL_FIELDS.items() if settings.get(setting)]
+        optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
         sink = open_record_sink(chosen, writing, optional)
         _copy(merging, manifest, sink, shown=wanted)
     except BaseException:

@@ -1,6 +1,5 @@
 """Detections: what was found in one picture, as parallel arrays."""
 
-import base64
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
 from detcli.data.barcode import Barcode
+from detcli.data.columns import ABSENT, OPTIONAL_COLUMNS
 from detcli.data.geometry import Size, clipped, shown
 
 if TYPE_CHECKING:
@@ -184,26 +184,29 @@ class Detections:
 
         Corners are rounded to 1/100 pixel, scores to 6 decimals.
         """
-        rows = []
-        for number, (box, score, class_id, name) in enumerate(self):
-            sides = (round(side, 2) for side in box.tolist())
-            row: Fields = {"class_id": class_id, "class_name": escape_surrogates(name)}
-            row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
-            if self.track_id is not None and self.track_id[number] > 0:
-                row["track_id"] = int(self.track_id[number])
-            if self.track_class is not None and self.track_class[number] is not None:
-                row["track_class"] = escape_surrogates(self.track_class[number])
-            if self.zones is not None:
-                row["zones"] = escape_surrogates([*self.zones[number]])
-            if self.crossed is not None:
-                row["crossed"] = [
-                    {"line": escape_surrogates(line), "to": side}
-                    for line, side in self.crossed[number]
-                ]
-            if self.symbols is not None:
-                row |= _barcode_fields(self.symbols[number])
-            rows.append(row)
-        return rows
+        columns = []
+        for column in OPTIONAL_COLUMNS:
+            array = getattr(self, column.array)
+            if array is not None:
+                columns.append((column, array))
+        dictionaries = []
+        for index, (box, score, class_id, name) in enumerate(self):
+            x1, y1, x2, y2 = box.tolist()
+            fields: Fields = {
+                "class_id": class_id,
+                "class_name": escape_surrogates(name),
+                "score": round(score, 6),
+                "x1": round(x1, 2),
+                "y1": round(y1, 2),
+                "x2": round(x2, 2),
+                "y2": round(y2, 2),
+            }
+            for column, array in columns:
+                value = column.to_json(array[index])
+                if value is not ABSENT:
+                    fields[column.name] = value
+            dictionaries.append(fields)
+        return dictionaries
 
     def to_coco(
         self,
@@ -282,18 +285,3 @@ def concatenated(first: Detections, second: Detections) -> Detections:
         first.names,
         selected=selected,
     )
-
-
-def _barcode_fields(barcode: Barcode | None) -> Fields:
-    """What a detection says of its barcode."""
-    if barcode is None:
-        return {"text": None}
-    fields: dict[str, Any] = {"text": barcode.text}
-    if barcode.symbology:
-        fields["symbology"] = barcode.symbology
-        if barcode.text is None:
-            fields["bytes"] = base64.b64encode(barcode.content).decode("ascii")
-    fields |= {name: True for name in ("confirmed", "doubt", "earlier") if getattr(barcode, name)}
-    if len(barcode.corners):
-        fields["corners"] = np.round(barcode.corners, 1).tolist()
-    return fields

@@ -24,6 +24,7 @@ from typing import (
 from detcli.core import Fields, frozen
 from detcli.core.errors import DetcliError
 from detcli.core.text import escape_surrogates
+from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture, Points
 
@@ -70,59 +71,6 @@ class Origin:
         if self.video is not None and self.video.live:
             return True
         return self.path is None and (self.source == "-" or self.source.startswith("-:"))
-
-
-class CrossingJson(TypedDict):
-    """A line that was crossed."""
-
-    line: str  # its name
-    to: str  # the side, left or right as one goes from its first point to its second
-
-
-class DetectionJson(TypedDict):
-    """A detection."""
-
-    class_id: int
-    class_name: str
-    score: float  # to 6 decimals
-    x1: float  # its left side in pixels of the upright picture, to 2 decimals
-    y1: float  # its upper side
-    x2: float  # its right side
-    y2: float  # its lower side
-    # number of the object in its video; with --track, once the tracker is sure
-    track_id: NotRequired[int]
-    # name of the class that this track had most often so far; with track_id
-    track_class: NotRequired[str]
-    # names of the zones that the middle of its lower side is in; with --zone
-    zones: NotRequired[list[str]]
-    # lines that it has crossed since the frame before; with --line
-    crossed: NotRequired[list[CrossingJson]]
-    # the decoded text; null if the symbol could not be read or is binary; with --read
-    text: NotRequired[str | None]
-    # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
-    symbology: NotRequired[str]
-    bytes: NotRequired[str]  # binary content, in base64
-    # true where only what was read makes it a detection, whose score is 1 then
-    confirmed: NotRequired[bool]
-    # true where nothing in the symbology tells a wrong text from the right one: no check digit, no
-    # error correction
-    doubt: NotRequired[bool]
-    # true where the text was read in an earlier frame of this track, not in this one; with --track
-    earlier: NotRequired[bool]
-    # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
-    # bottom left, were it upright; of one that was not read too, where something located it
-    corners: NotRequired[list[list[float]]]
-
-
-OPTIONAL_FIELDS = {
-    **dict.fromkeys(("track_id", "track_class"), "track"),
-    "zones": "zones",
-    "crossed": "lines",
-    **dict.fromkeys(
-        ("text", "symbology", "bytes", "confirmed", "doubt", "earlier", "corners"), "read"
-    ),
-}
-"""Fields of a detection that only an option adds, and the setting that this option makes."""
 
 
 class FailureJson(TypedDict):

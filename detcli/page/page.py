@@ -17,9 +17,9 @@ from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
+from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.geometry import Image, Letterbox
 from detcli.data.record import (
-    DetectionJson,
     Record,
     RecordJson,
     SettingsJson,
@@ -400,26 +400,19 @@ def _page_box(detection: DetectionJson) -> PageBox:
 
 def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
     """What options add to detections: lists with a value a detection, but none without values."""
-    lists: dict[str, list[Any]] = {
-        "tracks": [detection.get("track_id", 0) for detection in detections],
-        "zones": [_printable_zones(detection) for detection in detections],
-        "crossed": [_printable_crossings(detection) for detection in detections],
-        "texts": [escape_unprintable(detection.get("text") or "") for detection in detections],
-        "corners": [detection.get("corners", []) for detection in detections],
-    }
-    return {name: values for name, values in lists.items() if any(values)}
+    lists = {}
+    for column in OPTIONAL_COLUMNS:
+        if column.page_list:
+            values = [_page_value(column, detection) for detection in detections]
+            if any(values):
+                lists[column.page_list] = values
+    return lists
 
 
-def _printable_zones(detection: DetectionJson) -> list[str]:
-    return [escape_unprintable(zone) for zone in detection.get("zones", [])]
-
-
-def _printable_crossings(detection: DetectionJson) -> list[list[str]]:
-    """The lines that a detection has crossed, each with the side."""
-    return [
-        [escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])]
-        for crossing in detection.get("crossed", [])
-    ]
+def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    if column.name in fields:
+        return column.to_page(fields[column.name])
+    return column.page_default
 
 
 def _hex(colour: Colour) -> tuple[str, str]:

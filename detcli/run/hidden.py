@@ -13,17 +13,18 @@ import numpy as np
 from detcli.config.config import Outputs
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
+from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
 from detcli.data.detections import COCO
 from detcli.data.geometry import Boxes, Image
-from detcli.data.record import OPTIONAL_FIELDS, DetectionJson, RecordJson, box_of
+from detcli.data.record import RecordJson, box_of
 from detcli.model.contract import class_ids
 from detcli.model.file import prepare
 from detcli.model.zoo import MODELS, find
 from detcli.sink.image import hidden, is_covered
 from detcli.storage.files import temporary, temporary_file_errors
 
-OF_SYMBOL = frozenset(name for name, setting in OPTIONAL_FIELDS.items() if setting == "read")
-"""What a detection says of its symbol, of which only a text of null is left."""
+BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.option == "read")
+"""What a detection says of its barcode, of which only a text of null is left."""
 
 
 class HiddenClasses:
@@ -72,7 +73,7 @@ class HiddenClasses:
             )
             if is_silent and "text" in detection:
                 fields = detection.items()
-                remaining = {name: value for name, value in fields if name not in OF_SYMBOL}
+                remaining = {name: value for name, value in fields if name not in BARCODE_FIELDS}
                 detections.append(cast("DetectionJson", {**remaining, "text": None}))
             else:
                 detections.append(detection)

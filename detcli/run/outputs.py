@@ -8,13 +8,14 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.config.config import Config, Watched
+from detcli.config.config import Config
 from detcli.config.values import Format, Target
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import is_pipe, is_terminal
-from detcli.data.record import OPTIONAL_FIELDS, SettingsJson
+from detcli.data.columns import OPTIONAL_COLUMNS
+from detcli.data.record import SettingsJson
 from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, Sink
 from detcli.source.loading import Item
@@ -349,7 +350,8 @@ class _SinkOpener:
             output = AppendedFile(destination.target)
         else:
             output = self._open_file(destination.target)
-        columns = _optional_columns(self._config.watched)
+        watched = self._config.watched
+        columns = [column.name for column in OPTIONAL_COLUMNS if getattr(watched, column.option)]
         self.sinks.append(open_record_sink(destination.format, output, columns))
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
@@ -382,14 +384,3 @@ class _SinkOpener:
         from detcli.sink.image import OnlyDetections
 
         return OnlyDetections(sink)
-
-
-def _optional_columns(watched: Watched) -> list[str]:
-    """The fields of a detection that the options of a run add."""
-    settings = {
-        "track": watched.track,
-        "zones": watched.zone,
-        "lines": watched.line,
-        "read": watched.read,
-    }
-    return [column for column, setting in OPTIONAL_FIELDS.items() if settings[setting]]

@@ -11,16 +11,10 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.core import Fields
 from detcli.core.errors import loading
-from detcli.data.record import (
-    BOX,
-    OPTIONAL_FIELDS,
-    SCHEMA_VERSION,
-    DetectionJson,
-    RecordJson,
-    iso_time,
-)
+from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
+from detcli.data.record import BOX, SCHEMA_VERSION, RecordJson, iso_time
 from detcli.sink.protocol import Encodable, Stream
-from detcli.sink.text import flat
+from detcli.sink.text import detection_rows
 
 with loading("pyarrow", 'pip install "detcli[parquet]"'):
     import pyarrow as pa
@@ -31,7 +25,7 @@ ROW_GROUP = 20_000  # rows that are kept in memory before they are written
 # Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
 LEFT_OUT = {
     *("schema_version", "sha256", "settings", "provenance", "part"),
-    *("detections", "error", *OPTIONAL_FIELDS),
+    *("detections", "error", *(column.name for column in OPTIONAL_COLUMNS)),
 }
 
 ERROR = {"type": "error_type", "message": "error", "hint": "error_hint"}
@@ -54,7 +48,9 @@ def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     """The columns: the fields of a record in JSON, with those of a detection among them."""
     fields = {**typing.get_type_hints(RecordJson), **typing.get_type_hints(DetectionJson)}
     columns = {name: _type(fields[name]) for name in fields if name not in LEFT_OUT}
-    columns |= {name: _type(fields[name]) for name in optional_columns}
+    for column in OPTIONAL_COLUMNS:
+        if column.name in optional_columns:
+            columns[column.name] = _type(column.type)
     columns |= dict.fromkeys(ERROR.values(), pa.string())
     columns["time"] = pa.timestamp("ms", "UTC")
     return pa.schema([*columns.items()], {"detcli.schema_version": str(SCHEMA_VERSION)})
@@ -84,7 +80,7 @@ class ParquetSink:
         self._whole = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
-        for row in flat(record.to_json()):
+        for row in detection_rows(record.to_json()):
             if "text" in row:  # of a symbol that could not be read, `corners` is empty
                 row.setdefault("corners", [])
             if "time" in row:

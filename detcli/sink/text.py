@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from detcli.core import Fields
 from detcli.core.errors import UsageError
 from detcli.core.text import escape_unprintable, wrap_for
+from detcli.data.columns import OPTIONAL_COLUMNS, OptionalColumn
 from detcli.data.record import BOX, RecordJson, box_of
 from detcli.sink.protocol import Encodable, Output, TextSink
 from detcli.storage.files import AppendedFile
@@ -68,7 +69,10 @@ COLUMNS = [
 ]
 
 
-def flat(fields: RecordJson) -> Iterator[Fields]:
+OPTIONAL_BY_NAME = {column.name: column for column in OPTIONAL_COLUMNS}
+
+
+def detection_rows(fields: RecordJson) -> Iterator[Fields]:
     """The rows of a record in CSV and Parquet: one a detection, or one that has none."""
     shared: Fields = {**fields}
     if "error" in fields:
@@ -76,8 +80,8 @@ def flat(fields: RecordJson) -> Iterator[Fields]:
         shared["error"] = fields["error"]["message"]
     if "meta" in fields:
         shared["meta"] = json.dumps(fields["meta"])
-    for found in shared.get("detections") or [{}]:
-        yield {**shared, **found}
+    for detection in shared.get("detections") or [{}]:
+        yield {**shared, **detection}
 
 
 # With their full-width forms, which some spreadsheets treat alike.
@@ -85,10 +89,10 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class CsvSink(TextSink):
-    """Comma-separated values with a header, and the rows of `flat`; what is missing is empty.
+    """Comma-separated values with a header, and the rows of `detection_rows`.
 
-    The columns are the same in all runs with the same options. A file that is appended to has its
-    header already.
+    What is missing is empty. The columns are the same in all runs with the same options. A file
+    that is appended to has its header already.
 
     Raises:
         UsageError: The file that is appended to has other columns.
@@ -110,17 +114,10 @@ class CsvSink(TextSink):
     def write(self, record: Encodable) -> None:
         import csv  # the other formats do without
 
-        rows = [
-            {
-                **row,
-                "warnings": "; ".join(row.get("warnings", ())),
-                "zones": " ".join(row.get("zones", ())),
-                "crossed": " ".join(map("{line}:{to}".format_map, row.get("crossed", ()))),
-                "corners": " ".join(f"{x},{y}" for x, y in row.get("corners", ())),
-            }
-            for row in flat(record.to_json())
+        table = [
+            [_csv_cell(row, name) for name in self._columns]
+            for row in detection_rows(record.to_json())
         ]
-        table = [[_safe(row.get(name, "")) for name in self._columns] for row in rows]
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
         quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()
@@ -131,7 +128,20 @@ class CsvSink(TextSink):
         self._output.write(text.getvalue())
 
 
-def _safe(cell: str | float) -> str | float:
+def _csv_cell(row: Fields, name: str) -> str | float | None:
+    """The cell of a column in a row of `detection_rows`; empty for what this does not have."""
+    if name not in row:
+        return ""
+    value = row[name]
+    if name == "warnings":
+        value = "; ".join(value)
+    elif name in OPTIONAL_BY_NAME:
+        value = OPTIONAL_BY_NAME[name].to_csv(value)
+    return _safe(value)
+
+
+def _safe(cell: str | float | None) -> str | float | None:
+    """A cell that no spreadsheet runs as a formula."""
     if not isinstance(cell, str):
         return cell
     text = escape_unprintable(cell)
@@ -189,23 +199,28 @@ def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text
     table.add_column("class", style="cyan")
     for column in ("score", *BOX):
         table.add_column(column, justify="right")
-    optional = ("track_id", "zones", "text", "symbology")
-    shown = [name for name in optional if any(name in found for found in fields["detections"])]
-    for name in shown:
-        table.add_column(
-            name.removesuffix("_id"),
-            justify="right" if name == "track_id" else "left",
-            style="dim" if name == "symbology" else None,
-        )
-    for found in fields["detections"]:
-        cells = {**found, "zones": " ".join(found.get("zones", ()))}
-        table.add_row(
-            Text(escape_unprintable(found["class_name"])),
-            f"{found['score']:.2f}",
-            *(f"{side:.1f}" for side in box_of(found)),
-            *(Text(escape_unprintable(str(cells.get(name) or ""))) for name in shown),
-        )
+    optional_columns = []
+    for optional in OPTIONAL_COLUMNS:
+        if optional.heading and any(optional.name in found for found in fields["detections"]):
+            optional_columns.append(optional)
+            table.add_column(
+                optional.heading,
+                justify="right" if optional.type is int else "left",
+                style="dim" if optional.name == "symbology" else None,
+            )
+    for detection in fields["detections"]:
+        cells: list[Text | str] = [Text(escape_unprintable(detection["class_name"]))]
+        cells.append(f"{detection['score']:.2f}")
+        cells += [f"{edge:.1f}" for edge in box_of(detection)]
+        cells += [Text(_optional_text(detection, optional)) for optional in optional_columns]
+        table.add_row(*cells)
     return [heading, *warnings, table]
+
+
+def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
+    """What the table says of an optional column of a detection; empty without a value."""
+    value = fields.get(column.name)
+    return printable(str(column.to_csv(value))) if value else ""
 
 
 def _place(fields: RecordJson) -> str:

@@ -11,7 +11,8 @@ import pytest
 import sample_records
 from sample_records import failed_frame, failure, feed, frame
 
-from detcli.data.record import DetectionJson, Origin, RecordJson
+from detcli.data.columns import DetectionJson
+from detcli.data.record import Origin, RecordJson
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink
 from detcli.storage.files import AtomicFile
 

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO, cast
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
-from detcli.core.text import format_kinds, kind_of, pluralize
-from detcli.data.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
+from detcli.core.text import pluralize, kind_of, format_kinds
+from detcli.data.columns import OPTIONAL_COLUMNS
+from detcli.data.record import PartJson, RecordJson, name_of, set_source, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
@@ -203,7 +204,7 @@ def _to_parquet(lines: Iterable[bytes], part: Mapping[str, Any], file: BinaryIO)
     from detcli.sink.parquet import ParquetSink
 
     target: Any = SimpleNamespace(write=file.write, commit=lambda: None, discard=lambda: None)
-    sink = ParquetSink(target, [*OPTIONAL_FIELDS])
+    sink = ParquetSink(target, [column.name for column in OPTIONAL_COLUMNS])
     for line in lines:
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})

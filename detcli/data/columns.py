@@ -1,0 +1,246 @@
+"""The fields of a detection in a record, and a table of those that only options add.
+
+The table is all that the formats know of these: a new one is a field of `DetectionJson`, a row of
+`OPTIONAL_COLUMNS`, and an array of `Detections` or an attribute of `Barcode`.
+"""
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NotRequired, TypedDict, get_type_hints
+
+from detcli.core import frozen
+from detcli.core.text import legible, printable
+from detcli.data.barcode import Barcode
+
+
+class CrossingJson(TypedDict):
+    """A line that was crossed."""
+
+    line: str  # its name
+    to: str  # the side, left or right as one goes from its first point to its second
+
+
+class DetectionJson(TypedDict):
+    """A detection."""
+
+    class_id: int
+    class_name: str
+    score: float  # to 6 decimals
+    x1: float  # its left side in pixels of the upright picture, to 2 decimals
+    y1: float  # its upper side
+    x2: float  # its right side
+    y2: float  # its lower side
+    # number of the object in its video; with --track, once the tracker is sure
+    track_id: NotRequired[int]
+    # name of the class that this track had most often so far; with track_id
+    track_class: NotRequired[str]
+    # names of the zones that the middle of its lower side is in; with --zone
+    zones: NotRequired[list[str]]
+    # lines that it has crossed since the frame before; with --line
+    crossed: NotRequired[list[CrossingJson]]
+    # the decoded text; null if the symbol could not be read or is binary; with --read
+    text: NotRequired[str | None]
+    # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
+    symbology: NotRequired[str]
+    bytes: NotRequired[str]  # binary content, in base64
+    # true where only what was read makes it a detection, whose score is 1 then
+    confirmed: NotRequired[bool]
+    # true where nothing in the symbology tells a wrong text from the right one: no check digit, no
+    # error correction
+    doubt: NotRequired[bool]
+    # true where the text was read in an earlier frame of this track, not in this one; with --track
+    earlier: NotRequired[bool]
+    # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
+    # bottom left, were it upright; of one that was not read too, where something located it
+    corners: NotRequired[list[list[float]]]
+
+
+class Absent:
+    """Stands for a field that a detection does not have."""
+
+
+ABSENT: Final = Absent()
+
+
+def _unchanged(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return value
+
+
+_TYPES = get_type_hints(DetectionJson)
+
+
+@frozen
+class OptionalColumn:
+    """A field of a detection that only an option adds, and how each format writes it."""
+
+    name: str  # of the field, and of the column in CSV and Parquet
+    option: str  # the field of `Watched` that adds it
+    setting: str  # the field of `SettingsJson` in which a run notes this
+    array: str  # the array of `Detections` that it is made of
+    # the value in JSON, made of an element of that array; ABSENT where there is none
+    to_json: Callable[[Any], Any]
+    to_csv: Callable[[Any], Any] = _unchanged  # the cell in CSV, made of the value in JSON
+    heading: str = ""  # in the table for people; empty for a column that this does not have
+    page_list: str = ""  # the list in the data of a page; empty for what a page does not show
+    # the value in that list, made of the value in JSON
+    to_page: Callable[[Any], Any] = _unchanged
+    page_default: Any = None  # the value in that list of a detection that does not have the field
+
+    @property
+    def type(self) -> Any:  # noqa: ANN401 - an annotation
+        """The type of the value in JSON."""
+        return _TYPES[self.name]
+
+
+def _track_id(number: int) -> int | Absent:
+    return int(number) if number > 0 else ABSENT
+
+
+def _track_class(name: str | None) -> str | Absent:
+    return ABSENT if name is None else legible(name)
+
+
+def _zones(names: tuple[str, ...]) -> list[str]:
+    return [legible(name) for name in names]
+
+
+def _crossings(crossings: Sequence[tuple[str, str]]) -> list[CrossingJson]:
+    return [{"line": legible(line), "to": side} for line, side in crossings]
+
+
+def _text(barcode: Barcode | None) -> str | None:
+    return None if barcode is None else barcode.text
+
+
+def _symbology(barcode: Barcode | None) -> str | Absent:
+    if barcode is None or not barcode.symbology:
+        return ABSENT
+    return barcode.symbology
+
+
+def _bytes(barcode: Barcode | None) -> str | Absent:
+    """The content in base64, of what was read and is no text."""
+    if barcode is None or not barcode.symbology or barcode.text is not None:
+        return ABSENT
+    return base64.b64encode(barcode.content).decode("ascii")
+
+
+def _confirmed(barcode: Barcode | None) -> bool | Absent:
+    return True if barcode is not None and barcode.confirmed else ABSENT
+
+
+def _doubt(barcode: Barcode | None) -> bool | Absent:
+    return True if barcode is not None and barcode.doubt else ABSENT
+
+
+def _earlier(barcode: Barcode | None) -> bool | Absent:
+    return True if barcode is not None and barcode.earlier else ABSENT
+
+
+def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:
+    if barcode is None or not len(barcode.corners):
+        return ABSENT
+    corners: list[list[float]] = barcode.corners.round(1).tolist()
+    return corners
+
+
+def _crossings_text(crossings: list[CrossingJson]) -> str:
+    return " ".join(f"{crossing['line']}:{crossing['to']}" for crossing in crossings)
+
+
+def _corners_text(corners: list[list[float]]) -> str:
+    return " ".join(f"{x},{y}" for x, y in corners)
+
+
+def _printable_zones(names: list[str]) -> list[str]:
+    return [printable(name) for name in names]
+
+
+def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
+    return [[printable(crossing["line"]), printable(crossing["to"])] for crossing in crossings]
+
+
+def _printable_text(text: str | None) -> str:
+    return printable(text or "")
+
+
+OPTIONAL_COLUMNS = (
+    OptionalColumn(
+        name="track_id",
+        option="track",
+        setting="track",
+        array="track_id",
+        to_json=_track_id,
+        heading="track",
+        page_list="tracks",
+        page_default=0,
+    ),
+    OptionalColumn(
+        name="track_class",
+        option="track",
+        setting="track",
+        array="track_class",
+        to_json=_track_class,
+    ),
+    OptionalColumn(
+        name="zones",
+        option="zone",
+        setting="zones",
+        array="zones",
+        to_json=_zones,
+        to_csv=" ".join,
+        heading="zones",
+        page_list="zones",
+        to_page=_printable_zones,
+        page_default=[],
+    ),
+    OptionalColumn(
+        name="crossed",
+        option="line",
+        setting="lines",
+        array="crossed",
+        to_json=_crossings,
+        to_csv=_crossings_text,
+        page_list="crossed",
+        to_page=_printable_crossings,
+        page_default=[],
+    ),
+    OptionalColumn(
+        name="text",
+        option="read",
+        setting="read",
+        array="symbols",
+        to_json=_text,
+        heading="text",
+        page_list="texts",
+        to_page=_printable_text,
+        page_default="",
+    ),
+    OptionalColumn(
+        name="symbology",
+        option="read",
+        setting="read",
+        array="symbols",
+        to_json=_symbology,
+        heading="symbology",
+    ),
+    OptionalColumn(name="bytes", option="read", setting="read", array="symbols", to_json=_bytes),
+    OptionalColumn(
+        name="confirmed", option="read", setting="read", array="symbols", to_json=_confirmed
+    ),
+    OptionalColumn(name="doubt", option="read", setting="read", array="symbols", to_json=_doubt),
+    OptionalColumn(
+        name="earlier", option="read", setting="read", array="symbols", to_json=_earlier
+    ),
+    OptionalColumn(
+        name="corners",
+        option="read",
+        setting="read",
+        array="symbols",
+        to_json=_corners,
+        to_csv=_corners_text,
+        page_list="corners",
+        page_default=[],
+    ),
+)
+"""In the order of `DetectionJson`, which all formats have."""
