@@ -24,19 +24,11 @@ from detcli.core.text import pluralize
 from detcli.data.detections import Detections
 from detcli.data.geometry import overlap
 from detcli.data.record import Origin
+from detcli.model.precision import Precision
 
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
 box two pixels wide or one cut to nothing by the edge of the picture."""
-
-
-class Precision(StrEnum):
-    """The number type that a network computes in."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    INT8 = "int8"
 
 
 # The order of additions differs by device and version. Five exports of YOLOv10-N agree within

@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
-from detcli.compare.detections import Precision
 from detcli.config.config import Settings
-from detcli.config.device import Device
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
 from detcli.model.file import ModelFile
-from detcli.model.graph import GraphIndex, is_quantised, known_size
+from detcli.model.graph import GraphIndex, known_size
 from detcli.run.batches import BatchDetector
 
 COLUMNS = 6  # x1, y1, x2, y2, score, class id
@@ -84,20 +81,3 @@ def rows_of(file: ModelFile) -> int | None:
     boxes = file.selection.adaptation.head.boxes[0].tensor
     dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
     return (known_size(dims[1]) if len(dims) > 1 else None) or file.detector().most
-
-
-def precision_in(model: ModelProto, device: Device, *, half: bool) -> Precision:
-    """The lowest precision that a graph is computed in on a device, see `precision_of`."""
-    if half and device.computes_half:
-        return Precision(device.half_type)
-    return precision_of(model)
-
-
-def precision_of(model: ModelProto) -> Precision:
-    """The lowest precision that a graph computes in; shapes must be inferred."""
-    if is_quantised(model.graph):
-        return Precision.INT8
-    types = {tensor.data_type for tensor in model.graph.initializer}
-    values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
-    types |= {value.type.tensor_type.elem_type for value in values}
-    return Precision.FLOAT16 if TensorProto.FLOAT16 in types else Precision.FLOAT32

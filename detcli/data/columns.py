@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NotRequired, TypedDict, get_type_hints
 
 from detcli.core import frozen
-from detcli.core.text import legible, printable
+from detcli.core.text import escape_surrogates, escape_unprintable
 from detcli.data.barcode import Barcode
 
 
@@ -97,15 +97,15 @@ def _track_id(number: int) -> int | Absent:
 
 
 def _track_class(name: str | None) -> str | Absent:
-    return ABSENT if name is None else legible(name)
+    return ABSENT if name is None else escape_surrogates(name)
 
 
 def _zones(names: tuple[str, ...]) -> list[str]:
-    return [legible(name) for name in names]
+    return [escape_surrogates(name) for name in names]
 
 
 def _crossings(crossings: Sequence[tuple[str, str]]) -> list[CrossingJson]:
-    return [{"line": legible(line), "to": side} for line, side in crossings]
+    return [{"line": escape_surrogates(line), "to": side} for line, side in crossings]
 
 
 def _text(barcode: Barcode | None) -> str | None:
@@ -153,15 +153,15 @@ def _corners_text(corners: list[list[float]]) -> str:
 
 
 def _printable_zones(names: list[str]) -> list[str]:
-    return [printable(name) for name in names]
+    return [escape_unprintable(name) for name in names]
 
 
 def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
-    return [[printable(crossing["line"]), printable(crossing["to"])] for crossing in crossings]
+    return [[escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])] for crossing in crossings]
 
 
 def _printable_text(text: str | None) -> str:
-    return printable(text or "")
+    return escape_unprintable(text or "")
 
 
 OPTIONAL_COLUMNS = (

@@ -220,7 +220,7 @@ def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text
 def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
     """What the table says of an optional column of a detection; empty without a value."""
     value = fields.get(column.name)
-    return printable(str(column.to_csv(value))) if value else ""
+    return escape_unprintable(str(column.to_csv(value))) if value else ""
 
 
 def _place(fields: RecordJson) -> str:

@@ -3,11 +3,11 @@ import pytest
 from detcli.compare.detections import (
     EXACT,
     REDUCED,
-    Precision,
     tolerance_for,
 )
 from detcli.config.values import Tolerance, parse_tolerance
 from detcli.core.errors import UsageError
+from detcli.model.precision import Precision
 
 F32, F16, I8 = Precision.FLOAT32, Precision.FLOAT16, Precision.INT8
 

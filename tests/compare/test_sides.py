@@ -4,8 +4,7 @@ import pytest
 from colour_model import cell_box, picture
 from damaged_graphs import maker
 
-from detcli.compare.detections import Precision
-from detcli.compare.sides import DetectorSide, GraphSide, precision_of, rows_of
+from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Picture
@@ -83,11 +82,3 @@ def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
 
 def test_how_many_rows_there_are(make_model):
     assert rows_of(ModelFile.read(make_model(tail="authors", keep=9))) == 9
-
-
-def test_precision(make_model):
-    assert precision_of(onnx.load(make_model())) is Precision.FLOAT32
-    assert precision_of(onnx.load(make_model(dtype=np.float16))) is Precision.FLOAT16
-    model = onnx.load(make_model())
-    model.graph.node[0].op_type = "QLinearConv"
-    assert precision_of(model) is Precision.INT8

@@ -21,7 +21,7 @@ from detcli.compare.detections import (
     picture_report,
     tolerance_for,
 )
-from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
+from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, rows_of
 from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.config.values import Tolerance
 from detcli.core import frozen
@@ -31,6 +31,7 @@ from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
+from detcli.model.precision import precision_of
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, read_graph
 from detcli.run.batches import BatchDetector

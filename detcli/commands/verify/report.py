@@ -16,12 +16,12 @@ from detcli.cli.report import EMPTY, facts_table, to_json
 from detcli.compare.detections import (
     DetectionsReport,
     PictureReport,
-    Precision,
     tolerance_for,
 )
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.text import escape_unprintable
+from detcli.model.precision import Precision
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full

@@ -25,7 +25,7 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
 from detcli.compare.detections import Rules
-from detcli.compare.sides import DetectorSide, GraphSide, precision_in, rows_of
+from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
@@ -34,6 +34,7 @@ from detcli.data.record import Origin, Record
 from detcli.model.contract import METADATA
 from detcli.model.file import ChangedError, ModelFile
 from detcli.model.graph import known_size, shape
+from detcli.model.precision import precision_in
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
 from detcli.page.page import PagePicture

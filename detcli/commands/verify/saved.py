@@ -32,7 +32,7 @@ from detcli.commands.verify.report import (
     tolerance_of,
 )
 from detcli.commands.verify.request import VerifyRequest
-from detcli.compare.detections import Precision, Rules
+from detcli.compare.detections import Rules
 from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.text import pluralize
@@ -52,6 +52,7 @@ from detcli.data.record import (
     read_fields,
     sides,
 )
+from detcli.model.precision import Precision
 from detcli.page.find_images import Finder
 from detcli.run.saved import is_folder, read_records
 from detcli.sink.labels import CocoIds

@@ -26,8 +26,6 @@ from detcli.backend import open_tensors
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.verify.report import BisectReport, NodeReport, TensorReport, TensorSide
-from detcli.compare.detections import Precision
-from detcli.compare.sides import precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Picture
@@ -36,6 +34,7 @@ from detcli.model.file import ModelFile
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, reads, shape
 from detcli.model.heads import BOX_ROWS
 from detcli.model.inputs import DTYPES
+from detcli.model.precision import Precision, precision_of
 
 Tensor = npt.NDArray[Any]
 Nodes = Sequence[NodeProto]

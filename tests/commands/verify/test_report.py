@@ -16,7 +16,8 @@ from detcli.commands.verify.report import (
     render,
 )
 from detcli.commands.verify.tensors import compare_tensors
-from detcli.compare.detections import Order, Precision, Tolerance
+from detcli.compare.detections import Order, Tolerance
+from detcli.model.precision import Precision
 
 HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])])
 SIDES = [

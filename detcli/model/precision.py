@@ -1,0 +1,39 @@
+"""The number type that a network computes in."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from detcli.config.device import Device
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class Precision(StrEnum):
+    """The number type that a network computes in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+
+
+def precision_in(model: "ModelProto", device: Device, *, half: bool) -> Precision:
+    """The lowest precision that a graph is computed in on a device, see `precision_of`."""
+    if half and device.computes_half:
+        return Precision(device.half_type)
+    return precision_of(model)
+
+
+def precision_of(model: "ModelProto") -> Precision:
+    """The lowest precision that a graph computes in; shapes must be inferred."""
+    from onnx import TensorProto  # large, and not needed to compare saved records
+
+    from detcli.model.graph import is_quantised
+
+    if is_quantised(model.graph):
+        return Precision.INT8
+    types = {tensor.data_type for tensor in model.graph.initializer}
+    values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
+    types |= {value.type.tensor_type.elem_type for value in values}
+    return Precision.FLOAT16 if TensorProto.FLOAT16 in types else Precision.FLOAT32
