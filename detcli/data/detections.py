@@ -18,7 +18,7 @@ from detcli.data.geometry import Size, clipped, shown
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's sides, in the order of `Detections.xyxy`
+CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's corners, in the order of `Detections.xyxy`
 
 PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
 """Arrays that `Detections` may have besides."""

@@ -419,8 +419,8 @@ def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
     return found
 
 
-def sides(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
-    """Left, top, width and height of a box in COCO's form."""
+def coco_box(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
+    """The left, top, width and height of a box as COCO has it."""
     left, top, width, height = map(finite, value)
     return left, top, width, height
 

@@ -98,11 +98,11 @@ class Finder:
         """
         if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
             return None
-        places = [Path(source)]
+        candidates = [Path(source)]
         if self.folder is not None:
             parts = [part for part in PurePath(source).parts if part not in {"/", "\\", ".."}]
-            places[:0] = [self.folder.joinpath(*parts[start:]) for start in range(len(parts))]
-        return next(filter(os.path.isfile, places), None)
+            candidates[:0] = [self.folder.joinpath(*parts[start:]) for start in range(len(parts))]
+        return next(filter(os.path.isfile, candidates), None)
 
 
 class _FrameReader:

@@ -118,8 +118,8 @@ class PageFolder:
         else:
             self._clear()
         for file in resources.files(__package__).joinpath("files").iterdir():
-            place = self._real if file.name == "index.html" else self._real / "files"
-            write_file(place / file.name, file.read_bytes())
+            parent = self._real if file.name == "index.html" else self._real / "files"
+            write_file(parent / file.name, file.read_bytes())
         self._runs.append({"chunks": 0})
 
     def describe(self, run: Mapping[str, Any]) -> None:

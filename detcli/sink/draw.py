@@ -36,7 +36,7 @@ ZONE_COLOURS = 40  # number of the first colour for zones
 FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
-HOMELESS = 0.1  # part of the labels that may be without a place before a smaller size is tried
+MAX_UNPLACED = 0.1  # part of the labels that may be left out before a smaller size is tried
 MAX_TEXT = 32  # characters of what a symbol says
 COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second as a last resort
 
@@ -180,7 +180,7 @@ def draw_labels(
 ) -> None:
     """Draw labels, the most important first, over neither each other nor small `visible` boxes.
 
-    In a crowd, the text is smaller. A label without a place is left out, and only the box's colour
+    In a crowd, the text is smaller. A label without room is left out, and only the box's colour
     shows the class.
     """
     picture = canvas.shape[1], canvas.shape[0]
@@ -191,18 +191,18 @@ def draw_labels(
         layout = LabelLayout(picture, visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
         corners: list[tuple[int, int] | None] = []
-        homeless = 0
+        unplaced = 0
         for outline, extent in zip(outlines, extents, strict=True):
             corners.append(layout.place(outline, extent, COVER))
-            homeless += corners[-1] is None
-            if homeless > HOMELESS * len(labels) and size > sizes[-1]:
+            unplaced += corners[-1] is None
+            if unplaced > MAX_UNPLACED * len(labels) and size > sizes[-1]:
                 break
         else:
             break
     for label, outline, extent, corner in zip(labels, outlines, extents, corners, strict=True):
-        place = corner or layout.place(outline, extent, COVER_MORE)
-        if place is not None:
-            draw_label(canvas, label.text, place, label.colour, size)
+        final_corner = corner or layout.place(outline, extent, COVER_MORE)
+        if final_corner is not None:
+            draw_label(canvas, label.text, final_corner, label.colour, size)
 
 
 def draw_label(
@@ -243,17 +243,17 @@ def _font() -> cv2.FontFace:
     return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts
 
 
-# Where a label is, along x and along y: the side of the box (0 for left or top, 1 for right or
+# Where a label is, along x and along y: the edge of the box (0 for left or top, 1 for right or
 # bottom), and the shift from there, in sizes of the label.
 BEFORE, FIRST, LAST, AFTER = (0, -1), (0, 0), (1, -1), (1, 0)
-PLACES = np.array(
+POSITIONS = np.array(
     [
         (FIRST, BEFORE),  # above; best first
         (FIRST, FIRST),  # inside, at the top
         (FIRST, AFTER),  # below
         (BEFORE, FIRST),  # to the left
         (AFTER, FIRST),  # to the right
-        (LAST, BEFORE),  # the same from the other end of each side
+        (LAST, BEFORE),  # the same from the other end of each edge
         (LAST, FIRST),
         (LAST, AFTER),
         (BEFORE, LAST),
@@ -277,33 +277,33 @@ class LabelLayout:
         self.taken: Boxes = np.empty((0, 4), np.float32)
 
     def place(self, box: Boxes, size: tuple[int, int], cover: float) -> tuple[int, int] | None:
-        """Place a label of a box `(4,)` in the first place that is free.
+        """Place a label of a box `(4,)` at the first of POSITIONS that is free.
 
         `cover` is the part of each visible box that all labels together may cover, from 0 to 1.
         """
         extent = np.array(size, np.float32)
         if (extent > self._room).any():
             return None
-        sides = box.reshape(2, 2)[PLACES[..., 0].astype(int), [0, 1]]  # (P, 2)
-        corners = np.clip(np.rint(sides + PLACES[..., 1] * extent), 0, self._room - extent)
+        anchors = box.reshape(2, 2)[POSITIONS[..., 0].astype(int), [0, 1]]  # (P, 2)
+        corners = np.clip(np.rint(anchors + POSITIONS[..., 1] * extent), 0, self._room - extent)
         candidates = np.hstack([corners, corners + extent])  # (P, 4)
         around = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
         near = _touch(self._visible, around)  # (M',)
         covered = area(common(candidates[:, None], self._visible[near]))
         hidden = self._hidden[near] + covered  # (P, M')
         free = (hidden <= cover * self._areas[near]).all(axis=1)
-        others = self.taken[_touch(self.taken, around)]
-        free &= ~(area(common(candidates[:, None], others)) > 0).any(axis=1)
+        labels = self.taken[_touch(self.taken, around)]
+        free &= ~(area(common(candidates[:, None], labels)) > 0).any(axis=1)
         if not free.any():
             return None
-        chosen = free.argmax()
-        self._hidden[near] = hidden[chosen]
-        self.taken = np.vstack([self.taken, candidates[chosen] + self._gap])
-        left, top = corners[chosen]
+        best = free.argmax()
+        self._hidden[near] = hidden[best]
+        self.taken = np.vstack([self.taken, candidates[best] + self._gap])
+        left, top = corners[best]
         return int(left), int(top)
 
 
-def _touch(rectangles: Boxes, one: Boxes) -> npt.NDArray[np.intp]:
-    """The rows of rectangles that touch one."""
-    touching = (rectangles[:, :2] <= one[2:]) & (rectangles[:, 2:] >= one[:2])
+def _touch(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
+    """The indices of the rectangles that touch a box."""
+    touching = (rectangles[:, :2] <= box[2:]) & (rectangles[:, 2:] >= box[:2])
     return np.flatnonzero(touching[:, 0] & touching[:, 1])

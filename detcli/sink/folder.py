@@ -252,10 +252,10 @@ class OutputFolder:
 
     def is_usable(self, name: str) -> bool:
         """Whether a folder of this path exists here or can be made; a link does not count."""
-        place = self._real
+        folder = self._real
         for part in PurePath(name).parts:
-            place /= part
-            if os.path.lexists(place) and not stat.S_ISDIR(place.lstat().st_mode):
+            folder /= part
+            if os.path.lexists(folder) and not stat.S_ISDIR(folder.lstat().st_mode):
                 return False
         return True
 

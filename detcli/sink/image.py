@@ -72,8 +72,8 @@ class CropSink(FolderSink):
 def crop(image: Image, box: Boxes) -> Image:
     """The part of a picture that a box `(4,)` touches: whole pixels, at least one, none outside."""
     height, width = image.shape[:2]
-    left, top = (math.floor(side) for side in box[:2].tolist())
-    right, bottom = (math.ceil(side) for side in box[2:].tolist())
+    left, top = (math.floor(edge) for edge in box[:2].tolist())
+    right, bottom = (math.ceil(edge) for edge in box[2:].tolist())
     left, top = max(0, min(left, width - 1)), max(0, min(top, height - 1))
     right, bottom = min(width, max(right, left + 1)), min(height, max(bottom, top + 1))
     return image[top:bottom, left:right]
@@ -230,7 +230,7 @@ def hidden(image: Image, boxes: Boxes, way: str, margin: float = BLUR_MARGIN) ->
         image: `(H, W, 3)` uint8 BGR.
         boxes: `(N, 4)` in pixels of the picture, beyond which they may reach.
         way: One of WAYS.
-        margin: Part of a box's width and height that is hidden beyond each of its sides.
+        margin: Part of a box's width and height that is hidden beyond each of its edges.
     """
     canvas, size = image.copy(), image.shape[:2]
     boxes = boxes[shown(boxes, size)]
@@ -245,10 +245,10 @@ def hidden(image: Image, boxes: Boxes, way: str, margin: float = BLUR_MARGIN) ->
             area[:] = GREY
             continue
         # The mean colours of a few equal parts are all that is left of it.
-        sides = area.shape[0], area.shape[1]
-        few = Letterbox.fit(sides, (SAMPLES, SAMPLES), enlarge=1).resized
+        size = area.shape[0], area.shape[1]
+        few = Letterbox.fit(size, (SAMPLES, SAMPLES), enlarge=1).resized
         means = cv2.resize(area, few[::-1], interpolation=cv2.INTER_AREA)
-        area[:] = cv2.resize(means, sides[::-1], interpolation=interpolation)
+        area[:] = cv2.resize(means, size[::-1], interpolation=interpolation)
     return canvas
 
 

@@ -76,14 +76,14 @@ def label_text(picture: Picture, detections: Detections, *, scores: bool = False
 MILLION = 1_000_000
 
 
-def _millionths(low: float, high: float, side: int) -> tuple[int, int]:
-    """Centre and length of a box along one side of the picture, in millionths of it.
+def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
+    """The centre and length of a box along one axis of the picture, in millionths of its size.
 
     Trainers compute the ends anew from these two, and refuse a box of which one is beyond the
     picture, by however little: where rounding would do that, the centre moves by a millionth.
     """
-    centre = round(round((low + high) / 2 / side, 6) * MILLION)
-    length = max(1, round(round((high - low) / side, 6) * MILLION))
+    centre = round(round((low + high) / 2 / size, 6) * MILLION)
+    length = max(1, round(round((high - low) / size, 6) * MILLION))
     half = (length + 1) // 2
     return min(max(centre, half), MILLION - half), length
 
@@ -130,7 +130,7 @@ class DatasetSink:
             if folder.is_symlink():
                 raise OutputError(f"{folder} is a link out of the dataset", "remove it")
             make_folder(folder)
-        self._place = make_folder(path)  # without links; below it, none is followed
+        self._real = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
         self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
         self._kept = 0  # pictures that were there already
@@ -141,11 +141,11 @@ class DatasetSink:
             return
         data, suffix = _picture_file(record, record.picture)
         labels = label_text(record.picture, record.detections).encode()
-        with locked(self._place):
+        with locked(self._real):
             if not self._described:
                 self._describe(record.model)
             name = self._name(record, suffix, data)
-            if (self._place / "images" / f"{name}{suffix}").exists():
+            if (self._real / "images" / f"{name}{suffix}").exists():
                 self._kept += 1
                 return
             self._write(record, f"labels/{name}.txt", labels)
@@ -160,7 +160,7 @@ class DatasetSink:
             )
 
     def _write(self, record: Record, file: str, content: bytes) -> None:
-        write_file(self._place / file, content)
+        write_file(self._real / file, content)
         record.saved.append(self._path / file)
 
     def _is_described(self) -> bool:
@@ -181,7 +181,7 @@ class DatasetSink:
 
     def _name(self, record: Record, suffix: str, data: bytes) -> str:
         """A name for a picture: one that is free, or that it has already."""
-        images = self._place / "images"
+        images = self._real / "images"
 
         def usable(name: str) -> bool:
             with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ class DatasetSink:
         legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
         text = HEADER.format(model=escape_unprintable(model)) + text
-        write_file(self._place / "data.yaml", text.encode())
+        write_file(self._real / "data.yaml", text.encode())
         self._described = True
 
 
@@ -456,11 +456,12 @@ def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
     return bool(shown(np.array([box], np.float32), size)[0])
 
 
-def _percentages(low: float, high: float, side: int) -> tuple[float, float]:
-    """Begin and length of a box along one side, in hundredths of it, as far as it is inside."""
-    low, high = max(0.0, low), min(float(side), high)
-    begin = 100 * low / side
-    return begin, min(100 * (high - low) / side, 100 - begin)
+def _percentages(low: float, high: float, size: int) -> tuple[float, float]:
+    """The start and length of a box along one axis, in percent, as far as it is in the picture."""
+    low = max(0.0, low)
+    high = min(float(size), high)
+    start = 100 * low / size
+    return start, min(100 * (high - low) / size, 100 - start)
 
 
 class MotSink(PerVideo["MotFile"]):
@@ -493,9 +494,9 @@ class MotFile:
         for number, (box, score, _, _) in zip(found.track_id.tolist(), found, strict=True):
             if number > 0:
                 left, top, right, bottom = box.tolist()
-                place = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
+                box_text = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
                 frame = (record.origin.frame or 0) + 1
-                self._file.write(f"{frame},{number},{place},{score:.6f},-1,-1,-1\n")
+                self._file.write(f"{frame},{number},{box_text},{score:.6f},-1,-1,-1\n")
 
     def close(self) -> None:
         self._file.commit()

@@ -162,6 +162,6 @@ def _detection(row: Fields, version: int) -> Fields:
     found = {name: row[name] for name in DetectionJson.__annotations__ if name in kept}
     if version > 1:
         return found
-    box = [found.pop(side) for side in BOX]
+    box = [found.pop(corner) for corner in BOX]
     first = {name: found.pop(name) for name in ("class_id", "class_name", "score")}
     return {**first, "box": box, **found}

@@ -257,11 +257,11 @@ class Mpeg4Encoder:
         self.unwritten = 0  # bytes in the encoder
 
     def write(self, picture: Image, time_s: float) -> None:
-        place = round(time_s * self._rate)
-        while self.count < place:
+        index = round(time_s * self._rate)
+        while self.count < index:
             self._writer.write(self._last)
             self.count += 1
-        if self.count == place:
+        if self.count == index:
             self._writer.write(picture)
             self.count += 1
         self._last = picture

@@ -54,7 +54,7 @@ class WindowSink:
         check_display()
         self._style = style
         self._size = 0, 0
-        self._places: dict[str, int] = {}  # of live sources side by side
+        self._positions: dict[str, int] = {}  # of live sources side by side
         self._wall: Image = np.zeros((0, 0, 3), np.uint8)
 
     def write(self, record: Record) -> None:
@@ -71,8 +71,8 @@ class WindowSink:
         title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
         if origin.video is not None and origin.video.live:
             self._hang(origin.source, picture)
-            if len(self._places) > 1:
-                title, picture = f"{len(self._places)} streams", self._wall
+            if len(self._positions) > 1:
+                title, picture = f"{len(self._positions)} streams", self._wall
         self._open(*picture.shape[:2])
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
@@ -98,14 +98,14 @@ class WindowSink:
 
     def _hang(self, source: str, frame: Image) -> None:
         """Show a live frame in place of the one before it; a new source moves all others."""
-        count = len(self._places)
-        place = self._places.setdefault(source, count)
-        columns = math.ceil(math.sqrt(len(self._places)))
-        rows = math.ceil(len(self._places) / columns)
+        count = len(self._positions)
+        position = self._positions.setdefault(source, count)
+        columns = math.ceil(math.sqrt(len(self._positions)))
+        rows = math.ceil(len(self._positions) / columns)
         height, width = MAX_SIZE[0] // rows, MAX_SIZE[1] // columns
-        if len(self._places) > count:  # the others come again with their next frames
+        if len(self._positions) > count:  # the others come again with their next frames
             self._wall = np.zeros((rows * height, columns * width, 3), np.uint8)
-        top, left = height * (place // columns), width * (place % columns)
+        top, left = height * (position // columns), width * (position % columns)
         panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
         panel[:] = 0
         size = Letterbox.fit(frame.shape[:2], (height, width), corner=True).resized

@@ -157,9 +157,9 @@ class Curve(NamedTuple):
         """
         if not self.hits.any():
             return None
-        place = int(self.f1.argmax())  # of equals, the one with fewer detections
+        best = int(self.f1.argmax())  # of equals, the one with fewer detections
         scores = np.append(self.score, floor).astype(np.float32)
-        high, low = scores[place], scores[place + 1]
+        high, low = scores[best], scores[best + 1]
         middle = (float(low) + float(high)) / 2
         # A score is kept if it is above the confidence, both in float32, as the detector compares.
         rounded = (round(middle, decimals) for decimals in range(2, 10))
@@ -214,19 +214,19 @@ class Evaluator:
         counted, matches, wanted = self._match(-np.inf, PER_CLASS)
         found, hit, objects = self._found[counted], matches >= 0, self._objects[wanted]
 
-        def score(places: list[int]) -> Score:
-            indices = [self._categories[place] for place in places]
+        def score(positions: list[int]) -> Score:
+            indices = [self._categories[position] for position in positions]
             of = np.isin(found["category"], indices)
             boxes = int(np.count_nonzero(np.isin(objects["category"], indices)))
-            at_iou = precision[0, :, places, 0, -1]  # (categories, 101)
+            at_iou = precision[0, :, positions, 0, -1]  # (categories, 101)
             known = at_iou[at_iou[:, 0] >= 0]
             return Score(
-                Metrics.of(precision[:, :, places], recall[:, places]),
+                Metrics.of(precision[:, :, positions], recall[:, positions]),
                 Curve.of(found["score"][of], hit[of], boxes),
                 (known if len(known) else at_iou).mean(axis=0),
             )
 
-        by_category = {index: score([place]) for place, index in enumerate(self._categories)}
+        by_category = {index: score([position]) for position, index in enumerate(self._categories)}
         return score([*range(len(self._categories))]), by_category
 
     def confusions(self, confidence: float) -> dict[tuple[int | None, int | None], list[int]]:
@@ -253,12 +253,12 @@ class Evaluator:
         """
         counted, matches, wanted = self._match(confidence, PER_CLASS)
         outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._ids}
-        for place in np.argsort(-self._found["score"][counted], kind="stable"):
-            number = counted[place]
+        for position in np.argsort(-self._found["score"][counted], kind="stable"):
+            number = counted[position]
             box, category, score = self._found[number].tolist()
-            kind = CORRECT if matches[place] >= 0 else FALSE
+            kind = CORRECT if matches[position] >= 0 else FALSE
             image_id = self._ids[self._found_images[number] - 1]
-            label = None if kind == FALSE else self._objects["box"][matches[place]].tolist()
+            label = None if kind == FALSE else self._objects["box"][matches[position]].tolist()
             made = MatchedBox(category, box.tolist(), round(score, 4), kind, label)
             outcomes[image_id].append(made)
         for number in np.setdiff1d(wanted, matches):

@@ -140,11 +140,11 @@ def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
             if name is not None:
                 seen[name] += one.count
     names = sorted(seen, key=lambda name: (-seen[name], name))[:MAX_MATRIX]
-    place = {name: index for index, name in enumerate([*names, None])}
-    counts = np.zeros((len(place), len(place)), np.int64)
+    index_of = {name: index for index, name in enumerate([*names, None])}
+    counts = np.zeros((len(index_of), len(index_of)), np.int64)
     for one in confusions.counts:
-        if one.true in place and one.found in place:
-            counts[place[one.true], place[one.found]] += one.count
+        if one.true in index_of and one.found in index_of:
+            counts[index_of[one.true], index_of[one.found]] += one.count
     return [_name(name) for name in names], counts
 
 

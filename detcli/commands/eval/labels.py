@@ -32,7 +32,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError
 from detcli.data.detections import COCO, COCO_IDS
-from detcli.data.record import MAX_CLASS, finite, read_fields, sides
+from detcli.data.record import MAX_CLASS, coco_box, finite, read_fields
 from detcli.model.contract import UNKNOWN_CLASSES, parse_names
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
@@ -248,8 +248,8 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
         return ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
     if nameless or not dataset.named:
-        places = (index if index < len(categories) else None for index in range(len(names)))
-        return ClassMapping("order", tuple(places))
+        positions = (index if index < len(categories) else None for index in range(len(names)))
+        return ClassMapping("order", tuple(positions))
     index_of = {key: index for index, key in enumerate(_numbered(categories))}
     return ClassMapping(
         "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
@@ -285,8 +285,8 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     names: dict[int, str] = {}
     sizes: dict[int, tuple[int, int] | None] = {}
     try:
-        for place, image in enumerate(content["images"]):
-            number, name = read_fields(f"images[{place}]", image, id=int, file_name=str)
+        for position, image in enumerate(content["images"]):
+            number, name = read_fields(f"images[{position}]", image, id=int, file_name=str)
             if number in names:
                 findings.add(Kind.REPEATED, f"{names[number]} (id {number})")
             else:
@@ -313,11 +313,11 @@ def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
     last_parts = Counter(path.name for path in paths.values())
     files = {}
     for number, path in paths.items():
-        places = [] if path.is_absolute() or ".." in path.parts else [folder / path]
+        candidates = [] if path.is_absolute() or ".." in path.parts else [folder / path]
         # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has it.
         if last_parts[path.name] == 1:
-            places.append(folder / path.name)
-        files[number] = next(filter(os.path.isfile, places), None)
+            candidates.append(folder / path.name)
+        files[number] = next(filter(os.path.isfile, candidates), None)
     return files
 
 
@@ -341,17 +341,17 @@ def _categories(
 ) -> tuple[tuple[Category, ...], dict[int, int]]:
     """The categories by id, and the index of each id among them."""
     categories: list[Category] = []
-    places: dict[str, int] = {}  # by name
+    position_of: dict[str, int] = {}  # of each category, by its name
     index: dict[int, int] = {}
     rows = [
-        read_fields(f"categories[{place}]", one, id=int, name=lambda name: str(name).strip())
-        for place, one in enumerate(listed)
+        read_fields(f"categories[{position}]", one, id=int, name=lambda name: str(name).strip())
+        for position, one in enumerate(listed)
     ]
     for number, name in sorted(rows, key=itemgetter(0)):
-        if number in index or name.casefold() in places:
+        if number in index or name.casefold() in position_of:
             findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
         if number not in index:
-            index[number] = places.setdefault(name.casefold(), len(categories))
+            index[number] = position_of.setdefault(name.casefold(), len(categories))
             if index[number] == len(categories):
                 categories.append(Category(number, name))
     return tuple(categories), index
@@ -364,11 +364,11 @@ def _objects(
     findings: Findings,
 ) -> defaultdict[int, list[Object]]:
     objects: defaultdict[int, list[Object]] = defaultdict(list)
-    for place, annotation in enumerate(annotations):
-        where = f"annotations[{place}]"
+    for position, annotation in enumerate(annotations):
+        where = f"annotations[{position}]"
         try:
             number, category, box = read_fields(
-                where, annotation, image_id=int, category_id=int, bbox=sides
+                where, annotation, image_id=int, category_id=int, bbox=coco_box
             )
             given = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
             given |= {key: one for key, one in annotation.items() if one is not None}
@@ -402,18 +402,18 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
         split = split or "val"
-        places, roots = _places(data, content, split)
+        folders, roots = _folders_of_split(data, content, split)
     elif split is not None:
         raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
     else:
-        places, roots = [data], [data.parent]
+        folders, roots = [data], [data.parent]
     names, named = _names(data, content, class_count)
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
     reader = LabelReader(len(names), _keypoint_count(data, content), findings)
-    samples = _samples(_pictures(places, roots), reader, findings)
+    samples = _samples(_pictures(folders, roots), reader, findings)
     reader.report_form()
-    return Dataset("yolo", split, categories, named, samples, (data, *places))
+    return Dataset("yolo", split, categories, named, samples, (data, *folders))
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
@@ -477,7 +477,7 @@ def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
     return count * dimensions
 
 
-def _places(
+def _folders_of_split(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
     """The folders and lists of a part, and the folders that names in a list may be relative to."""
@@ -494,43 +494,43 @@ def _places(
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
     roots = [path.parent / root, Path.cwd() / root, path.parent]
-    places = []
+    folders = []
     for entry in entries:
         spellings = (entry, entry.removeprefix("../"))
         tried = [base / spelling for spelling in spellings for base in roots]
-        there = [place for place in tried if os.path.exists(place)]
-        if not there:
+        existing = [candidate for candidate in tried if os.path.exists(candidate)]
+        if not existing:
             raise UsageError(
                 f"{path}: its {split} pictures do not exist: {tried[0]}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
-        places.append(there[0])
-    return places, roots
+        folders.append(existing[0])
+    return folders, roots
 
 
-def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
+def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
     """The names of the pictures in folders and lists; a list may name missing ones.
 
     Names in a list are relative to it, to the root of the data, or to the working directory.
     """
-    for place in places:
-        if place.is_dir():
-            for part in search(str(place), recursive=True):
+    for folder in folders:
+        if folder.is_dir():
+            for part in search(str(folder), recursive=True):
                 if isinstance(part, Item):
                     reason = f"{part.origin.source} cannot be listed"
                     raise UsageError(reason, "check its permissions")
                 yield from (name for name in part if not is_video(name))
-        elif place.suffix.lower() == ".txt":
-            bases = place.parent, *roots, Path.cwd()
-            for entry in read_list(str(place), Event(), null_separated=False):
+        elif folder.suffix.lower() == ".txt":
+            bases = folder.parent, *roots, Path.cwd()
+            for entry in read_list(str(folder), Event(), null_separated=False):
                 if isinstance(entry, SourceError):
-                    raise UsageError(f"{place}: {entry}", entry.hint)
+                    raise UsageError(f"{folder}: {entry}", entry.hint)
                 if name := entry.strip():
                     tried = [os.path.join(base, name) for base in bases]
                     yield next(filter(os.path.isfile, tried), tried[0])
         else:
             raise UsageError(
-                f"{place} is neither a folder of pictures nor a list of them",
+                f"{folder} is neither a folder of pictures nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
 
@@ -542,7 +542,7 @@ def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings)
         if path in unique:
             findings.add(Kind.REPEATED, name)
         unique.setdefault(path, name)
-    # Image ids are the names where all are numbers, as COCO's are; else the places, from 1.
+    # Image ids are the names where all are numbers, as COCO's are; else their positions, from 1.
     stems = [Path(name).stem for name in unique]
     numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
     if len(set(numbers)) < len(stems):

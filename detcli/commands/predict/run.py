@@ -322,8 +322,8 @@ class _Summary:
 
 def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable[[Record], Record]:
     """The provenance that records carry: what made them."""
-    from detcli.model.file import ModelFile
-    from detcli.model.precision import precision_in  # loads onnx
+    from detcli.model.file import ModelFile  # loads onnx
+    from detcli.model.precision import precision_in
     from detcli.run.machine import Provenance, describe_run
 
     config = run.config

@@ -48,14 +48,14 @@ def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
         >>> pair_classes(("cat", "dog"), ("cat", "hound")).ids.tolist()
         [0, 1]
     """
-    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    unpaired: defaultdict[str, deque[int]] = defaultdict(deque)
     for index, name in enumerate(first):
-        places[_plain(name)].append(index)
+        unpaired[_plain(name)].append(index)
     ids: dict[int, int] = {}
     for index, name in enumerate(second):
-        if places[_plain(name)]:
-            ids[index] = places[_plain(name)].popleft()
-    free = {place for queue in places.values() for place in queue}
+        if unpaired[_plain(name)]:
+            ids[index] = unpaired[_plain(name)].popleft()
+    free = {index for queue in unpaired.values() for index in queue}
     names = list(first)
     renamed = []
     added = []

@@ -47,10 +47,10 @@ from detcli.data.record import (
     Record,
     RecordJson,
     box_of,
+    coco_box,
     finite,
     name_of,
     read_fields,
-    sides,
 )
 from detcli.model.precision import Precision
 from detcli.page.find_images import Finder
@@ -306,10 +306,10 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
     images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
-    for place, element in enumerate(elements):
+    for index, element in enumerate(elements):
         try:
             image, category, (x, y, width, height), score = read_fields(
-                f"[{place}]", element, image_id=int, category_id=int, bbox=sides, score=finite
+                f"[{index}]", element, image_id=int, category_id=int, bbox=coco_box, score=finite
             )
         except ValueError as error:
             raise _unusable(path, str(error)) from error
