@@ -3,6 +3,7 @@
 zoo.py, hub.py         models by name, fetched from a hub into its cache
 file.py                a file: its bytes, its weights, and what was recognised, cached
 contract.py            what a file promises
+precision.py           the number type that it computes in
 graph.py, editing.py   how graphs are checked, read, and changed
 recognise.py           from a graph to a contract, by the following
 inputs.py, heads/      the two ends of a graph
