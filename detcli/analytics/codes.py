@@ -14,10 +14,9 @@ detector knows where they are.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,14 @@ from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture, overlap
+from detcli.data.geometry import Picture, Size, overlap
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
+Box = npt.NDArray[np.float32]  # `(4,)`, x1, y1, x2, y2
 
 MARKERS = "aruco"  # the class whose barcodes OpenCV reads
 
@@ -49,11 +49,13 @@ CLASSES = {
 }
 """The class of a format or symbology of zxing-cpp, in the bundled model's words; else `LINEAR`."""
 
+READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # classes of which barcodes can be read
+
 MARGIN = 0.12  # of a box's longer side, on each side: barcodes need their quiet zone
-LEAST_MARGIN = 4  # pixels
+MIN_MARGIN = 4  # pixels
 ENLARGED = (1, 2, 4)  # times the size of a crop: zxing-cpp wants modules of three pixels
-LONGEST = 1600  # pixels of an enlarged side
-LEAST_TURN = 3.0  # degrees of tilt
+MAX_ENLARGED = 1600  # pixels of an enlarged side
+MIN_TILT = 3.0  # degrees of tilt
 FILLED = 0.5  # IoU from which on what looks like a barcode is that of a box
 SLACK = 0.1  # of a box's sides, by which the middle of a barcode may lie outside
 
@@ -74,7 +76,7 @@ SIZES = (50, 100, 250, 1000)
 # busy machine reads the same. About 0.4 seconds.
 PIXEL_BUDGET = 4 << 20
 DOUBLED = 800  # pixels of a side from which on a crop is not doubled
-NOWHERE: Doubles = np.empty((0, 2))  # corners that are not known
+UNKNOWN_CORNERS: Doubles = np.empty((0, 2))
 REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
 LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
@@ -91,66 +93,88 @@ class Codes:
         self._settings = settings
         self._conf_thresholds = conf_thresholds
 
-    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
         """The record with what its detections say, and with barcodes that only reading found."""
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
-        whole, crop = np.eye(2, 3), grey
-        if (region := self._settings.region) is not None:
-            left, top, right, bottom = region.area(picture.size)
-            whole[:, 2], crop = (-left, -top), grey[top:bottom, left:right]
-        sure = np.ones(len(found), bool)
+        region = self._crop_to_region(grey, picture.size)
+        is_confident = np.ones(len(detections), bool)
         if self._conf_thresholds is not None:
-            sure = found.score > self._conf_thresholds[found.class_id]
-        undetected = [one for one in read(_Crop(crop, whole)) if not _is_contradicted(grey, one)]
-        barcodes = np.full(len(found), None, np.object_)
+            is_confident = detections.score > self._conf_thresholds[detections.class_id]
+        confident = np.flatnonzero(is_confident).tolist()
+        doubtful = np.flatnonzero(~is_confident).tolist()
+
+        undetected = []
+        for barcode in read(region):
+            if not _is_contradicted(grey, barcode):
+                undetected.append(barcode)
+        barcodes = np.full(len(detections), None, np.object_)
         budget = PixelBudget(PIXEL_BUDGET)
-        for row in np.flatnonzero(sure).tolist():
-            barcodes[row] = barcode_in(found.xyxy[row], undetected)
-        _take(undetected, barcodes)
-        for row in np.flatnonzero(sure).tolist():
-            if barcodes[row] is None:
-                barcodes[row] = _look(grey, found[row], budget, sure=True)
-        framed = np.flatnonzero(sure & (found.class_name == MARKERS)).tolist()
-        if framed:
-            undetected += _more_markers(_Crop(crop, whole), barcodes)
-        for row in framed:
-            barcodes[row] = barcodes[row] or barcode_in(found.xyxy[row], undetected)
-        _take(undetected, barcodes)
-        for row in np.flatnonzero(~sure).tolist():
-            barcodes[row] = _confirm(grey, found[row], [*barcodes], undetected, budget)
-        for row in np.flatnonzero(sure).tolist():
-            barcodes[row] = barcodes[row] or _locate(grey, found[row])
-        found = _kept(replace(found, symbols=barcodes), sure)
-        return replace(record, detections=_with_others(found, undetected, self._settings))
+        for index in confident:
+            barcodes[index] = nearest_in(detections.xyxy[index], undetected)
+        _remove_taken(undetected, barcodes)
+        for index in confident:
+            if barcodes[index] is None:
+                barcodes[index] = _read_detection(grey, detections[index], budget, confident=True)
+
+        framed_markers = np.flatnonzero(is_confident & (detections.class_name == MARKERS)).tolist()
+        if framed_markers:
+            undetected += _more_markers(region, barcodes)
+        for index in framed_markers:
+            if barcodes[index] is None:
+                barcodes[index] = nearest_in(detections.xyxy[index], undetected)
+        _remove_taken(undetected, barcodes)
+
+        for index in doubtful:
+            barcodes[index] = _confirm(grey, detections[index], [*barcodes], undetected, budget)
+        for index in confident:
+            if barcodes[index] is None:
+                barcodes[index] = _locate(grey, detections[index])
+        read_detections = _without_unread(replace(detections, symbols=barcodes), is_confident)
+        return replace(
+            record, detections=_with_undetected(read_detections, undetected, self._settings)
+        )
+
+    def _crop_to_region(self, grey: Grey, size: Size) -> "_Crop":
+        """The part of a picture that is looked at: the region of the settings, or all of it."""
+        matrix = np.eye(2, 3)
+        if self._settings.region is None:
+            return _Crop(grey, matrix)
+        left, top, right, bottom = self._settings.region.area(size)
+        matrix[:, 2] = (-left, -top)
+        return _Crop(grey[top:bottom, left:right], matrix)
 
 
-def _is_contradicted(grey: Grey, linear: Barcode) -> bool:
+def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
     """Whether a crop around a linear code reads otherwise: chance passes one check digit in ten."""
-    if linear.class_name != LINEAR:
+    if barcode.class_name != LINEAR:
         return False
-    box = _around(linear)
-    near = [*read(_crop_around(grey, box))]
-    return barcode_in(box, near) is not None and linear.content not in {one.content for one in near}
+    box = _box_around(barcode)
+    closer_look = [*read(_crop_around(grey, box))]
+    if nearest_in(box, closer_look) is None:
+        return False
+    return barcode.content not in {closer.content for closer in closer_look}
 
 
-def _around(barcode: Barcode) -> npt.NDArray[np.float32]:
-    """The box `(4,)` around a barcode."""
+def _box_around(barcode: Barcode) -> Box:
     return np.array([barcode.corners.min(0), barcode.corners.max(0)], np.float32).ravel()
 
 
-def _kept(found: Detections, sure: npt.NDArray[np.bool_]) -> Detections:
-    """Detections without those that are neither sure, `(N,)`, nor read; those only read first."""
-    barcodes = () if found.symbols is None else found.symbols
-    confirmed = np.array([one is not None and one.confirmed for one in barcodes], bool)
-    found = replace(found, score=np.where(confirmed, np.float32(1), found.score))
-    order = np.argsort(~confirmed, kind="stable")
-    return found[order[(sure | confirmed)[order]]]
+def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
+    """Detections that are confident, `(N,)`, or confirmed by their barcode; these come first."""
+    is_confirmed = np.zeros(len(detections), bool)
+    if detections.symbols is not None:
+        for index, barcode in enumerate(detections.symbols):
+            is_confirmed[index] = barcode is not None and barcode.confirmed
+    scored = replace(detections, score=np.where(is_confirmed, np.float32(1), detections.score))
+    order = np.argsort(~is_confirmed, kind="stable")
+    remains = is_confident | is_confirmed
+    return scored[order[remains[order]]]
 
 
-def _take(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
-    """Remove barcodes that detections have from those that none has."""
-    known = {id(barcode) for barcode in barcodes}
-    undetected[:] = [barcode for barcode in undetected if id(barcode) not in known]
+def _remove_taken(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
+    """Remove the barcodes of detections from those that no detection has."""
+    taken = {id(barcode) for barcode in barcodes}
+    undetected[:] = [barcode for barcode in undetected if id(barcode) not in taken]
 
 
 @dataclass(slots=True)
@@ -165,72 +189,91 @@ class PixelBudget:
         return self.pixels >= 0
 
 
-def _look(grey: Grey, one: Detections, budget: PixelBudget, *, sure: bool) -> Barcode | None:
+def _read_detection(
+    grey: Grey, detection: Detections, budget: PixelBudget, *, confident: bool
+) -> Barcode | None:
     """Read the barcode of a single detection."""
-    (box, _, _, name), *_ = one
-    if name == MARKERS:
-        return read_marker(grey, box) if sure else None  # it takes seconds in some textures
-    return read_in(grey, box, budget, sure=sure, linear=name == LINEAR)
+    [(box, _, _, class_name)] = detection
+    if class_name != MARKERS:
+        is_linear = class_name == LINEAR
+        return read_in(grey, box, budget, confident=confident, linear=is_linear)
+    if not confident:  # it takes seconds in some textures
+        return None
+    return read_marker(grey, box)
 
 
 def _confirm(
     grey: Grey,
-    one: Detections,
+    detection: Detections,
     barcodes: list[Barcode | None],
     undetected: list[Barcode],
     budget: PixelBudget,
 ) -> Barcode | None:
-    """What makes a detection below the confidence one: a barcode of its class that none has yet."""
-    (box, _, _, name), *_ = one
-    if name not in {*CLASSES.values(), LINEAR, MARKERS}:
+    """The barcode that confirms a detection below the confidence; None if there is none.
+
+    It is of the detection's class, and none of the `barcodes` of other detections. It is taken out
+    of those that are `undetected`, or read.
+    """
+    [(box, _, _, class_name)] = detection
+    if class_name not in READABLE:
         return None
-    if barcode_in(box, [barcode for barcode in barcodes if barcode is not None]) is not None:
+    if nearest_in(box, [barcode for barcode in barcodes if barcode is not None]) is not None:
         return None
-    barcode = barcode_in(box, undetected)
-    if barcode is not None:
-        _take(undetected, [barcode] * (barcode.class_name == name))
-    else:
-        barcode = _look(grey, one, budget, sure=False)
-    if barcode is None or barcode.class_name != name:
+    barcode = nearest_in(box, undetected)
+    if barcode is None:
+        barcode = _read_detection(grey, detection, budget, confident=False)
+    elif barcode.class_name == class_name:
+        _remove_taken(undetected, [barcode])
+    if barcode is None or barcode.class_name != class_name:
         return None
     return replace(barcode, confirmed=True)
 
 
-def _locate(grey: Grey, one: Detections) -> Barcode | None:
-    """Where the barcode of a single detection is that could not be read: what fills most of it."""
-    (box, _, _, name), *_ = one
+def _locate(grey: Grey, detection: Detections) -> Barcode | None:
+    """Where the barcode of a detection is that could not be read: what fills most of the box."""
+    [(box, _, _, class_name)] = detection
     crop = _crop_around(grey, box)
-    if not crop.pixels.size or name not in {*CLASSES.values(), LINEAR, MARKERS}:
+    if not crop.pixels.size or class_name not in READABLE:
         return None
-    located = [one for one in read(crop, broken=True) if one.class_name == name]
+    located = [barcode for barcode in read(crop, broken=True) if barcode.class_name == class_name]
     quads: Any = None
-    if name == "qr_code":
-        quads = cv2.QRCodeDetector().detect(crop.pixels)[1]
-    elif name == LINEAR:
-        quads = cv2.barcode.BarcodeDetector().detect(crop.pixels)[1]  # from the bottom left on
-    elif name == MARKERS:
-        quads = _marker_detector(DICTIONARIES[:1]).detectMarkersMultiDict(crop.pixels)[2]
-    for quad in () if quads is None else np.reshape(quads, (-1, 4, 2)).astype(np.float64):
-        corners = crop.in_picture(np.roll(quad, -1, 0) if name == LINEAR else quad)
-        located.append(Barcode(None, "", b"", corners, name))
+    if class_name == "qr_code":
+        _, quads = cv2.QRCodeDetector().detect(crop.pixels)
+    elif class_name == LINEAR:
+        _, quads = cv2.barcode.BarcodeDetector().detect(crop.pixels)
+    elif class_name == MARKERS:
+        detector = _marker_detector(DICTIONARIES[:1])
+        _, _, quads, _ = detector.detectMarkersMultiDict(crop.pixels)
+    if quads is not None:
+        for quad in np.reshape(quads, (-1, 4, 2)).astype(np.float64):
+            ends = quad
+            if class_name == LINEAR:  # where OpenCV begins at the bottom left
+                ends = np.roll(quad, -1, 0)
+            located.append(Barcode(None, "", b"", crop.in_picture(ends), class_name))
     if not located:
         return None
-    filled = overlap(np.array([*map(_around, located)]), box)
-    return located[int(filled.argmax())] if filled.max() >= FILLED else None
+    filled = overlap(np.array([_box_around(barcode) for barcode in located]), box)
+    best = int(filled.argmax())
+    return located[best] if filled[best] >= FILLED else None
 
 
 def _more_markers(crop: "_Crop", barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
     """Markers of a whole picture that no detection has, of the dictionaries that were read."""
-    known = [one for one in barcodes if one is not None and one.class_name == MARKERS]
-    said = {one.symbology for one in known}
-    said |= {f"{name.rpartition('_')[0]}_{SIZES[-1]}" for name in said}
-    asked = tuple(name for name in DICTIONARIES if name in said)
-    for barcode in markers(crop, asked or DICTIONARIES):
-        modules = _dictionary(barcode.symbology).markerSize + 2  # a side, with the border
+    detected = []
+    for barcode in barcodes:
+        if barcode is not None and barcode.class_name == MARKERS:
+            detected.append(barcode)
+    dictionaries = set()
+    for barcode in detected:
+        kind, _, _ = barcode.symbology.rpartition("_")
+        dictionaries |= {barcode.symbology, f"{kind}_{SIZES[-1]}"}
+    searched = tuple(name for name in DICTIONARIES if name in dictionaries)
+    for marker in markers(crop, searched or DICTIONARIES):
+        modules = _dictionary(marker.symbology).markerSize + 2  # along an edge, with the border
         # Of fewer pixels than modules nothing can be read: chance took them for a marker.
-        is_large = cv2.contourArea(barcode.corners.astype(np.float32)) >= modules**2
-        if is_large and barcode_in(_around(barcode), known) is None:
-            yield barcode
+        is_large = cv2.contourArea(marker.corners.astype(np.float32)) >= modules**2
+        if is_large and nearest_in(_box_around(marker), detected) is None:
+            yield marker
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
@@ -254,10 +297,10 @@ class _Crop:
         """The crop, enlarged by a whole factor."""
         if times == 1:
             return self
-        cubic, matrix = cv2.INTER_CUBIC, times * self.matrix
+        matrix = times * self.matrix
         # Pixel centres are at whole numbers, so half a pixel moves with the size.
         matrix[:, 2] += (times - 1) / 2
-        pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cubic)
+        pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
         return _Crop(as_grey(pixels), matrix)
 
 
@@ -267,98 +310,141 @@ def read(
     *,
     broken: bool = False,
 ) -> Iterator[Barcode]:
-    """Read all barcodes in a crop of a picture with zxing-cpp; its defaults are its thorough way.
+    """Read all barcodes in a crop of a picture with zxing-cpp, by its defaults: thoroughly.
 
     Those that are `broken` are only located.
     """
-    ways = {"binarizer": binarizer, "text_mode": zxingcpp.TextMode.Plain, "return_errors": broken}
-    for code in zxingcpp.read_barcodes(crop.pixels, **ways):
-        at = code.position
-        ends = (at.top_left, at.top_right, at.bottom_right, at.bottom_left)
+    results = zxingcpp.read_barcodes(
+        crop.pixels,
+        binarizer=binarizer,
+        text_mode=zxingcpp.TextMode.Plain,
+        return_errors=broken,
+    )
+    for result in results:
+        position = result.position
+        ends = (position.top_left, position.top_right, position.bottom_right, position.bottom_left)
         corners = crop.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
-        text = code.text if code.content_type in TEXTS else _plain(code.bytes)
-        name, kind = str(code.format), str(code.symbology)
-        class_name = CLASSES.get(name) or CLASSES.get(kind, LINEAR)
-        if not broken:
-            yield Barcode(text, name, bytes(code.bytes), corners, class_name)
-        elif not code.valid:
-            yield Barcode(None, "", b"", corners, class_name)
+        symbology = str(result.format)
+        class_name = CLASSES.get(symbology) or CLASSES.get(str(result.symbology), LINEAR)
+        if broken:
+            if not result.valid:
+                yield Barcode(None, "", b"", corners, class_name)
+            continue
+        text: str | None = result.text
+        if result.content_type not in TEXTS:
+            text = _plain_text(result.bytes)
+        yield Barcode(text, symbology, bytes(result.bytes), corners, class_name)
 
 
-def _plain(content: bytes) -> str | None:
+def _plain_text(content: bytes) -> str | None:
     """The text that zxing-cpp calls binary for its separators, as in driving licences."""
     text = content.decode(errors="surrogateescape")
-    return text if all(one.isprintable() or one.isspace() or one == EOT for one in text) else None
+    for character in text:
+        if not (character.isprintable() or character.isspace() or character == EOT):
+            return None
+    return text
 
 
-def barcode_in(box: npt.NDArray[np.float32], barcodes: Iterable[Barcode]) -> Barcode | None:
-    """The barcode whose middle is nearest to the middle of a box `(4,)`, if it is inside."""
-    near, far = box[:2].astype(float), box[2:].astype(float)
-    slack, middle = SLACK * (far - near), (near + far) / 2
-    inside = [
-        (float(np.hypot(*(centre - middle))), number, barcode)
-        for number, barcode in enumerate(barcodes)
-        if ((centre := barcode.corners.mean(0)) >= near - slack).all()
-        and (centre <= far + slack).all()
-    ]
-    return min(inside)[2] if inside else None
+def nearest_in(box: Box, barcodes: Iterable[Barcode]) -> Barcode | None:
+    """The barcode whose middle is nearest to the middle of a box `(4,)`, if it is inside.
+
+    Of equals the first.
+    """
+    low, high = box[:2].astype(float), box[2:].astype(float)
+    middle = (low + high) / 2
+    slack = SLACK * (high - low)
+    nearest = None
+    nearest_distance = math.inf
+    for barcode in barcodes:
+        centre = barcode.corners.mean(0)
+        is_inside = (centre >= low - slack).all() and (centre <= high + slack).all()
+        distance = float(np.hypot(*(centre - middle)))
+        if is_inside and (nearest is None or distance < nearest_distance):
+            nearest, nearest_distance = barcode, distance
+    return nearest
 
 
 def read_in(
-    grey: Grey, box: npt.NDArray[np.float32], budget: PixelBudget, *, sure: bool, linear: bool
+    grey: Grey, box: Box, budget: PixelBudget, *, confident: bool, linear: bool
 ) -> Barcode | None:
-    """Read the barcode in a box `(4,)` of a picture `(H, W)`, with as much budget as it takes.
+    """Read the barcode in a box `(4,)` of a picture `(H, W)`, by ever costlier ways.
 
-    Of a linear code, two crops must give the same text if they are enhanced, or the box is not
-    sure: chance passes one check digit in ten. Texts that differ give none. `linear` is whether a
-    linear code is expected.
+    A linear code is accepted at once if the detection is confident and a plain crop reads it.
+    Otherwise two crops must give the same text, as one wrong reading in ten passes a check digit;
+    readings that differ give None.
+
+    Args:
+        grey: The picture.
+        box: Where the detector found the barcode.
+        budget: What may be spent on crops that are not tried at every detection.
+        confident: Whether the detection's score is above its confidence.
+        linear: Whether a linear code is expected.
     """
-    said: Counter[bytes] = Counter()
-    crops = zip(_crops(grey, box), repeat(sure), strict=False)
-    enhanced = zip(_enhanced_crops(grey, box), repeat(object=False), strict=False)
-    for crop, early in chain(crops, enhanced):
-        if not early and not budget.spend(crop.pixels.size):
+    readings: Counter[bytes] = Counter()  # of linear codes that must be confirmed
+    for crop, is_trusted in _crops_with_trust(grey, box, confident=confident):
+        if not is_trusted and not budget.spend(crop.pixels.size):
             return None
-        # Both read the same linear codes.
-        for binarizer in BINARIZERS[: 1 if linear and not early else None]:
-            barcodes = [one for one in read(crop, binarizer) if barcode_in(box, [one]) is not None]
-            lines = {one.content: one for one in barcodes if one.class_name == LINEAR and not early}
-            barcode = barcode_in(box, [one for one in barcodes if one.content not in lines])
-            if barcode is not None:
-                return barcode
-            said.update(lines.keys())
-            if len(said) > 1:
+        binarizers: Sequence[zxingcpp.Binarizer] = BINARIZERS
+        if linear and not is_trusted:  # both read the same linear codes
+            binarizers = BINARIZERS[:1]
+        for binarizer in binarizers:
+            to_confirm: dict[bytes, Barcode] = {}
+            accepted = []
+            for barcode in read(crop, binarizer):
+                if nearest_in(box, [barcode]) is None:
+                    continue
+                if barcode.class_name == LINEAR and not is_trusted:
+                    to_confirm[barcode.content] = barcode
+                else:
+                    accepted.append(barcode)
+            accepted = [barcode for barcode in accepted if barcode.content not in to_confirm]
+            nearest = nearest_in(box, accepted)
+            if nearest is not None:
+                return nearest
+            readings.update(to_confirm.keys())
+            if len(readings) > 1:  # they contradict each other
                 return None
-            if lines:
-                (content, barcode), *_ = lines.items()
-                if said[content] > 1:
+            if to_confirm:
+                [(content, barcode)] = to_confirm.items()
+                if readings[content] > 1:
                     return barcode
                 break
     return None
 
 
-def _crops(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Crop]:
+def _crops_with_trust(grey: Grey, box: Box, *, confident: bool) -> Iterator[tuple["_Crop", bool]]:
+    """Yield the crops of a box, and whether one reading of a linear code in it is enough."""
+    for crop in _crops(grey, box):
+        yield crop, confident
+    for crop in _enhanced_crops(grey, box):
+        yield crop, False
+
+
+def _crops(grey: Grey, box: Box) -> Iterator[_Crop]:
     """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:
         return
     tilt = _tilt(crop.pixels)
     for times in ENLARGED:
-        if times > 1 and times * max(crop.pixels.shape) > LONGEST:
+        if times > 1 and times * max(crop.pixels.shape) > MAX_ENLARGED:
             return
         enlarged = crop.enlarged(times)
         yield enlarged
-        if abs(tilt) >= LEAST_TURN:
+        if abs(tilt) >= MIN_TILT:
             yield _turned(enlarged, tilt)
 
 
-def _crop_around(grey: Grey, box: npt.NDArray[np.float32]) -> _Crop:
+def _crop_around(grey: Grey, box: Box) -> _Crop:
     """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
     left, top, right, bottom = box.tolist()
-    margin = max(LEAST_MARGIN, MARGIN * max(right - left, bottom - top))
-    x, y = max(0, math.floor(left - margin)), max(0, math.floor(top - margin))
-    pixels = grey[y : math.ceil(bottom + margin), x : math.ceil(right + margin)]
-    return _Crop(pixels, np.array([[1, 0, -x], [0, 1, -y]], np.float64))
+    margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
+    x1 = max(0, math.floor(left - margin))
+    y1 = max(0, math.floor(top - margin))
+    x2 = math.ceil(right + margin)
+    y2 = math.ceil(bottom + margin)
+    matrix = np.array([[1, 0, -x1], [0, 1, -y1]], np.float64)
+    return _Crop(grey[y1:y2, x1:x2], matrix)
 
 
 def _tilt(pixels: Grey) -> float:
@@ -379,25 +465,32 @@ def _turned(crop: _Crop, degrees: float) -> _Crop:
     height, width = crop.pixels.shape
     middle = ((width - 1) / 2, (height - 1) / 2)
     matrix = cv2.getRotationMatrix2D(middle, degrees, 1)
-    cos, sin = abs(matrix[0, 0]), abs(matrix[0, 1])
-    size = (math.ceil(width * cos + height * sin), math.ceil(width * sin + height * cos))
-    matrix[:, 2] += (size[0] - 1) / 2 - middle[0], (size[1] - 1) / 2 - middle[1]
+    cos = abs(matrix[0, 0])
+    sin = abs(matrix[0, 1])
+    turned_width = math.ceil(width * cos + height * sin)
+    turned_height = math.ceil(width * sin + height * cos)
+    matrix[0, 2] += (turned_width - 1) / 2 - middle[0]
+    matrix[1, 2] += (turned_height - 1) / 2 - middle[1]
     pixels = cv2.warpAffine(
-        crop.pixels, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+        crop.pixels,
+        matrix,
+        (turned_width, turned_height),
+        flags=cv2.INTER_CUBIC,
+        borderMode=cv2.BORDER_REPLICATE,
     )
-    whole = matrix[:, :2] @ crop.matrix
-    whole[:, 2] += matrix[:, 2]
-    return _Crop(as_grey(pixels), whole)
+    from_picture = matrix[:, :2] @ crop.matrix
+    from_picture[:, 2] += matrix[:, 2]
+    return _Crop(as_grey(pixels), from_picture)
 
 
-def _enhanced_crops(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Crop]:
+def _enhanced_crops(grey: Grey, box: Box) -> Iterator[_Crop]:
     """What is in a box and around it, changed in each of the ways of `ENHANCEMENTS`."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:
         return
     for change in ENHANCEMENTS.values():
         pixels = change(crop.pixels)
-        times = np.divide(pixels.shape, crop.pixels.shape)[::-1, None]  # across, down
+        times = np.divide(pixels.shape, crop.pixels.shape)[::-1, np.newaxis]  # across, down
         matrix = times * crop.matrix
         matrix[:, 2:] += (times - 1) / 2
         yield _Crop(pixels, matrix)
@@ -422,8 +515,8 @@ def _evened(grey: Grey) -> Grey:
 
 def _flattened(grey: Grey) -> Grey:
     """Divided by what is around each pixel, which is blurred when small, as that is as good."""
-    times = 1 / max(1, max(grey.shape) // 100)
-    small = cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_AREA)
+    scale = 1 / max(1, max(grey.shape) // 100)
+    small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     around = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)
     return as_grey(cv2.divide(grey, cv2.resize(around, grey.shape[::-1]), scale=160))
 
@@ -441,27 +534,31 @@ ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
 }
 
 
-def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Barcode | None:
+def read_marker(grey: Grey, box: Box) -> Barcode | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:
         return None
-    crop = crop.enlarged(max(1, min(4, round(200 / max(crop.pixels.shape)))))
-    for pixels in (crop.pixels, as_grey(255 - crop.pixels)):  # dark on light, then light on dark
-        barcode = barcode_in(box, markers(_Crop(pixels, crop.matrix)))
-        if barcode is not None:
-            return barcode
+    times = round(200 / max(crop.pixels.shape))
+    enlarged = crop.enlarged(max(1, min(4, times)))
+    inverted = _Crop(as_grey(255 - enlarged.pixels), enlarged.matrix)
+    for marker_crop in (enlarged, inverted):  # dark on light, then light on dark
+        marker = nearest_in(box, markers(marker_crop))
+        if marker is not None:
+            return marker
     return None
 
 
 def markers(crop: _Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
     """Read all dark markers in a crop of a picture with OpenCV."""
-    corners, numbers, _, kinds = _marker_detector(dictionaries).detectMarkersMultiDict(crop.pixels)
+    detector = _marker_detector(dictionaries)
+    quads, numbers, _, indices = detector.detectMarkersMultiDict(crop.pixels)
     if numbers is None:
         return
-    for quad, number, kind in zip(corners, numbers.flat, kinds.flat, strict=True):
-        ends = crop.in_picture(quad[0].astype(np.float64))
-        yield Barcode(str(number), _smallest(dictionaries[kind], number), b"", ends, MARKERS)
+    for quad, number, index in zip(quads, numbers.flat, indices.flat, strict=True):
+        symbology = _smallest(dictionaries[index], number)
+        corners = crop.in_picture(quad[0].astype(np.float64))
+        yield Barcode(str(number), symbology, b"", corners, MARKERS)
 
 
 @cache
@@ -484,27 +581,33 @@ def _smallest(dictionary: str, number: int) -> str:
     return f"{kind}_{next(size for size in SIZES if number < size)}"
 
 
-def _with_others(found: Detections, barcodes: list[Barcode], settings: Settings) -> Detections:
-    """Detections with barcodes of which they have none, of the wanted classes, up to `max_det`.
+def _with_undetected(
+    detections: Detections, undetected: list[Barcode], settings: Settings
+) -> Detections:
+    """Detections with the barcodes that none of them has, of the selected classes.
 
-    What could be read is there for certain: the score is 1.
+    There are at most `max_det` in all. What could be read is there for certain: the score is 1.
     """
-    names = found.names
-    wanted = class_ids(settings.classes, names) or range(len(names))
-    new = [one for one in barcodes if one.class_name in {names[index] for index in wanted}]
-    if len(found) <= settings.max_det:  # of tiles, each may have as many
-        del new[settings.max_det - len(found) :]
-    if not new:
-        return found
-    assert found.symbols is not None  # noqa: S101 - of Codes
+    names = detections.names
+    class_indices = class_ids(settings.classes, names) or range(len(names))
+    selected_names = {names[index] for index in class_indices}
+    added = [barcode for barcode in undetected if barcode.class_name in selected_names]
+    if len(detections) <= settings.max_det:  # of tiles, each may have as many
+        del added[settings.max_det - len(detections) :]
+    if not added:
+        return detections
+    assert detections.symbols is not None  # noqa: S101 - of Codes
+    boxes = [_box_around(barcode) for barcode in added]
+    indices = [names.index(barcode.class_name) for barcode in added]
+    confirmed = np.empty(len(added), np.object_)
+    for index, barcode in enumerate(added):
+        confirmed[index] = replace(barcode, confirmed=True)
     return replace(
-        found,
-        xyxy=np.insert(found.xyxy, 0, [*map(_around, new)], axis=0),
-        score=np.insert(found.score, 0, np.ones(len(new))),
-        class_id=np.insert(found.class_id, 0, [names.index(one.class_name) for one in new]),
-        symbols=np.insert(
-            found.symbols, 0, np.fromiter((replace(one, confirmed=True) for one in new), np.object_)
-        ),
+        detections,
+        xyxy=np.insert(detections.xyxy, 0, boxes, axis=0),
+        score=np.insert(detections.score, 0, np.ones(len(added))),
+        class_id=np.insert(detections.class_id, 0, indices),
+        symbols=np.insert(detections.symbols, 0, confirmed),
     )
 
 
@@ -512,20 +615,27 @@ class TrackTexts:
     """Gives barcodes that cannot be read in a frame what their track said before."""
 
     def __init__(self) -> None:
+        # What each track of a video said last, by its number; those seen last come last.
         self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
 
-    def add(self, record: Record, _: Picture, found: Detections) -> Record:
-        if record.origin.frame is None or found.track_id is None or found.symbols is None:
+    def add(self, record: Record, _: Picture, detections: Detections) -> Record:
+        """The record whose detections have the texts of their tracks."""
+        if record.origin.frame is None:
             return record
-        known, barcodes = self._videos.of(record), found.symbols.copy()
-        for row, number in enumerate(found.track_id.tolist()):
-            barcode, before = barcodes[row], known.pop(number, None)
+        if detections.track_id is None or detections.symbols is None:
+            return record
+        barcodes_of_tracks = self._videos.of(record)
+        barcodes = detections.symbols.copy()
+        for index, number in enumerate(detections.track_id.tolist()):
+            barcode = barcodes[index]
+            before = barcodes_of_tracks.pop(number, None)
             if barcode is not None and barcode.symbology and number > 0:
-                known[number] = barcode
+                barcodes_of_tracks[number] = barcode
             elif before is not None:
-                corners = NOWHERE if barcode is None else barcode.corners
-                barcodes[row] = replace(before, corners=corners, confirmed=False, earlier=True)
-                known[number] = before
-        while len(known) > REMEMBERED:  # those not seen for long come first
-            del known[next(iter(known))]
-        return replace(record, detections=replace(found, symbols=barcodes))
+                corners = UNKNOWN_CORNERS if barcode is None else barcode.corners
+                barcodes[index] = replace(before, corners=corners, confirmed=False, earlier=True)
+                barcodes_of_tracks[number] = before
+        while len(barcodes_of_tracks) > REMEMBERED:
+            oldest = next(iter(barcodes_of_tracks))
+            del barcodes_of_tracks[oldest]
+        return replace(record, detections=replace(detections, symbols=barcodes))

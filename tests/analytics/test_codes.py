@@ -362,7 +362,9 @@ def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
 
     monkeypatch.setattr(codes, "read", once)
     box, budget = np.array([0, 0, 100, 100], np.float32), codes.PixelBudget(codes.PIXEL_BUDGET)
-    symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, budget, sure=False, linear=True)
+    symbol = codes.read_in(
+        np.zeros((100, 100), np.uint8), box, budget, confident=False, linear=True
+    )
     assert (symbol and symbol.content) == wanted
 
 
