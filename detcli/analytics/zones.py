@@ -1,11 +1,11 @@
 """Zones that detections are in, and lines that tracks cross."""
 
-import itertools
 import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import (
     Picture,
     Points,
+    Size,
     bottom_centres,
 )
 from detcli.data.per_video import PerVideo
@@ -24,8 +25,8 @@ from detcli.data.record import Record
 
 LEFT, RIGHT = "left", "right"
 
-# Tracks whose places are known, those that were seen last; a stream may never end.
 REMEMBERED = 10_000
+"""Tracks whose last point is known, those that were seen last; a stream may never end."""
 
 
 class CrossedLines:
@@ -35,24 +36,36 @@ class CrossedLines:
         self._lines = lines
         self._videos = PerVideo(lambda _: [Crossings() for _ in lines])
 
-    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        if record.origin.frame is None or found.track_id is None:
+    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+        """The record whose detections have the lines that they crossed, which are drawn."""
+        if record.origin.frame is None or detections.track_id is None:
             return record
-        counts, traces = self._videos.of(record), record.overlay.traces
-        crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
-        shown = []
-        for line, crossings in zip(self._lines, counts, strict=True):
+        traces = record.overlay.traces
+        crossed: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
+        drawn_lines = []
+        for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
             ends = line.pixels(picture.size)
-            for row, number in enumerate(found.track_id.tolist()):
-                if number > 0 and (side := crossings.side(ends, number, traces[number])):
-                    crossed[row] += ((line.name, side),)
+            for index, number in enumerate(detections.track_id.tolist()):
+                if number <= 0:
+                    continue
+                side = crossings.side(ends, number, traces[number])
+                if side is not None:
+                    crossed[index].append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
-            shown.append((caption, ends))
+            drawn_lines.append((caption, ends))
         return replace(
             record,
-            detections=replace(found, crossed=np.fromiter(crossed, np.object_)),
-            overlay=replace(record.overlay, lines=tuple(shown)),
+            detections=replace(detections, crossed=_tuples(crossed)),
+            overlay=replace(record.overlay, lines=tuple(drawn_lines)),
         )
+
+
+def _tuples(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.object_]:
+    """An array of tuples `(N,)`."""
+    array = np.empty(len(lists), np.object_)
+    for index, elements in enumerate(lists):
+        array[index] = tuple(elements)
+    return array
 
 
 class Crossings:
@@ -60,7 +73,8 @@ class Crossings:
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
-        self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
+        # where each track last stood beside it
+        self._last_points: dict[int, npt.NDArray[np.float64]] = {}
 
     def side(self, ends: Points, number: int, trace: Points) -> str | None:
         """The side to which a track has crossed the line since it was last seen.
@@ -69,29 +83,37 @@ class Crossings:
         stands on the line, by the last point of its trace `(K, 2)`, has not crossed it yet. A new
         track comes from the first point, where it stood before it had a number.
         """
-        (first, now), (start, end) = trace[[0, -1]].astype(np.float64), ends.astype(np.float64)
-        off = _turn(start, end, now)
-        if off == 0 or np.isnan(off):
+        start, end = ends.astype(np.float64)
+        first_point, last_point = trace[[0, -1]].astype(np.float64)
+        offset = _offset_from_line(start, end, last_point)
+        if offset == 0 or np.isnan(offset):
             return None
-        before = self._seen.pop(number, first)
-        self._seen[number] = now
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        if not _turn(start, end, before) * off < 0:  # the same side, or not beside the line
+        before = self._last_points.pop(number, first_point)
+        self._last_points[number] = last_point
+        if len(self._last_points) > REMEMBERED:
+            del self._last_points[next(iter(self._last_points))]
+        changes_side = _offset_from_line(start, end, before) * offset < 0
+        if not changes_side:  # or has not been beside the line
             return None
-        if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
+        offset_of_start = _offset_from_line(before, last_point, start)
+        offset_of_end = _offset_from_line(before, last_point, end)
+        if offset_of_start * offset_of_end > 0:  # it went by beyond an end of the line
             return None
-        side = RIGHT if off > 0 else LEFT  # y points down
+        side = RIGHT if offset > 0 else LEFT
         self.count[side] += 1
         return side
 
 
-def _turn(
+def _offset_from_line(
     start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
 ) -> float:
-    """Positive for a point to the right of the way from start to end, with y pointing down."""
-    along, aside = end - start, point - start
-    return float(along[0] * aside[1] - along[1] * aside[0])
+    """Positive for a point to the right of the way from start to end, with y pointing down.
+
+    It grows with the distance from the line through both.
+    """
+    line_x, line_y = end - start
+    point_x, point_y = point - start
+    return float(line_x * point_y - line_y * point_x)
 
 
 class Zones:
@@ -99,38 +121,39 @@ class Zones:
 
     def __init__(self, zones: Sequence[Shape]) -> None:
         self._zones = zones
-        self._told: set[str] = set()  # zones that were said to be outside
+        self._warned: set[str] = set()  # zones that were outside of a picture
 
-    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        points = bottom_centres(found.xyxy, picture.size)
-        names = [zone.name for zone in self._zones]
-        polygons = [zone.pixels(picture.size) for zone in self._zones]
-        self._tell_outside(record, picture.size, polygons)
-        within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
-        zones = (tuple(itertools.compress(names, holds)) for holds in within.T)
-        captions = [f"{name} {held.sum()}" for name, held in zip(names, within, strict=True)]
-        shown = tuple(zip(captions, polygons, strict=True))
+    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+        """The record whose detections have the zones that they are in, which are drawn."""
+        points = bottom_centres(detections.xyxy, picture.size)
+        zones: list[list[str]] = [[] for _ in range(len(detections))]
+        drawn_zones = []
+        for zone in self._zones:
+            polygon = zone.pixels(picture.size)
+            self._warn_outside(record, picture.size, zone, polygon)
+            indices = np.flatnonzero(inside(points, polygon)).tolist()
+            for index in indices:
+                zones[index].append(zone.name)
+            drawn_zones.append((f"{zone.name} {len(indices)}", polygon))
         return replace(
             record,
-            detections=replace(found, zones=np.fromiter(zones, np.object_)),
-            overlay=replace(record.overlay, zones=shown),
+            detections=replace(detections, zones=_tuples(zones)),
+            overlay=replace(record.overlay, zones=tuple(drawn_zones)),
         )
 
-    def _tell_outside(
-        self, record: Record, size: tuple[int, int], polygons: Sequence[Points]
-    ) -> None:
-        """Warn once of each zone that has no part of a picture: pixels of another size, perhaps."""
+    def _warn_outside(self, record: Record, size: Size, zone: Shape, polygon: Points) -> None:
+        """Warn once of a zone that has no part of a picture: pixels of another size, perhaps."""
         height, width = size
-        for zone, polygon in zip(self._zones, polygons, strict=True):
-            near, far = polygon.min(0), polygon.max(0)
-            if zone.name not in self._told and ((far <= 0) | (near >= (width, height))).any():
-                self._told.add(zone.name)
-                warnings.warn(
-                    f"the zone {zone.name} is outside of {record.origin.source}, which has "
-                    f"{width}x{height} pixels",
-                    DetcliWarning,
-                    stacklevel=2,
-                )
+        low, high = polygon.min(0), polygon.max(0)
+        is_outside = ((high <= 0) | (low >= (width, height))).any()
+        if is_outside and zone.name not in self._warned:
+            self._warned.add(zone.name)
+            warnings.warn(
+                f"the zone {zone.name} is outside of {record.origin.source}, which has "
+                f"{width}x{height} pixels",
+                DetcliWarning,
+                stacklevel=2,
+            )
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
@@ -138,10 +161,9 @@ def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
 
     What edges that cross each other enclose twice is outside (the even-odd rule).
     """
-    return np.array(
-        [
-            not math.isnan(x) and cv2.pointPolygonTest(polygon, (x, y), measureDist=False) >= 0
-            for x, y in points.tolist()
-        ],
-        bool,
-    )
+    is_inside = np.zeros(len(points), bool)
+    for index, (x, y) in enumerate(points.tolist()):
+        if not math.isnan(x):
+            distance = cv2.pointPolygonTest(polygon, (x, y), measureDist=False)
+            is_inside[index] = distance >= 0
+    return is_inside

@@ -113,7 +113,7 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
     for number in range(1, 20):
         crossings.side(LINE, number, np.float32([(50, 90)]))
         assert crossings.side(LINE, number, np.float32([(50, 10)])) == "left"
-    assert len(crossings._seen) == 3  # noqa: SLF001
+    assert len(crossings._last_points) == 3  # noqa: SLF001
 
 
 def test_a_line_needs_tracks():
