@@ -32,25 +32,32 @@ class Condition:
 
     def number(self, counts: Counts) -> int:
         """How many detections it is about."""
-        found = counts.found
+        detected = counts.found
         if self.zone_or_line:
-            found = Counter()
+            detected = Counter()
             either_side = f"{self.zone_or_line} "  # of a line
             for (zone_or_line, name), number in counts.zones_and_lines.items():
                 if zone_or_line == self.zone_or_line or zone_or_line.startswith(either_side):
-                    found[name] += number
-        return found.total() if self.name == ANY else found[self.name]
+                    detected[name] += number
+        return detected.total() if self.name == ANY else detected[self.name]
 
 
 def parse_condition(
     text: str,
     names: Sequence[str],
     zones_and_lines: Sequence[str] = (),
-    left_out: Container[str] = (),
+    excluded: Container[str] = (),
 ) -> Condition:
-    """Read a condition, such as "person>0", on a model's classes, and on zones and lines.
+    """Read a condition, such as "person>0".
 
-    Classes that are `left_out` are not among those of --classes.
+    Args:
+        text: The condition.
+        names: The model's classes.
+        zones_and_lines: The names of zones and lines.
+        excluded: Classes that are not among those of --classes.
+
+    Raises:
+        UsageError: It is no condition, or names what is not there.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:
@@ -58,60 +65,78 @@ def parse_condition(
             f"--fail-if '{text}' is not a condition",
             "write CLASS>N, any>N or ZONE.CLASS>N; < >= <= == != work too",
         )
-    name, place = match["name"], ""
+    name = match["name"]
     if name in zones_and_lines and name not in {ANY, *names}:
         raise UsageError(
             f"--fail-if '{text}': '{name}' is a zone or a line, not a class",
             f"write {name}.any{match['sign']}{match['count']}, or a class in place of any",
         )
-    zone, _, rest = name.partition(".")
-    if name not in names and zone in zones_and_lines:
-        name, place = rest, zone
-    if name != ANY and name not in names:
-        missing, hint = f"the model has no class '{name}'", "name one of its classes, or any"
+    class_name = name
+    zone_or_line = ""
+    prefix, _, rest = name.partition(".")
+    if name not in names and prefix in zones_and_lines:
+        class_name = rest
+        zone_or_line = prefix
+    if class_name not in {ANY, *names}:
+        reason = f"the model has no class '{class_name}'"
+        hint = "name one of its classes, or any"
         if rest in {ANY, *names}:
-            missing, hint = f"no zone or line is named '{zone}'", "add it with --zone or --line"
-        hint += f"{'; there are ' * bool(zones_and_lines)}{', '.join(zones_and_lines)}"
-        raise UsageError(f"--fail-if '{text}': {missing}", hint)
-    if name in left_out:
+            reason = f"no zone or line is named '{prefix}'"
+            hint = "add it with --zone or --line"
+        if zones_and_lines:
+            hint += f"; there are {', '.join(zones_and_lines)}"
+        raise UsageError(f"--fail-if '{text}': {reason}", hint)
+    if class_name in excluded:
         raise UsageError(
-            f"--fail-if '{text}': {name} is not among --classes, so none is found",
-            f"add {name} to --classes",
+            f"--fail-if '{text}': {class_name} is not among --classes, so none is found",
+            f"add {class_name} to --classes",
         )
-    return Condition(name, match["sign"], int(match["count"]), place)
+    return Condition(class_name, match["sign"], int(match["count"]), zone_or_line)
 
 
 def check_conditions(
     conditions: Sequence[Condition], counts: Counts, *, complete: bool = True
 ) -> None:
-    """Check the conditions, none of which may hold, on the whole run.
+    """Check the conditions of `--fail-if` on the whole run; none of them may hold.
 
-    What nobody looked at may have held any number of detections: inputs that failed, those that
-    follow in a run that is not `complete`, and all of them where there were none.
+    Inputs that failed, and those after an early end of the run, may have held any number of
+    detections. A condition holds only if it holds for each of these numbers.
+
+    Args:
+        conditions: The conditions.
+        counts: What was counted.
+        complete: Whether the run reached its last input.
 
     Raises:
         CheckError: A condition holds, whatever was not seen.
-        InputError: None of them does, but one would with some number in what was not seen.
+        InputError: None holds for certain, but inputs that were not seen may make one hold.
     """
-    unseen = f"{pluralize(counts.failed, 'input')} failed" * bool(counts.failed)
-    if not counts.done:
-        unseen = "there were no inputs"
+    why_incomplete = ""
     if not complete:
-        unseen = "the run ended before its last input"
-    held, unknown = [], []
-    for one in conditions:
-        number, holds = one.number(counts), OPERATORS[one.sign]
-        # of all numbers from this one on, these tell the result apart
-        possible = {number, *(max(number, one.count + more) for more in (0, 1) if unseen)}
-        results = {holds(possibly, one.count) for possibly in possible}
-        if False not in results:
-            held.append(f"{one} ({number} found)")
+        why_incomplete = "the run ended before its last input"
+    elif not counts.done:
+        why_incomplete = "there were no inputs"
+    elif counts.failed:
+        why_incomplete = f"{count(counts.failed, 'input')} failed"
+    holding = []
+    undecided = []
+    for condition in conditions:
+        compare = OPERATORS[condition.sign]
+        detected = condition.number(counts)
+        possible_counts = {detected}
+        if why_incomplete:
+            # Of all larger counts, these two tell every possible result.
+            possible_counts.add(max(detected, condition.count))
+            possible_counts.add(max(detected, condition.count + 1))
+        results = {compare(possible, condition.count) for possible in possible_counts}
+        if results == {True}:
+            holding.append(f"{condition} ({detected} found)")
         elif True in results:
-            unknown.append(f"{one} ({number} found)")
-    if held:
-        raise CheckError(f"--fail-if holds: {', '.join(held)}")
-    if unknown:
-        hint = (
-            "a condition is decided when all inputs were read, or as soon as no more can change it"
+            undecided.append(f"{condition} ({detected} found)")
+    if holding:
+        raise CheckError(f"--fail-if holds: {', '.join(holding)}")
+    if undecided:
+        raise InputError(
+            f"--fail-if is undecided, as {why_incomplete}: {', '.join(undecided)}",
+            "a condition is decided when all inputs were read, or as soon as no more can change it",
         )
-        raise InputError(f"--fail-if is undecided, as {unseen}: {', '.join(unknown)}", hint)

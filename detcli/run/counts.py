@@ -41,19 +41,26 @@ class Counts:
             record.error.__cause__ = record.error.__context__ = None  # they hold pictures
             self.messages.append((source, record.error.with_traceback(None)))
             return
-        self.messages += ((source, warning) for warning in record.warnings)
-        self.pictures += record.origin.video is None
-        self.frames += record.origin.video is not None
+        for warning in record.warnings:
+            self.messages.append((source, warning))
+        if record.origin.video is None:
+            self.pictures += 1
+        else:
+            self.frames += 1
         if record.detections is not None:
-            precision = f" ({record.precision})" if record.precision else ""
-            self.devices[f"{record.device}{precision}"] += 1
-            self.found.update(name for *_, name in record.detections)
+            device = record.device
+            if record.precision:
+                device += f" ({record.precision})"
+            self.devices[device] += 1
+            for _, _, _, name in record.detections:
+                self.found[name] += 1
             self.zones_and_lines.update(record.detections.zones_and_lines())
 
     def include(self, other: "Counts") -> None:
         """Add the counts of other inputs."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for field_ in fields(self):
+            total = getattr(self, field_.name) + getattr(other, field_.name)
+            setattr(self, field_.name, total)
 
     def summary(
         self,
@@ -64,39 +71,59 @@ class Counts:
         *,
         stages: bool = True,
     ) -> Iterator[str]:
-        """How much was done where, with its `stages` where the time went, and what was found."""
-        parts = {
-            pluralize(self.pictures, "picture"): self.pictures or not self.frames,
-            pluralize(self.frames, "frame"): self.frames,
-            pluralize(self.found.total(), "detection"): True,
-            f"{self.failed} failed": self.failed,
-            f"{skipped} skipped": skipped,
-            f"{pluralize(dropped, 'frame')} dropped": dropped,
-        }
-        line = f"{', '.join(part for part, shown in parts.items() if shown)}, {seconds:.2f} s"
+        """Yield how much was done where, with its `stages` where the time went, and what was found.
+
+        Args:
+            seconds: How long it took.
+            skipped: Inputs that an earlier run has worked.
+            dropped: Frames of live sources that were replaced by newer ones.
+            times: The time of each stage.
+            stages: Whether to say which part of the time each stage took.
+        """
+        parts = []
+        if self.pictures or not self.frames:
+            parts.append(pluralize(self.pictures, "picture"))
+        if self.frames:
+            parts.append(pluralize(self.frames, "frame"))
+        parts.append(pluralize(self.found.total(), "detection"))
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if skipped:
+            parts.append(f"{skipped} skipped")
+        if dropped:
+            parts.append(f"{pluralize(dropped, 'frame')} dropped")
+        line = f"{', '.join(parts)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s"
         if self.devices:
             line += f" on {', '.join(sorted(self.devices))}"
         if self.done > 1 and stages and times is not None:
-            # of the work, which threads do in parallel, not of the elapsed time
-            work = sum(times.values()) or 1.0
-            shares = [f"{one} {times[one] / work:.0%}" for one in Stage if one in times]
-            line += f"; {', '.join(shares)}"
+            line += f"; {_stage_shares(times)}"
         yield line
         if self.done > 1 and self.found:
-            yield f"found {_most(self.found)}"
-        for place in dict.fromkeys(place for place, _ in sorted(self.zones_and_lines)):
-            inside = Counter(
-                {name: n for (where, name), n in self.zones_and_lines.items() if where == place}
-            )
-            crossed, _, side = place.partition(" ")
-            where = f"crossed {crossed} to the {side}" if side else f"in {place}"
-            yield f"{where}: {_most(inside)}"
+            yield f"found {_most_frequent(self.found)}"
+        numbers_of: dict[str, Counter[str]] = {}  # of classes, in each zone and over each line
+        for (zone_or_line, name), number in self.zones_and_lines.items():
+            numbers_of.setdefault(zone_or_line, Counter())[name] = number
+        for zone_or_line, numbers in sorted(numbers_of.items()):
+            line_name, _, side = zone_or_line.partition(" ")
+            where = f"in {zone_or_line}"
+            if side:
+                where = f"crossed {line_name} to the {side}"
+            yield f"{where}: {_most_frequent(numbers)}"
 
 
-def _most(found: Counter[str]) -> str:
-    """The most frequent classes, and how many others there are."""
-    shown = [f"{number} {name}" for name, number in found.most_common(SHOWN_CLASSES)]
-    more = len(found) - len(shown)
-    return ", ".join(shown) + f" and {more} more class{'es' * (more > 1)}" * (more > 0)
+def _stage_shares(times: StageTimes) -> str:
+    """The part of each stage in the work, which threads do in parallel, not in the elapsed time."""
+    work_s = sum(times.values()) or 1.0
+    return ", ".join(f"{stage} {times[stage] / work_s:.0%}" for stage in Stage if stage in times)
+
+
+def _most_frequent(numbers: Counter[str]) -> str:
+    """The most frequent classes, and how many other classes there are."""
+    parts = [f"{number} {name}" for name, number in numbers.most_common(SHOWN_CLASSES)]
+    text = ", ".join(parts)
+    hidden_count = len(numbers) - len(parts)
+    if hidden_count > 0:
+        text += f" and {hidden_count} more {'class' if hidden_count == 1 else 'classes'}"
+    return text

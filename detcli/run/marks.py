@@ -15,7 +15,7 @@ from detcli.data.record import (
 )
 from detcli.storage.files import read_json
 
-ROUNDING = 0.06  # pixels between a box of a record and of a mark, at most
+ROUNDING = 0.06  # pixels between an edge of a record's box and of a mark's, at most
 
 
 class Marks:
@@ -30,67 +30,93 @@ class Marks:
             return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
 
         try:
-            self._path, marks = path, to_marks(read_json(path, unusable))
+            marks = to_marks(read_json(path, unusable))
         except (ValueError, RecursionError) as error:
             raise unusable(path, f"it does not hold marks: {error}") from error
-        self._count, self._left = len(marks), {id(mark): mark for mark in marks}  # fit nothing yet
-        self._marks: dict[object, list[MarkJson]] = {}  # by what finds their record
+        self._path = path
+        self._count = len(marks)
+        self._unused = {id(mark): mark for mark in marks}  # those that have fitted no record so far
+        self._marks: dict[object, list[MarkJson]] = {}  # by the key of their record
         for mark in marks:
-            self._marks.setdefault(_record_of(mark), []).append(mark)
+            self._marks.setdefault(_record_key(mark), []).append(mark)
 
     @property
     def drops(self) -> int:
         """How many pictures and boxes they drop."""
-        return sum(mark["mark"] == "drop" for some in self._marks.values() for mark in some)
+        number = 0
+        for marks in self._marks.values():
+            number += sum(mark["mark"] == "drop" for mark in marks)
+        return number
 
-    def kept(self, record: RecordJson) -> list[int] | None:
-        """Places of the detections that no mark drops; None if one drops the whole record."""
+    def remaining_detections(self, record: RecordJson) -> list[int] | None:
+        """The indices of the detections that no mark drops; None if the whole record is dropped."""
         detections = record.get("detections", [])
-        dropped: set[int | None] = set()  # with None for the whole
-        for mark in self._marks.get(_record_of(record), ()):
-            places: list[int | None] = [None]
-            if "box" in mark:
-                places = [at for at, one in enumerate(detections) if _is_marked(one, mark)]
-                places.sort(key=lambda at: at != mark.get("detection"))  # of twins the right one
-            if places:
-                self._left.pop(id(mark), None)
-                dropped |= {*places[:1]} if mark["mark"] == "drop" else set()
-        left = [at for at in range(len(detections)) if at not in dropped]
-        return None if None in dropped else left
+        dropped: set[int] = set()
+        drops_record = False
+        for mark in self._marks.get(_record_key(record), ()):
+            is_drop = mark["mark"] == "drop"
+            if "box" not in mark:
+                self._unused.pop(id(mark), None)
+                drops_record = drops_record or is_drop
+                continue
+            matches = []
+            for index, detection in enumerate(detections):
+                if _is_marked(detection, mark):
+                    matches.append(index)
+            if not matches:
+                continue
+            self._unused.pop(id(mark), None)
+            if is_drop:
+                # Of equal boxes, the one at the mark's own index.
+                marked_index = mark.get("detection")
+                dropped.add(marked_index if marked_index in matches else matches[0])
+        if drops_record:
+            return None
+        return [index for index in range(len(detections)) if index not in dropped]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
         """A record that was read, without what was dropped; None if all of it was."""
-        kept = self.kept(record)
-        if kept is None or "detections" not in record:
-            return None if kept is None else record
-        detections = [record["detections"][place] for place in kept]
+        remaining = self.remaining_detections(record)
+        if remaining is None:
+            return None
+        if "detections" not in record:
+            return record
+        detections = [record["detections"][index] for index in remaining]
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
         """A record without what was dropped; None if all of it was."""
-        kept, found = self.kept(record.to_json()), record.detections
-        if kept is None or found is None:
-            return None if kept is None else record
-        return replace(record, detections=found[kept])
+        remaining = self.remaining_detections(record.to_json())
+        if remaining is None:
+            return None
+        if record.detections is None:
+            return record
+        return replace(record, detections=record.detections[remaining])
 
     def require_fit(self) -> None:
         """Raise CheckError for marks that have fitted no record."""
-        for mark in self._left.values():
-            number = f"{len(self._left)} of {pluralize(self._count, 'mark')}"
-            box = ", ".join(f"{side:g}" for side in mark.get("box", ()))
-            what = f"{mark.get('class_name')} at {box} in " if box else ""
-            raise CheckError(
-                f"{number} in {self._path} fit no record: {what}{mark['source']}",
-                "apply them to the records that their page was made of",
-            )
+        if not self._unused:
+            return
+        mark = next(iter(self._unused.values()))
+        number = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
+        example = mark["source"]
+        if mark.get("box"):
+            box = ", ".join(f"{edge:g}" for edge in mark["box"])
+            example = f"{mark.get('class_name')} at {box} in {example}"
+        raise CheckError(
+            f"{number} in {self._path} fit no record: {example}",
+            "apply them to the records that their page was made of",
+        )
 
 
-def _record_of(fields: RecordJson | MarkJson) -> object:
-    """By which a mark finds its record; those of one name are told apart by what is in them."""
+def _record_key(fields: RecordJson | MarkJson) -> object:
+    """By which a mark finds its record; those of one name are told apart by frame and time."""
     return escape_unprintable(fields["source"]), fields.get("frame"), fields.get("time")
 
 
-def _is_marked(one: DetectionJson, mark: MarkJson) -> bool:
-    sides = zip(box_of(one), mark.get("box", ()), strict=True)
-    same = escape_unprintable(one["class_name"]) == mark.get("class_name")
-    return same and all(abs(a - b) <= ROUNDING for a, b in sides)
+def _is_marked(detection: DetectionJson, mark: MarkJson) -> bool:
+    """Whether a mark is about a detection: of its class, with its box but for rounding."""
+    if escape_unprintable(detection["class_name"]) != mark.get("class_name"):
+        return False
+    edges = zip(box_of(detection), mark.get("box", ()), strict=True)
+    return all(abs(edge - marked_edge) <= ROUNDING for edge, marked_edge in edges)

@@ -60,7 +60,7 @@ def test_marks_are_applied_to_the_records_of_their_page(marked, tmp_path):
     (tmp_path / "marks.json").write_text(hand_back(browser, "json"), "utf-8")
     assert browser.text("#marks-sum") == "3 to drop, 1 to keep"
     marks = Marks(tmp_path / "marks.json")
-    assert [marks.kept(one) for one in records] == [[0], [0], [], [0], []]
+    assert [marks.remaining_detections(one) for one in records] == [[0], [0], [], [0], []]
     marks.require_fit()
     assert "drop" not in hand_back(browser, "json", "keep")
 
