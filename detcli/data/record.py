@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -272,16 +272,18 @@ class Record:
             record["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
             error = self.error or DetcliError("no result")
-            kind, message = type(error).__name__, escape_surrogates(str(error))
             record["error"] = {
-                "type": kind,
-                "message": message,
+                "type": type(error).__name__,
+                "message": escape_surrogates(str(error)),
                 "hint": escape_surrogates(error.hint),
             }
         else:
-            record["width"], record["height"] = self.picture.size[::-1]
+            height, width = self.picture.size
+            record["width"] = width
+            record["height"] = height
             record["detections"] = cast("list[DetectionJson]", self.detections.to_dict())
-            record["model"], record["device"] = escape_surrogates(self.model), self.device
+            record["model"] = escape_surrogates(self.model)
+            record["device"] = self.device
             if self.precision:
                 record["precision"] = self.precision
             if self.warnings:
@@ -320,11 +322,11 @@ def name_of(fields: RecordJson | Fields) -> str:
 
 MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
+MAX_WHOLE_NUMBER = (1 << 53) - 1  # up to which float64 holds all whole numbers
 MAX_SHOWN = 40  # characters of a value that an error shows
 
 UNREAD = {"meta", "part"}  # fields that are checked where they are read
-HELD = {"settings", "provenance"}  # objects whose fields differ by version
-
+ANY_OBJECT = {"settings", "provenance"}  # objects whose fields differ by version
 
 BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
@@ -343,80 +345,102 @@ CHECKS: dict[str, Callable[[Any], object]] = {
 
 
 @cache
-def _types(kind: Any) -> Fields:  # noqa: ANN401 - a TypedDict
-    types = get_type_hints(kind).items()
-    return {name: dict if name in HELD else one for name, one in types if name not in UNREAD}
+def _field_types(typed_dict: Any) -> Fields:  # noqa: ANN401 - a TypedDict
+    """The types of the fields that are checked, by name."""
+    types = {}
+    for name, field_type in get_type_hints(typed_dict).items():
+        if name in ANY_OBJECT:
+            types[name] = dict
+        elif name not in UNREAD:
+            types[name] = field_type
+    return types
 
 
 @cache
-def _shape(kind: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """What a value of a type is an instance of, and of what its elements are, or it may be."""
-    return dict if is_typeddict(kind) else get_origin(kind) or kind, get_args(kind)
+def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - an annotation
+    """What a value of a type is an instance of; and the types of its elements, or those of a union.
+
+    An object is a dictionary, whatever its fields are.
+    """
+    if is_typeddict(expected):
+        return dict, ()
+    return get_origin(expected) or expected, get_args(expected)
 
 
-def _fault(value: Any, kind: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
+def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
     """What is wrong with a value of JSON that should have a type; empty if nothing is.
 
     It begins with the path from the value on, as in `[3].score is null`. Whole numbers are natural,
     others finite. Of an object, the fields of its TypedDict are required, or only some.
     """
-    shape, inner = _shape(kind)
-    if kind is float:
-        right = type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
-    elif kind is int:
-        right = type(value) is int and 0 <= value < 1 << 53
-    elif inner and shape is not list:
-        right = not all(_fault(value, one) for one in inner)
-    else:
-        right = isinstance(value, shape)
-    if not right:
+    if not _is_instance(value, expected):
         return _is(value)
-    if shape is dict and kind is not dict:
-        faults = _faults(value, kind, required or kind.__required_keys__)
-    elif shape is list:
-        faults = ((f"[{at}]", _fault(one, inner[0])) for at, one in enumerate(value))
-    else:
-        return ""
-    return next((f"{path}{fault}" for path, fault in faults if fault), "")
+    origin, arguments = _origin_and_arguments(expected)
+    if origin is list:
+        for index, element in enumerate(value):
+            fault = _fault(element, arguments[0])
+            if fault:
+                return f"[{index}]{fault}"
+    elif is_typeddict(expected):
+        return _fault_of_fields(value, expected, required or expected.__required_keys__)
+    return ""
 
 
-def _faults(fields: Fields, kind: Any, required: Collection[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """What is wrong with each field of a TypedDict."""
-    for name, one in _types(kind).items():
+def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
+    """Whether a value is of a type, whatever its elements and fields are."""
+    if expected is float:
+        return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+    if expected is int:
+        return type(value) is int and 0 <= value <= MAX_WHOLE_NUMBER
+    origin, arguments = _origin_and_arguments(expected)
+    if arguments and origin is not list:  # a union
+        return any(not _fault(value, argument) for argument in arguments)
+    return isinstance(value, origin)
+
+
+def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str]) -> str:  # noqa: ANN401
+    """What is wrong with the first field of an object that is not as its TypedDict says."""
+    for name, field_type in _field_types(typed_dict).items():
         if name not in fields:
-            yield f".{name}", " is missing" * (name in required)
-        elif fault := _fault(fields[name], one):
-            yield f".{name}", fault
-        elif name in CHECKS and not CHECKS[name](fields[name]):
-            yield f".{name}", _is(fields[name])
+            if name in required:
+                return f".{name} is missing"
+            continue
+        fault = _fault(fields[name], field_type)
+        if not fault and name in CHECKS and not CHECKS[name](fields[name]):
+            fault = _is(fields[name])
+        if fault:
+            return f".{name}{fault}"
+    return ""
 
 
 def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
+    """Says what a value is that should be something else, as in ` is null`."""
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 
 
-def read_fields(where: str, given: Any, **kinds: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
+def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
     """Fields of an object in JSON that others wrote, as functions by their names read them.
 
     Raises ValueError, as in `images[3].id is null`, where one is missing or cannot be read.
     """
-    if not isinstance(given, dict):
-        raise ValueError(f"{where}{_is(given)}")  # noqa: TRY004 - as all that is wrong with it
-    found = []
-    for name, read in kinds.items():
+    if not isinstance(fields, dict):
+        raise ValueError(f"{where}{_is(fields)}")  # noqa: TRY004 - as all that is wrong with it
+    values = []
+    for name, read in readers.items():
         try:
-            found.append(read(given[name]))
+            values.append(read(fields[name]))
         except (LookupError, TypeError, ValueError, OverflowError):
-            what = _is(given[name]) if name in given else " is missing"
-            raise ValueError(f"{where}.{name}{what}") from None
-    return found
+            fault = _is(fields[name]) if name in fields else " is missing"
+            raise ValueError(f"{where}.{name}{fault}") from None
+    return values
 
 
 def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
     """A number below MAX_NUMBER; raises ValueError for others, as NaN."""
-    if not abs(found := float(value)) < MAX_NUMBER:
-        raise ValueError(f"{found:g} is out of range")
-    return found
+    number = float(value)
+    if not abs(number) < MAX_NUMBER:
+        raise ValueError(f"{number:g} is out of range")
+    return number
 
 
 def coco_box(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
@@ -440,9 +464,14 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
     match fields:
         case {"error": {"hint": None}}:
             fields["error"]["hint"] = ""
-    found = ("error",) if "error" in fields else ("width", "height", "detections")
-    if fault := _fault(fields, RecordJson, ("schema_version", "source", *found)):
-        raise ValueError(fault[1:])
+    required = ["schema_version", "source"]
+    if "error" in fields:
+        required.append("error")
+    else:
+        required += ["width", "height", "detections"]
+    fault = _fault(fields, RecordJson, required)
+    if fault:
+        raise ValueError(fault.removeprefix("."))
     return cast("RecordJson", fields)
 
 
@@ -457,7 +486,8 @@ def parse_record(line: bytes) -> RecordJson:
 
 def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
     """Marks that were read; raises ValueError as `to_record` does."""
-    if fault := _fault(value, list[MarkJson]):
+    fault = _fault(value, list[MarkJson])
+    if fault:
         raise ValueError(f"marks{fault}")
     return cast("list[MarkJson]", value)
 
@@ -465,18 +495,26 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
 def _lifted(fields: Fields) -> Fields:
     """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
     lifted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
-    if isinstance(source := fields.get("source"), str):
+    source = fields.get("source")
+    if isinstance(source, str):
         set_source(cast("RecordJson", lifted), source)
-    if found := re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device"))):
-        lifted["device"], lifted["precision"] = found.groups()
-    if isinstance(rows := lifted.get("detections"), list):
-        lifted["detections"] = [*map(_lifted_detection, rows)]
+    device_and_precision = re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device")))
+    if device_and_precision is not None:
+        lifted["device"], lifted["precision"] = device_and_precision.groups()
+    detections = lifted.get("detections")
+    if isinstance(detections, list):
+        lifted["detections"] = [_lifted_detection(detection) for detection in detections]
     return lifted
 
 
 def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
-    box: Any = fields.get("box") if isinstance(fields, dict) else None
+    """A detection of version 1, whose box is one field, in the form of version 2."""
+    if not isinstance(fields, dict):
+        return fields
+    box: Any = fields.get("box")
     if _fault(box, list[float]) or len(box) != len(BOX):
         return fields
-    first = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
-    return first | dict(zip(BOX, fields.pop("box"), strict=True)) | fields
+    lifted = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
+    lifted.update(zip(BOX, fields.pop("box"), strict=True))
+    lifted.update(fields)
+    return lifted
