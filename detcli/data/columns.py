@@ -157,7 +157,10 @@ def _printable_zones(names: list[str]) -> list[str]:
 
 
 def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
-    return [[escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])] for crossing in crossings]
+    return [
+        [escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])]
+        for crossing in crossings
+    ]
 
 
 def _printable_text(text: str | None) -> str:

@@ -305,7 +305,9 @@ class Page:
             if key not in self._classes:
                 self._classes[key] = len(self._classes)
                 colour, text_colour = _hex(colour_of(box.class_id))
-                new_classes.append([box.class_id, escape_unprintable(box.class_name), colour, text_colour])
+                new_classes.append(
+                    [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
+                )
             values: list[Any] = [self._classes[key], box.score]
             values += [round(edge, 1) for edge in box.box]
             if box.kind is not None:

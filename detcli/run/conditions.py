@@ -117,7 +117,7 @@ def check_conditions(
     elif not counts.done:
         why_incomplete = "there were no inputs"
     elif counts.failed:
-        why_incomplete = f"{count(counts.failed, 'input')} failed"
+        why_incomplete = f"{pluralize(counts.failed, 'input')} failed"
     holding = []
     undecided = []
     for condition in conditions:

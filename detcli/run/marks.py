@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli.core.errors import CheckError, UsageError
-from detcli.core.text import pluralize, escape_unprintable
+from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.columns import DetectionJson
 from detcli.data.record import (
     MarkJson,

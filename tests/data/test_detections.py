@@ -174,7 +174,7 @@ def test_the_fields_of_records():
     assert row["crossed"] == [{"line": "gate", "to": "left"}]
     corners = np.zeros((4, 2))
     for text, content in (("x", {}), (None, {"bytes": "eA=="})):
-        symbols[0] = Barcode(text, "QR Code", b"x", corners, "qr_code")
+        symbols[0] = Barcode(text, "QR Code", b"x", corners, "qr_code")  # type: ignore[arg-type]
         (row,) = replace(full, symbols=symbols).to_dict()
         expected = {"text": text, "symbology": "QR Code", **content, "corners": corners.tolist()}  # type: ignore[attr-defined]
         assert expected.items() <= row.items()

@@ -188,7 +188,7 @@ def test_an_error_may_have_no_hint():
 
 
 def test_the_overlay_has_its_earlier_name_too():
-    overlay = Overlay(traces={1: np.float32([(0, 0)])})
+    overlay = Overlay(traces={1: np.float32([(0, 0)])})  # type: ignore[dict-item]
     record = Record(Origin("a.png"), 0, "m", "cpu", overlay=overlay)
     assert record.scene is overlay
 

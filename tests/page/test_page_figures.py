@@ -27,7 +27,7 @@ def compared(tmp_path_factory):
     missed = PageBox(1, "car", None, (5, 5, 30, 30), 1)
     rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
     tables = [
-        PageTable("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),
+        PageTable("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),  # type: ignore[arg-type]
         PageTable("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
     lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
@@ -165,7 +165,7 @@ def long_words(tmp_path_factory):
         [record("street.jpg"), failure("torn.jpg")],
         RunInfo("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [rows, None],
-        Conclusion(tables=[PageTable("Worst pictures", columns, worst, [[0]])]),
+        Conclusion(tables=[PageTable("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
     )
 
 

@@ -255,7 +255,7 @@ def linked(place, photo):
     upright = cv2.imread(str(photo))
     page = Page(place, RunInfo("predict"), linked=True)
     one = record(str(photo), box(), warnings=["it is odd"]) | {"width": 1500, "height": 2000}
-    page.add(one, lambda: PagePicture(upright, photo))
+    page.add(one, lambda: PagePicture(upright, photo))  # type: ignore[arg-type]
     page.close()
     return place
 

@@ -28,5 +28,5 @@ def test_a_mark_is_of_a_box_within_the_rounding_of_both(tmp_path, difference, fi
     path = tmp_path / "marks.json"
     path.write_text(json.dumps([mark]))
     record = {"schema_version": 2, "source": "a.jpg", "index": 0, "detections": [ROW]}
-    left = Marks(path).kept(record)  # type: ignore[arg-type]
-    assert (left == []) == fits
+    remaining = Marks(path).remaining_detections(record)  # type: ignore[arg-type]
+    assert (remaining == []) == fits

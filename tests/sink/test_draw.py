@@ -265,7 +265,7 @@ def test_tracks_have_colours_of_their_own():
     """Two objects of a class are told apart, and from one that has no track yet."""
     found = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
     found = replace(found, track_id=np.array([1, 2, -1]))
-    overlay = Overlay(traces={2: np.float32([(135, 150), (135, 110)])})
+    overlay = Overlay(traces={2: np.float32([(135, 150), (135, 110)])})  # type: ignore[arg-type, dict-item]
     out = annotate(grey(200, 300), found, Style(2, frozenset()), overlay)
     seen = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
     assert seen == [colour_of(0), colour_of(1), draw.GREY]

@@ -114,7 +114,9 @@ class TuneRow:
 
     name: str = report_field("way")
     way: Configuration = report_field()
-    many: Measurement | None = report_field("/s", default=None)  # pictures a second, from files to records
+    many: Measurement | None = report_field(
+        "/s", default=None
+    )  # pictures a second, from files to records
     one: Measurement | None = report_field("one s", default=None)  # seconds for one picture
     # seconds for a process, up to its first record
     start: Measurement | None = report_field("start s", default=None)
@@ -209,7 +211,9 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
         first = report.rows[0].name
         gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
         also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
-        yield styled_line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
+        yield styled_line(
+            (f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim")
+        )
         yield styled_line((f"  {choice.command}", "bold"))
 
 

@@ -91,7 +91,7 @@ class Tuning:
         self._conf = self._config.settings.effective_conf(prepared.contract.min_conf)
         pictures_to_try = pictures or pictures_of(data)
         self._pictures = pictures_to_try or (str(BUILT_IN),)
-        self._model = self._config.running.model
+        self._model = self._config.runtime.model
         self._int8: str | DetcliError | None = None
         self._measured, self._disturbed, self._boxes = 0, list[str](), math.inf
         self._advance: Callable[[str], None] = lambda _: None

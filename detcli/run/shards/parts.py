@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
-from detcli.core.text import pluralize, kind_of, format_kinds
+from detcli.core.text import format_kinds, kind_of, pluralize
 from detcli.data.columns import OPTIONAL_COLUMNS
 from detcli.data.record import PartJson, RecordJson, name_of, set_source, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened

@@ -74,7 +74,7 @@ class Game:
             len(names),
             found=Counter(names),
             zones_and_lines=zones_and_lines,
-            messages=messages,
+            messages=messages,  # type: ignore[arg-type]
         )
         with PartWriter(task.shard) as writer:
             for name in names:
