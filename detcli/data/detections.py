@@ -159,8 +159,8 @@ class Detections:
 
     def within(self, size: Size) -> Self:
         """Those that show in a picture of (height, width), cut off at its edges."""
-        found = self[shown(self.xyxy, size)]
-        return replace(found, xyxy=clipped(found.xyxy, size))
+        visible = self[shown(self.xyxy, size)]
+        return replace(visible, xyxy=clipped(visible.xyxy, size))
 
     def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
         """The same as `supervision.Detections`, with class names under "class_name".
@@ -221,17 +221,18 @@ class Detections:
                 out; by default COCO's where all of its 80 classes are among the names, else the
                 class id.
         """
-        rows = []
+        results = []
         for box, score, class_id, _ in self:
             left, top, right, bottom = box.tolist()
-            if (category := category_id(class_id, self.names)) is not None:
-                rows.append({
+            category = category_id(class_id, self.names)
+            if category is not None:
+                results.append({
                     "image_id": image_id,
                     "category_id": category,
                     "bbox": [left, top, right - left, bottom - top],
                     "score": score,  # all digits: figures of an evaluation depend on them
                 })  # fmt: skip
-        return rows
+        return results
 
     def to_pandas(self) -> "DataFrame":
         """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
@@ -244,14 +245,23 @@ class Detections:
         with loading("pandas", "pip install pandas"):
             import pandas as pd
 
-        columns: Fields = {"class_id": self.class_id, "class_name": self._names()}
-        columns |= {"score": self.score, **dict(zip(CORNERS, self.xyxy.T, strict=True))}
-        columns |= {name: getattr(self, name) for name in PER_OBJECT}
-        return pd.DataFrame({name: one for name, one in columns.items() if one is not None})
+        columns: Fields = {
+            "class_id": self.class_id,
+            "class_name": self._names(),
+            "score": self.score,
+        }
+        for corner, values in zip(CORNERS, self.xyxy.T, strict=True):
+            columns[corner] = values
+        for name in PER_OBJECT:
+            array = getattr(self, name)
+            if array is not None:
+                columns[name] = array
+        return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        counts = Counter(self._names()).items()
-        return f"Detections({', '.join(f'{number} {name}' for name, number in counts)})"
+        counts = Counter(self._names())
+        parts = [f"{number} {name}" for name, number in counts.items()]
+        return f"Detections({', '.join(parts)})"
 
     def __len__(self) -> int:
         return len(self.score)
@@ -269,19 +279,23 @@ class Detections:
             raise TypeError("a mask must have a bool for each detection, got a single one")
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
-        kept = {name: one[index] for name in ARRAYS if (one := getattr(self, name)) is not None}
-        return replace(self, **kept)
+        selected = {}
+        for name in ARRAYS:
+            array = getattr(self, name)
+            if array is not None:
+                selected[name] = array[index]
+        return replace(self, **selected)
 
 
 def concatenated(first: Detections, second: Detections) -> Detections:
-    """The rows of both, as a detector gives them: before they have tracks, zones or symbols."""
+    """The detections of both, as a detector gives them: without tracks, zones and symbols."""
     selected = None
     if first.selected is not None and second.selected is not None:
         selected = np.concatenate([first.selected, second.selected])
     return Detections(
-        np.concatenate([first.xyxy, second.xyxy]),
-        np.concatenate([first.score, second.score]),
-        np.concatenate([first.class_id, second.class_id]),
-        first.names,
+        xyxy=np.concatenate([first.xyxy, second.xyxy]),
+        score=np.concatenate([first.score, second.score]),
+        class_id=np.concatenate([first.class_id, second.class_id]),
+        names=first.names,
         selected=selected,
     )

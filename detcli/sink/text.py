@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from detcli.core import Fields
 from detcli.core.errors import UsageError
 from detcli.core.text import escape_unprintable, wrap_for
-from detcli.data.columns import OPTIONAL_COLUMNS, OptionalColumn
+from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.record import BOX, RecordJson, box_of
 from detcli.sink.protocol import Encodable, Output, TextSink
 from detcli.storage.files import AppendedFile
@@ -35,17 +35,20 @@ class JsonArray(TextSink):
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
-        self._before = "[\n"
+        self._before = "[\n"  # what is written before the next element
 
     def extend(self, elements: Iterable[str]) -> None:
         """Write elements that are JSON already, all at once."""
-        if text := ",\n".join(elements):
+        text = ",\n".join(elements)
+        if text:
             self._output.write(self._before + text)
             self._before = ",\n"
 
     def close(self) -> None:
+        """Write the end of the array, and close the output."""
+        is_empty = self._before == "[\n"
         try:
-            self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
+            self._output.write("[]\n" if is_empty else "\n]\n")
         finally:
             super().close()
 
@@ -63,10 +66,24 @@ def encode(fields: Mapping[str, Any]) -> str:
 
 
 COLUMNS = [
-    *("source", "index", "input", "frame", "time_s", "width", "height"),
-    *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
-    *("meta", "source_bytes"),
+    "source",
+    "index",
+    "input",
+    "frame",
+    "time_s",
+    "width",
+    "height",
+    "class_id",
+    "class_name",
+    "score",
+    *BOX,
+    "error",
+    "time",
+    "warnings",
+    "meta",
+    "source_bytes",
 ]
+"""The columns that CSV has in every run."""
 
 
 OPTIONAL_BY_NAME = {column.name: column for column in OPTIONAL_COLUMNS}
@@ -76,11 +93,15 @@ def detection_rows(fields: RecordJson) -> Iterator[Fields]:
     """The rows of a record in CSV and Parquet: one a detection, or one that has none."""
     shared: Fields = {**fields}
     if "error" in fields:
-        shared |= {f"error_{name}": value for name, value in fields["error"].items()}
+        for name, value in fields["error"].items():
+            shared[f"error_{name}"] = value
         shared["error"] = fields["error"]["message"]
     if "meta" in fields:
         shared["meta"] = json.dumps(fields["meta"])
-    for detection in shared.get("detections") or [{}]:
+    if not fields.get("detections"):
+        yield shared
+        return
+    for detection in fields["detections"]:
         yield {**shared, **detection}
 
 
@@ -162,7 +183,8 @@ class TableSink(TextSink):
 
         super().__init__(output)
         self._terminal = output.file.isatty()
-        self._begun = self._apart = False  # whether a picture came, and the last took several lines
+        self._has_begun = False  # whether a picture came
+        self._last_took_lines = False  # whether the last picture took several lines
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
         self._console = Console(
@@ -171,50 +193,71 @@ class TableSink(TextSink):
 
     def write(self, record: Encodable) -> None:
         fields = record.to_json()
-        eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
-        if self._terminal and not eventful and "frame" in fields:
+        has_result = any(fields.get(name) for name in ("error", "warnings", "detections"))
+        if self._terminal and not has_result and "frame" in fields:
             return
         parts = _parts(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
-        apart = len(parts) > 1 or self._apart
-        with self._console.capture() as text:
+        takes_lines = len(parts) > 1
+        with self._console.capture() as capture:
             self._console.print(*parts, sep="\n")
-        self._output.write("\n" * (apart and self._begun) + text.get())
-        self._begun, self._apart = True, len(parts) > 1
+        text = capture.get()
+        if self._has_begun and (takes_lines or self._last_took_lines):
+            text = f"\n{text}"
+        self._output.write(text)
+        self._has_begun = True
+        self._last_took_lines = takes_lines
 
 
 def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text]":
-    from rich.table import Table
+    """What the table says of a record: lines of text, and then its detections.
+
+    `line` makes a line of a text, wrapped as the output needs it.
+    """
     from rich.text import Text
 
     if "error" in fields:
-        message = Text(line(f"{_place(fields)}: {fields['error']['message']}"), style="red")
+        message = f"{_name_of_picture(fields)}: {fields['error']['message']}"
+        error_lines: list[Table | Text] = [Text(line(message), style="red")]
         hint = fields["error"]["hint"]
-        return [message, *([Text(line(f"  hint: {hint}"), style="dim")] if hint else [])]
+        if hint:
+            error_lines.append(Text(line(f"  hint: {hint}"), style="dim"))
+        return error_lines
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{escape_unprintable(_place(fields))}  {size}", style="bold")
-    warnings = [Text(line(f"  {one}"), style="yellow") for one in fields.get("warnings", ())]
-    if not fields["detections"]:
-        return [heading.append("  nothing found", style="not bold dim"), *warnings]
+    heading = Text(f"{escape_unprintable(_name_of_picture(fields))}  {size}", style="bold")
+    parts: list[Table | Text] = [heading]
+    for warning in fields.get("warnings", ()):
+        parts.append(Text(line(f"  {warning}"), style="yellow"))
+    if fields["detections"]:
+        parts.append(_detections_table(fields["detections"]))
+    else:
+        heading.append("  nothing found", style="not bold dim")
+    return parts
+
+
+def _detections_table(detections: Sequence[DetectionJson]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
     table.add_column("class", style="cyan")
     for column in ("score", *BOX):
         table.add_column(column, justify="right")
     optional_columns = []
     for optional in OPTIONAL_COLUMNS:
-        if optional.heading and any(optional.name in found for found in fields["detections"]):
+        if optional.heading and any(optional.name in detection for detection in detections):
             optional_columns.append(optional)
             table.add_column(
                 optional.heading,
                 justify="right" if optional.type is int else "left",
                 style="dim" if optional.name == "symbology" else None,
             )
-    for detection in fields["detections"]:
+    for detection in detections:
         cells: list[Text | str] = [Text(escape_unprintable(detection["class_name"]))]
         cells.append(f"{detection['score']:.2f}")
         cells += [f"{edge:.1f}" for edge in box_of(detection)]
         cells += [Text(_optional_text(detection, optional)) for optional in optional_columns]
         table.add_row(*cells)
-    return [heading, *warnings, table]
+    return table
 
 
 def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
@@ -223,7 +266,7 @@ def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
     return escape_unprintable(str(column.to_csv(value))) if value else ""
 
 
-def _place(fields: RecordJson) -> str:
+def _name_of_picture(fields: RecordJson) -> str:
     """Where a picture comes from: the input, and frame and time in a video."""
     parts = [fields["source"]]
     if "frame" in fields:
