@@ -27,14 +27,13 @@ from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture, Size, overlap
+from detcli.data.geometry import Boxes, Picture, Size, overlap
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
-Box = npt.NDArray[np.float32]  # `(4,)`, x1, y1, x2, y2
 
 MARKERS = "aruco"  # the class whose barcodes OpenCV reads
 
@@ -155,7 +154,7 @@ def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
     return barcode.content not in {closer.content for closer in closer_look}
 
 
-def _box_around(barcode: Barcode) -> Box:
+def _box_around(barcode: Barcode) -> Boxes:
     return np.array([barcode.corners.min(0), barcode.corners.max(0)], np.float32).ravel()
 
 
@@ -345,7 +344,7 @@ def _plain_text(content: bytes) -> str | None:
     return text
 
 
-def nearest_in(box: Box, barcodes: Iterable[Barcode]) -> Barcode | None:
+def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     """The barcode whose middle is nearest to the middle of a box `(4,)`, if it is inside.
 
     Of equals the first.
@@ -365,7 +364,7 @@ def nearest_in(box: Box, barcodes: Iterable[Barcode]) -> Barcode | None:
 
 
 def read_in(
-    grey: Grey, box: Box, budget: PixelBudget, *, confident: bool, linear: bool
+    grey: Grey, box: Boxes, budget: PixelBudget, *, confident: bool, linear: bool
 ) -> Barcode | None:
     """Read the barcode in a box `(4,)` of a picture `(H, W)`, by ever costlier ways.
 
@@ -412,7 +411,7 @@ def read_in(
     return None
 
 
-def _crops_with_trust(grey: Grey, box: Box, *, confident: bool) -> Iterator[tuple["_Crop", bool]]:
+def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tuple["_Crop", bool]]:
     """Yield the crops of a box, and whether one reading of a linear code in it is enough."""
     for crop in _crops(grey, box):
         yield crop, confident
@@ -420,7 +419,7 @@ def _crops_with_trust(grey: Grey, box: Box, *, confident: bool) -> Iterator[tupl
         yield crop, False
 
 
-def _crops(grey: Grey, box: Box) -> Iterator[_Crop]:
+def _crops(grey: Grey, box: Boxes) -> Iterator[_Crop]:
     """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:
@@ -435,7 +434,7 @@ def _crops(grey: Grey, box: Box) -> Iterator[_Crop]:
             yield _turned(enlarged, tilt)
 
 
-def _crop_around(grey: Grey, box: Box) -> _Crop:
+def _crop_around(grey: Grey, box: Boxes) -> _Crop:
     """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
     left, top, right, bottom = box.tolist()
     margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
@@ -483,7 +482,7 @@ def _turned(crop: _Crop, degrees: float) -> _Crop:
     return _Crop(as_grey(pixels), from_picture)
 
 
-def _enhanced_crops(grey: Grey, box: Box) -> Iterator[_Crop]:
+def _enhanced_crops(grey: Grey, box: Boxes) -> Iterator[_Crop]:
     """What is in a box and around it, changed in each of the ways of `ENHANCEMENTS`."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:
@@ -534,7 +533,7 @@ ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
 }
 
 
-def read_marker(grey: Grey, box: Box) -> Barcode | None:
+def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
     crop = _crop_around(grey, box)
     if not crop.pixels.size:

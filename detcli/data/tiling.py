@@ -28,7 +28,7 @@ TWICE = 0.9
 EDGE = 0.01  # part of a tile's size; a box that comes this close to a seam may be cut there
 
 Floats = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.intp]
+IndexArray = npt.NDArray[np.intp]
 
 
 def merge(found: Sequence[Detections], areas: Sequence[Area], small: float = 0) -> Detections:
@@ -116,7 +116,7 @@ class _Candidates:
         for detections, (left, top, right, bottom) in zip(found, areas, strict=True):
             visible.append(detections.within((bottom - top, right - left)))
         counts = [len(detections) for detections in visible]
-        self.area_index: Indices = np.repeat(np.arange(len(visible)), counts)
+        self.area_index: IndexArray = np.repeat(np.arange(len(visible)), counts)
         self.score: Floats = np.concatenate([detections.score for detections in visible])
         self.class_id = np.concatenate([detections.class_id for detections in visible])
         tile = self.areas[self.area_index]  # (N, 4)
@@ -167,7 +167,7 @@ class _Candidates:
             for pair in np.flatnonzero((similarity >= SAME) | is_piece).tolist():
                 yield float(similarity[pair]), int(first[pair]), int(second[pair])
 
-    def _touching_pairs(self, area_index: int, tile: Floats) -> tuple[Indices, Indices]:
+    def _touching_pairs(self, area_index: int, tile: Floats) -> tuple[IndexArray, IndexArray]:
         """Pairs, `(P,)` each, of an area's detections and those of later areas that it meets.
 
         They are of one class and touch.
