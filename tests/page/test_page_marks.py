@@ -126,7 +126,7 @@ def test_an_open_picture_and_its_rows_are_marked(browser, tmp_path):
     browser.open(place, "#picture=0")
     browser.click("#viewer-found tbody tr:nth-child(2) [data-mark=drop]")
     assert (
-        browser.run("return viewer.chosen") is None
+        browser.run("return viewer.chosenBox") is None
     )  # a click elsewhere in the row brings it close
     browser.click("#viewer-marks [data-mark=keep]")
     browser.press("x", "k")  # the picture: there is one mark at a time

@@ -74,7 +74,7 @@ def test_a_drag_moves_a_zoomed_picture_up_to_its_edge(browser, two):
     browser.mouse("move", x + 4000, y, button="left", buttons=1)
     browser.mouse("release", x + 4000, y, button="left", clickCount=1)
     assert browser.run(PLACE)["image"][0] == pytest.approx(0, abs=1)
-    assert browser.run("return viewer.chosen") is None  # a drag is not a click
+    assert browser.run("return viewer.chosenBox") is None  # a drag is not a click
 
 
 def test_keys_zoom_and_arrows_then_move(browser, two):
@@ -152,12 +152,12 @@ def test_a_box_and_its_row_light_up_together(browser, two):
     browser.mouse("move", *row)
     assert chosen(browser) == [[0], [0]]
     assert browser.run(PLACE)["zoom"] == 1
-    browser.run("change({ class: ['person'] })")
+    browser.run("changeState({ class: ['person'] })")
     browser.mouse("move", row[0] - 60, row[1] - 200)
     browser.settle()
     assert chosen(browser) == [[], []]  # what the filter hides does not stay
     assert browser.run("return document.querySelector('#stage .dimmed')") is None
-    browser.run("change({ class: [] })")
+    browser.run("changeState({ class: [] })")
     browser.settle()
     browser.click("#viewer-found tbody tr:nth-child(2) button")
     left, top = on_screen(browser, 60, 40)
@@ -201,7 +201,7 @@ const { scale } = lensSize();
 const labels = [...document.querySelectorAll("#stage .label rect")].map((one) => one.getBBox())
   .map(({x, y, width, height}) => ({left: x, top: y, right: x + width, bottom: y + height}));
 const covered = shownBoxes(viewer.record).map((box) => {
-  const [left, top, right, bottom] = inPicture(sidesOf(box), viewer.record);
+  const [left, top, right, bottom] = inPicture(coordinatesOf(box), viewer.record);
   const one = {left, top, right, bottom};
   return labels.reduce((sum, label) => sum + common(label, one), 0) / area(one);
 });
@@ -462,7 +462,7 @@ def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film):
     browser.press(" ", "p")  # whoever steps plays no more
     assert browser.find("#play").get_attribute("aria-pressed") == "false"
     browser.click("#play")
-    browser.wait("return viewer.record.frame === 18 && !player.on")  # and at the end
+    browser.wait("return viewer.record.frame === 18 && !player.playback")  # and at the end
 
 
 def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):

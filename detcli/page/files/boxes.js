@@ -4,11 +4,14 @@
 
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
-function boxColour(box) {
-  if (page.kinds.length) return page.kinds[found.kind[box]];
-  const [entry, track] = [page.classes[found.classOf[box]], found.track[box]];
+function styleOf(box) {
+  if (page.kinds.length) return page.kinds[boxColumns.kindNumber[box]];
+  const [entry, track] = [
+    page.classes[boxColumns.classNumber[box]],
+    boxColumns.track[box],
+  ];
   if (track === 0) return entry;
-  const { palette } = page.last;
+  const { palette } = page.lastRun;
   const [colour, ink] = palette[(track - 1) % palette.length] || [
     "#888",
     "#000",
@@ -16,25 +19,25 @@ function boxColour(box) {
   return { ...entry, colour, ink };
 }
 
-function className(box) {
-  return page.classes[found.classOf[box]].name;
+function classNameOf(box) {
+  return page.classes[boxColumns.classNumber[box]].name;
 }
 
 function trackText(box) {
-  return found.track[box] ? `#${found.track[box]} ` : "";
+  return boxColumns.track[box] ? `#${boxColumns.track[box]} ` : "";
 }
 
 function titleOf(box) {
-  return trackText(box) + className(box);
+  return trackText(box) + classNameOf(box);
 }
 
-function sidesOf(box) {
-  return found.sides.slice(4 * box, 4 * box + 4);
+function coordinatesOf(box) {
+  return boxColumns.coordinates.slice(4 * box, 4 * box + 4);
 }
 
 function shownBoxes(record, passes = boxTest()) {
   const boxes = [];
-  for (let box = record.from; box < record.to; box += 1)
+  for (let box = record.firstBox; box < record.endBox; box += 1)
     if (passes(box)) boxes.push(box);
   return boxes;
 }
@@ -64,12 +67,12 @@ function cased(path, colour) {
   ];
 }
 
-function missing(text) {
+function placeholder(text) {
   return element("span.missing", text);
 }
 
 /* A picture; a sentence takes its place if it cannot be shown. */
-function picture(source, attributes = {}) {
+function pictureImage(source, attributes = {}) {
   const image = element("img", {
     alt: "",
     decoding: "async",
@@ -77,16 +80,16 @@ function picture(source, attributes = {}) {
     ...attributes,
   });
   image.onerror = () =>
-    image.replaceWith(missing("The picture cannot be shown"));
+    image.replaceWith(placeholder("The picture cannot be shown"));
   image.src = source;
   return image;
 }
 
-function fileOf(record) {
+function pictureAddress(record) {
   return record.original || `pictures/${record.picture}.jpg`;
 }
 
-function thumbnailOf(record) {
+function thumbnailAddress(record) {
   return `thumbnails/${record.picture}.jpg`;
 }
 
@@ -102,9 +105,9 @@ function showPart(record, [image, ...drawings], [left, top, width, height]) {
   });
 }
 
-function swatch({ colour, dashed }) {
+function swatch({ colour, isDashed }) {
   return element("span", {
-    class: dashed ? "swatch dashed" : "swatch",
+    class: isDashed ? "swatch dashed" : "swatch",
     style: { color: colour },
   });
 }
@@ -113,8 +116,8 @@ function swatch({ colour, dashed }) {
 function drawThumbnail(record) {
   const paths = new Map();
   for (const box of shownBoxes(record).slice(0, TILE_BOXES)) {
-    const { colour } = boxColour(box);
-    paths.set(colour, (paths.get(colour) || "") + outline(sidesOf(box)));
+    const { colour } = styleOf(box);
+    paths.set(colour, (paths.get(colour) || "") + outline(coordinatesOf(box)));
   }
   return overlay(
     record,
@@ -123,10 +126,10 @@ function drawThumbnail(record) {
 }
 
 /* Where one side of a comparison has a box. */
-function sidesOn(side, box) {
-  return side === 1 && found.other.has(box)
-    ? found.other.get(box).slice(1)
-    : sidesOf(box);
+function coordinatesOn(side, box) {
+  return side === 1 && boxColumns.counterpart.has(box)
+    ? boxColumns.counterpart.get(box).slice(1)
+    : coordinatesOf(box);
 }
 
 /* The boxes of a large picture, with labels whose size does not depend on the picture's.
@@ -135,21 +138,21 @@ function drawLarge(record, boxes, scale, side) {
   const svg = overlay(record);
   if (side !== undefined) svg.dataset.side = side;
   const on = boxes.filter(
-    (box) => side === undefined || (boxColour(box).side ?? side) === side,
+    (box) => side === undefined || (styleOf(box).side ?? side) === side,
   );
-  const visible = on.map((box) => inPicture(sidesOn(side, box), record));
+  const visible = on.map((box) => inPicture(coordinatesOn(side, box), record));
   const layout = { taken: [], visible, hidden: visible.map(() => 0) };
   const labels = vector("g");
-  for (const place of page.runs[record.run].places) {
+  for (const place of page.runs[record.runNumber].shapes) {
     const [outlines, caption] = drawPlace(record, place, scale, layout.taken);
     svg.append(outlines);
     labels.append(caption);
   }
   for (const box of [...on].reverse()) {
     // the best on top
-    const { colour, dashed } = boxColour(box);
-    const parts = cased(outline(sidesOn(side, box)), colour);
-    const other = found.other.get(box);
+    const { colour, isDashed } = styleOf(box);
+    const parts = cased(outline(coordinatesOn(side, box)), colour);
+    const other = boxColumns.counterpart.get(box);
     if (other && side === undefined) {
       parts.push(
         vector("path", {
@@ -159,12 +162,12 @@ function drawLarge(record, boxes, scale, side) {
         }),
       );
     }
-    if (found.corners.has(box)) {
-      const d = `M${found.corners.get(box).join("L")}Z`;
+    if (boxColumns.symbolCorners.has(box)) {
+      const d = `M${boxColumns.symbolCorners.get(box).join("L")}Z`;
       parts.push(vector("path", { d, stroke: colour, class: "symbol" }));
     }
     const attributes = {
-      class: dashed ? "box dashed" : "box",
+      class: isDashed ? "box dashed" : "box",
       "data-box": box,
     };
     svg.append(vector("g", attributes, ...parts));
@@ -180,19 +183,19 @@ function drawLarge(record, boxes, scale, side) {
 /* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
 function drawPlace(
   record,
-  { name, colour, ink, fractions, points },
+  { name, colour, ink, isFractional, coordinates },
   scale,
   places,
 ) {
-  const [unitX, unitY] = fractions ? [record.width, record.height] : [1, 1];
+  const [unitX, unitY] = isFractional ? [record.width, record.height] : [1, 1];
   const corners = [];
-  for (let at = 0; at < points.length; at += 2) {
-    corners.push([unitX * points[at], unitY * points[at + 1]]);
+  for (let at = 0; at < coordinates.length; at += 2) {
+    corners.push([unitX * coordinates[at], unitY * coordinates[at + 1]]);
   }
   const zone = corners.length > 2;
   const path = `${polyline(corners)}${zone ? "Z" : arrow(corners, 12 / scale)}`;
   const inside = () =>
-    shownBoxes(record, (box) => found.zones.get(box)?.includes(name));
+    shownBoxes(record, (box) => boxColumns.zones.get(box)?.includes(name));
   const text = zone ? `${name} ${inside().length}` : name;
   const [width, height] = labelSize(text, scale);
   const highest = corners.reduce((best, corner) =>
@@ -218,12 +221,12 @@ MEASURE.font = "600 12px system-ui, sans-serif";
 
 function labelText(box, side) {
   const score =
-    side === 1 && found.other.has(box)
-      ? found.other.get(box)[0]
-      : found.score[box];
-  const parts = [trackText(box) + shortened(className(box))];
+    side === 1 && boxColumns.counterpart.has(box)
+      ? boxColumns.counterpart.get(box)[0]
+      : boxColumns.score[box];
+  const parts = [trackText(box) + shortened(classNameOf(box))];
   if (score >= 0 && score !== null) parts.push(score.toFixed(2)); // a label has none
-  if (found.texts.has(box)) parts.push(shortened(found.texts.get(box)));
+  if (boxColumns.text.has(box)) parts.push(shortened(boxColumns.text.get(box)));
   return parts.join(" ");
 }
 
@@ -324,11 +327,11 @@ function drawLabel(
 ) {
   const text = labelText(box, side);
   const place = placeLabel(
-    sidesOn(side, box),
+    coordinatesOn(side, box),
     labelSize(text, scale),
     record,
     layout,
   );
-  const parts = place && labelParts(text, place, scale, boxColour(box));
+  const parts = place && labelParts(text, place, scale, styleOf(box));
   return parts && vector("g.label", { "data-box": box }, ...parts);
 }

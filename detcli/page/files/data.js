@@ -2,158 +2,200 @@
 
 /* What the chunks hold. A chunk is a script that calls add() for each of its records, as a page
    from a disk may load scripts and nothing else. Boxes are kept in columns, not in objects: there
-   may be millions. */
+   may be millions. A box is its index in the columns, of all records together.
 
-const found = {
-  classOf: [],
+   detcli/page/page.py writes the data. To be short, it has lists whose positions mean:
+
+   of a run, in runs()
+     facts    [name, value]
+     kinds    [name, colour, ink, isDashed, isWrong, side], what a comparison says of boxes
+     palette  [colour, ink], of tracks
+     places   [name, colour, ink, isFractional, coordinates], zones and lines
+     tables   [title, columns, rows, pictures]; pictures has for each row the numbers of records
+     curves   [title, [across, up], lines, marked], where a line is [name, boxes, figure, heights]
+   of a record, in add()
+     classes  [id, name, colour, ink], those that no record of this run had before
+     found    [class, score, x1, y1, x2, y2], one for each box, where class is an index among the
+              classes of this run. A comparison adds the index of the kind, and if the other side
+              has such a box, the counterpart: score, x1, y1, x2, y2
+     error    [type, message, hint]
+     tracks, zones, crossed, texts, corners
+              what is known of each box, in the order of found: its track, 0 if it has none; names
+              of zones; [line, side] for each line it has crossed; a text; x and y of four corners
+   Colours are as CSS has them, ink is that of text on the colour. */
+
+const boxColumns = {
+  classNumber: [], // index in page.classes
   score: [], // NaN for an object of a label
-  sides: [], // four a box: x1, y1, x2, y2 in pixels of the picture
-  kind: [],
-  other: new Map(), // by box: score and sides of its counterpart
+  coordinates: [], // four a box: x1, y1, x2, y2 in pixels of the picture
+  kindNumber: [], // index in page.kinds
+  counterpart: new Map(), // by box: score, x1, y1, x2, y2 on the other side of a comparison
   track: [], // 0 without, NaN where it has no number yet
   zones: new Map(), // by box: names of the zones that it is in
-  crossed: new Map(), // by box: lines that it has crossed, each with the side that it went to
-  texts: new Map(), // by box: what it says
-  corners: new Map(), // by box: x and y of the four corners of its symbol
+  crossings: new Map(), // by box: lines that it has crossed, each with the side that it went to
+  text: new Map(), // by box: what it says
+  symbolCorners: new Map(), // by box: x and y of the four corners of its symbol
 };
 
 const page = {
   runs: [],
-  last: undefined, // of the runs
+  lastRun: undefined,
   records: [],
   classes: [], // {id, name, colour, ink}
-  kinds: [], // {name, colour, ink, dashed, wrong, side}
+  kinds: [], // {name, colour, ink, isDashed, isWrong, side}
   sides: [], // names of what is compared
   videos: [], // {source, stride, records, film}
-  tracked: false, // whether boxes have tracks
-  damaged: 0, // chunks that cannot be read
-  chunks: 0,
-  loaded: 0,
+  hasTracks: false,
+  damagedChunks: 0, // how many cannot be read
+  chunkCount: 0, // of all runs
+  loadedChunks: 0, // how many have been loaded, damaged ones too
 };
 
+/* What is needed to add the records of a run. */
 const loading = {
-  run: 0,
-  classes: [], // of this run, as numbers of page.classes
-  numbers: new Map(), // of classes, by id and name
-  videos: new Map(), // of this run
-  earlier: new Map(), // records by source and frame, where a run goes on with another
+  runNumber: 0,
+  classNumbers: [], // the index in page.classes of each class of this run
+  numberOfClass: new Map(), // the index in page.classes, by id and name
+  videos: new Map(), // of this run, by number
+  latestRecords: new Map(), // by source and frame, where a run goes on with another
 };
 
-const named = (names, rows = []) =>
-  rows.map((row) =>
-    Object.fromEntries(names.map((name, at) => [name, row[at]])),
-  );
-
-/* Called by data/runs.js; the format of the data is described in detcli/page/folder.py. */
+/* Called by data/runs.js; detcli/page/folder.py says the format of the data, too. */
 function runs(format, list) {
   page.runs = list;
   for (const run of list) {
-    run.places = named(
-      ["name", "colour", "ink", "fractions", "points"],
-      run.places,
+    run.shapes = (run.places || []).map(
+      ([name, colour, ink, isFractional, coordinates]) => {
+        return { name, colour, ink, isFractional, coordinates };
+      },
     );
-    page.chunks += run.chunks;
+    page.chunkCount += run.chunks;
   }
-  page.last = list.at(-1);
-  page.kinds = named(
-    ["name", "colour", "ink", "dashed", "wrong", "side"],
-    page.last?.kinds,
-  );
-  page.sides = page.last?.sides || [];
+
+  page.lastRun = list.at(-1);
+  if (!page.lastRun) return;
+  page.sides = page.lastRun.sides || [];
+  for (const row of page.lastRun.kinds || []) {
+    const [name, colour, ink, isDashed, isWrong, side] = row;
+    page.kinds.push({ name, colour, ink, isDashed, isWrong, side });
+  }
 }
 
-/* Called by the chunks. */
+/* Called by the chunks, once for each record. */
 function add({
   classes = [],
-  found: rows = [],
+  found: boxRows = [],
   tracks,
   zones,
   crossed,
   texts,
   corners,
-  ...entry
+  ...fields
 }) {
-  for (const [id, name, colour, ink] of classes) {
-    const key = `${id} ${name}`;
-    if (!loading.numbers.has(key)) {
-      loading.numbers.set(key, page.classes.length);
-      page.classes.push({ id, name, colour, ink });
-    }
-    loading.classes.push(loading.numbers.get(key));
-  }
-  const from = found.score.length;
-  for (const row of rows) addBox(row);
-  addWatched(from, { tracks, zones, crossed, texts, corners });
+  for (const classRow of classes) addClass(classRow);
+
+  const firstBox = boxColumns.score.length;
+  for (const boxRow of boxRows) addBox(boxRow);
+  addTracks(firstBox, tracks);
+  addCrossings(firstBox, crossed);
+  addNonEmpty(boxColumns.zones, firstBox, zones);
+  addNonEmpty(boxColumns.text, firstBox, texts);
+  addNonEmpty(boxColumns.symbolCorners, firstBox, corners);
+
   const record = {
     warnings: [],
-    ...entry, // source, size, frame, times, error, picture; original: its own file, if no copy
+    ...fields, // source, size, frame, times, error, picture; original: its own file, if no copy
     number: page.records.length,
-    run: loading.run,
-    from,
-    to: found.score.length,
-    replaced: false,
+    runNumber: loading.runNumber,
+    firstBox,
+    endBox: boxColumns.score.length, // behind its last box
+    isReplaced: false,
   };
-  if (entry.video !== undefined) addToVideo(record, entry);
+  if (fields.video !== undefined) addToVideo(record, fields);
   if (page.runs.length > 1) replaceEarlier(record);
   page.records.push(record);
 }
 
-function addBox([number, score, ...row]) {
-  const [kind = 0, ...other] = row.splice(4);
-  if (other.length) found.other.set(found.score.length, other);
-  found.classOf.push(loading.classes[number]);
-  found.score.push(score ?? NaN);
-  found.sides.push(...row);
-  found.kind.push(kind);
-}
-
-function addWatched(from, { tracks = [], crossed = [], ...entry }) {
-  if (tracks.length) page.tracked = true;
-  const none = tracks.length ? NaN : 0;
-  for (let at = 0; from + at < found.score.length; at += 1)
-    found.track.push(tracks[at] || none);
-  for (const name of ["zones", "texts", "corners"]) {
-    entry[name]?.forEach(
-      (value, row) => value.length && found[name].set(from + row, value),
-    );
+function addClass([id, name, colour, ink]) {
+  const key = `${id} ${name}`;
+  if (!loading.numberOfClass.has(key)) {
+    loading.numberOfClass.set(key, page.classes.length);
+    page.classes.push({ id, name, colour, ink });
   }
-  crossed.forEach((lines, row) => {
-    const texts = lines.map(([line, side]) => `${line} to the ${side}`);
-    if (texts.length) found.crossed.set(from + row, texts);
-  });
+  loading.classNumbers.push(loading.numberOfClass.get(key));
 }
 
-function addToVideo(record, entry) {
-  let video = loading.videos.get(entry.video);
+function addBox(boxRow) {
+  const [classOfRun, score, x1, y1, x2, y2, kindNumber = 0] = boxRow;
+  const counterpart = boxRow.slice(7);
+  if (counterpart.length)
+    boxColumns.counterpart.set(boxColumns.score.length, counterpart);
+  boxColumns.classNumber.push(loading.classNumbers[classOfRun]);
+  boxColumns.score.push(score ?? NaN);
+  boxColumns.coordinates.push(x1, y1, x2, y2);
+  boxColumns.kindNumber.push(kindNumber);
+}
+
+/* Tracks of the boxes that were added since `firstBox`. */
+function addTracks(firstBox, tracks = []) {
+  if (tracks.length) page.hasTracks = true;
+  const noTrack = tracks.length ? NaN : 0;
+  const boxCount = boxColumns.score.length - firstBox;
+  for (let index = 0; index < boxCount; index += 1)
+    boxColumns.track.push(tracks[index] || noTrack);
+}
+
+function addCrossings(firstBox, crossed = []) {
+  for (const [index, lines] of crossed.entries()) {
+    const texts = lines.map(([line, side]) => `${line} to the ${side}`);
+    if (texts.length) boxColumns.crossings.set(firstBox + index, texts);
+  }
+}
+
+/* Keeps the values, texts or lists, that are not empty. */
+function addNonEmpty(column, firstBox, values = []) {
+  for (const [index, value] of values.entries()) {
+    if (value.length) column.set(firstBox + index, value);
+  }
+}
+
+function addToVideo(record, { video: number, stride, film }) {
+  let video = loading.videos.get(number);
   if (!video) {
     video = { source: record.source, stride: 1, records: [] };
-    loading.videos.set(entry.video, video);
+    loading.videos.set(number, video);
     page.videos.push(video);
   }
-  Object.assign(record, { video, place: video.records.length });
+  record.video = video;
+  record.frameIndex = video.records.length;
   video.records.push(record);
-  if (entry.stride) video.stride = entry.stride;
-  if (entry.film) video.film = entry.film;
+  if (stride) video.stride = stride;
+  if (film) video.film = film;
 }
 
 /* A run that goes on with another repeats what failed there, and what was cut off. */
 function replaceEarlier(record) {
   if (record.time !== undefined || record.source === "-") return; // new in every run
   const key = `${record.frame} ${record.source}`;
-  const before = loading.earlier.get(key);
-  if (before && before.run < record.run) before.replaced = true;
-  loading.earlier.set(key, record);
+  const earlier = loading.latestRecords.get(key);
+  if (earlier && earlier.runNumber < record.runNumber)
+    earlier.isReplaced = true;
+  loading.latestRecords.set(key, record);
 }
 
 /* The histogram bin of a score; a float32 score on a border belongs to the upper bin. */
-function scoreBin(score, bins) {
-  return Math.min(bins - 1, Math.floor(score * bins + 1e-5));
+function scoreBin(score, binCount) {
+  const bin = Math.floor(score * binCount + 1e-5);
+  return Math.min(binCount - 1, bin);
 }
 
-function hasPicture({ picture: kept, video, place }) {
-  return kept !== undefined && (!video || place % video.stride === 0);
+/* Whether a picture was kept: of a video every stride-th, which grows as the video does. */
+function hasPicture({ picture: name, video, frameIndex }) {
+  if (name === undefined) return false;
+  return !video || frameIndex % video.stride === 0;
 }
 
+/* Resolves when the script has run, or is known to be missing: that has added nothing. */
 function loadScript(path) {
   return new Promise((resolve) => {
     const script = element("script", { src: path });
@@ -161,20 +203,23 @@ function loadScript(path) {
       script.remove();
       resolve();
     };
-    Object.assign(script, { onload: end, onerror: end }); // what is missing has added nothing
+    script.onload = end;
+    script.onerror = end;
     document.head.append(script);
   });
 }
 
 /* Loads all chunks, one after the other; `progress` is called after each. */
 async function loadChunks(progress) {
-  for (const [number, run] of page.runs.entries()) {
-    Object.assign(loading, { run: number, classes: [], videos: new Map() });
+  for (const [runNumber, run] of page.runs.entries()) {
+    loading.runNumber = runNumber;
+    loading.classNumbers = [];
+    loading.videos = new Map();
     for (let left = run.chunks; left > 0; left -= 1) {
-      const before = page.records.length;
-      await loadScript(`data/${page.loaded}.js`);
-      if (page.records.length === before) page.damaged += 1;
-      page.loaded += 1;
+      const recordsBefore = page.records.length;
+      await loadScript(`data/${page.loadedChunks}.js`);
+      if (page.records.length === recordsBefore) page.damagedChunks += 1;
+      page.loadedChunks += 1;
       progress();
     }
   }
@@ -184,7 +229,8 @@ async function loadChunks(progress) {
 
 function baseName({ source, time }) {
   if (time) return source.replace(/^[a-z]+:\/\//i, ""); // names of many cameras end alike
-  const separator = /^([a-z]:)?\\/i.test(source) ? /[/\\]/ : "/"; // a file's name may hold \
+  const isWindowsPath = /^([a-z]:)?\\/i.test(source);
+  const separator = isWindowsPath ? /[/\\]/ : "/"; // elsewhere a file's name may hold \
   return source.split(separator).filter(Boolean).pop() || source;
 }
 
@@ -194,11 +240,14 @@ function numberText(value) {
     : value.toFixed(3);
 }
 
-function counted(number, what, plural = `${what}s`) {
-  return `${numberText(number)} ${number === 1 ? what : plural}`;
+/* "1 picture", "2 pictures". */
+function countText(count, noun, plural = `${noun}s`) {
+  return `${numberText(count)} ${count === 1 ? noun : plural}`;
 }
 
-const boxesText = (number) => counted(number, "box", "boxes");
+function boxCountText(count) {
+  return countText(count, "box", "boxes");
+}
 
 /* How often each value is there, the most frequent first. */
 function frequencies(values) {
@@ -207,76 +256,77 @@ function frequencies(values) {
   return new Map([...counts].sort(([, a], [, b]) => b - a));
 }
 
-function clock(seconds) {
-  const tenths = Math.floor(seconds * 10 + 1e-6);
-  const whole = Math.floor(tenths / 10);
-  const parts = [
-    Math.floor(whole / 3600),
-    Math.floor(whole / 60) % 60,
-    whole % 60,
-  ];
-  const shown = parts[0] ? parts : parts.slice(1);
-  const text = shown
-    .map((part, at) => (at ? String(part).padStart(2, "0") : part))
-    .join(":");
-  return `${text}.${tenths % 10}`;
+/* 1:02:03.4, without the hours where there are none. */
+function clockText(timeS) {
+  const tenths = Math.floor(timeS * 10 + 1e-6);
+  const seconds = Math.floor(tenths / 10);
+  const minutes = Math.floor(seconds / 60);
+  const hours = Math.floor(minutes / 60);
+  const twoDigits = (number) => String(number).padStart(2, "0");
+  const end = `${twoDigits(seconds % 60)}.${tenths % 10}`;
+  if (!hours) return `${minutes}:${end}`;
+  return `${hours}:${twoDigits(minutes % 60)}:${end}`;
 }
 
-function moment(record) {
+/* When a frame was: the date of a stream, the time in a video, or else the frame's number. */
+function momentText(record) {
   if (record.time) return record.time.replace("T", " ").replace("Z", " UTC");
-  return record.time_s === undefined
-    ? `frame ${record.frame}`
-    : clock(record.time_s);
+  if (record.time_s === undefined) return `frame ${record.frame}`;
+  return clockText(record.time_s);
 }
 
-function nameOf(record) {
+function displayName(record) {
   const name = baseName(record);
-  return record.frame === undefined ? name : `${moment(record)} · ${name}`;
+  if (record.frame === undefined) return name;
+  return `${momentText(record)} · ${name}`;
 }
+
+/* Parts of the page. */
 
 /* Makes an element of a tag with classes, as "span.quiet"; attributes, if any, come before what is
    in it. Texts become text nodes: no name can be markup. */
-function element(name, ...content) {
-  return fill(document.createElement(name.split(".")[0]), name, content);
+function element(tagAndClasses, ...content) {
+  const [tag] = tagAndClasses.split(".");
+  return fill(document.createElement(tag), tagAndClasses, content);
 }
 
-function vector(name, ...content) {
-  const space = "http://www.w3.org/2000/svg";
-  return fill(
-    document.createElementNS(space, name.split(".")[0]),
-    name,
-    content,
-  );
+/* The same for a part of a drawing. */
+function vector(tagAndClasses, ...content) {
+  const [tag] = tagAndClasses.split(".");
+  const namespace = "http://www.w3.org/2000/svg";
+  const node = document.createElementNS(namespace, tag);
+  return fill(node, tagAndClasses, content);
 }
 
-function fill(made, name, content) {
-  const [, ...classes] = name.split(".");
+/* Gives a new element its classes, attributes and content; undefined stands for nothing. */
+function fill(node, tagAndClasses, content) {
+  const [, ...classes] = tagAndClasses.split(".");
   const attributes = content[0]?.constructor === Object ? content.shift() : {};
-  if (classes.length) made.setAttribute("class", classes.join(" "));
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key === "style") Object.assign(made.style, value);
-    else if (value === true) made.setAttribute(key, "");
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") Object.assign(node.style, value);
+    else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value !== undefined)
-      made.setAttribute(key, value);
+      node.setAttribute(name, value);
   }
-  made.append(...content.filter((child) => child !== undefined));
-  return made;
+  node.append(...content.filter((child) => child !== undefined));
+  return node;
 }
 
 function button(...content) {
-  const made = element("button", ...content);
-  made.type = "button";
-  return made;
+  const node = element("button", ...content);
+  node.type = "button";
+  return node;
 }
 
 /* A function that draws, however often it is called, once a frame at most. */
 function onceAFrame(draw) {
-  let waiting = false;
+  let isWaiting = false;
   return () => {
-    if (waiting) return;
-    waiting = true;
+    if (isWaiting) return;
+    isWaiting = true;
     requestAnimationFrame(() => {
-      waiting = false;
+      isWaiting = false;
       draw();
     });
   };

@@ -13,19 +13,19 @@ function drawFigures() {
   const sizes = new Array(SIZES.length).fill(0);
   const numbers = []; // of the classes of boxes
   forEachBox((box) => {
-    numbers.push(found.classOf[box]);
-    const score = found.score[box];
+    numbers.push(boxColumns.classNumber[box]);
+    const score = boxColumns.score[box];
     if (score >= 0) scores[scoreBin(score, SCORE_BINS)] += 1;
     sizes[SIZES.findLastIndex((from) => sizeOf(box) >= from)] += 1;
   });
   const scored = scores.reduce((sum, count) => sum + count, 0);
   byId("view-figures").replaceChildren(
-    element("p.quiet", `${boxesText(numbers.length)} with these filters`),
+    element("p.quiet", `${boxCountText(numbers.length)} with these filters`),
     ...tables(),
     ...curves(),
     bars(
       "Scores",
-      `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`,
+      `${countText(scored, "score")}, in steps of ${1 / SCORE_BINS}`,
       scores,
       (bin) => {
         const ends = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
@@ -57,7 +57,7 @@ function bars(title, note, counts, entryOf) {
     const height = `${count && Math.max(1, (100 * count) / most)}%`;
     const made = element(
       count ? "a.bar-slot" : "span.bar-slot",
-      { title: `from ${label}: ${boxesText(count)}` },
+      { title: `from ${label}: ${boxCountText(count)}` },
       element("span.bar-count", count ? short.format(count) : ""),
       element("span.unseen", " boxes from "),
       element("span.bar-fill", { style: { height } }),
@@ -94,7 +94,7 @@ function classFigure(counts) {
       element("td.number", numberText(count)),
     );
   });
-  const sum = counted(counts.length, "class", "classes");
+  const sum = countText(counts.length, "class", "classes");
   const note =
     counts.length > rows.length
       ? `${sum}, the ${rows.length} most frequent`
@@ -114,20 +114,23 @@ function classFigure(counts) {
 
 /* What a comparison has written about the whole. */
 function tables() {
-  return (page.last?.tables || []).map(([title, columns, rows, pictures]) => {
-    const cut =
-      rows.length > LISTED_ROWS && `the first ${LISTED_ROWS} of ${rows.length}`;
-    const made = table(title, columns, rows.slice(0, LISTED_ROWS), pictures);
-    const attributes = {
-      class: "scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": title,
-    };
-    const whole = figure(title, cut, element("div", attributes, made));
-    if (columns.length > 5) whole.classList.add("broad");
-    return whole;
-  });
+  return (page.lastRun?.tables || []).map(
+    ([title, columns, rows, pictures]) => {
+      const cut =
+        rows.length > LISTED_ROWS &&
+        `the first ${LISTED_ROWS} of ${rows.length}`;
+      const made = table(title, columns, rows.slice(0, LISTED_ROWS), pictures);
+      const attributes = {
+        class: "scroll",
+        tabindex: 0,
+        role: "region",
+        "aria-label": title,
+      };
+      const whole = figure(title, cut, element("div", attributes, made));
+      if (columns.length > 5) whole.classList.add("broad");
+      return whole;
+    },
+  );
 }
 
 /* A click on a column sorts by it, a second one the other way round. The first cell of a row opens
@@ -175,7 +178,7 @@ function tableRow(values, numbers) {
       "bdi",
       typeof value === "number" ? numberText(value) : (value ?? "-"),
     );
-    const title = `Open ${counted(numbers.length, "picture")}`;
+    const title = `Open ${countText(numbers.length, "picture")}`;
     const content = numbers.length && at === 0 ? button({ title }, text) : text;
     return element(
       "td",
@@ -191,8 +194,10 @@ function tableRow(values, numbers) {
   if (numbers.length) {
     row.onclick = () => {
       Object.assign(state, initial(FILTERS), { among: numbers });
-      select();
-      change({ picture: shown.length ? idOf(shown[0]) : "" });
+      selectRecords();
+      changeState({
+        picture: shownRecords.length ? idOf(shownRecords[0]) : "",
+      });
     };
   }
   return row;
@@ -201,7 +206,7 @@ function tableRow(values, numbers) {
 /* Lines whose axes go from 0 to 1. The classes with most boxes have a colour, the last line is of
    all. */
 function curves() {
-  return (page.last?.curves || []).map(
+  return (page.lastRun?.curves || []).map(
     ([title, [across, up], lines, marked]) => {
       const ordered = lines.slice(0, -1).sort((a, b) => b[1] - a[1]);
       const line = (d, attributes, ...children) =>

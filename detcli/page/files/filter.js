@@ -2,7 +2,7 @@
 
 /* Which boxes and pictures are shown, and in which order. */
 
-let shown = []; // records in the grid, in their order
+let shownRecords = []; // records in the grid, in their order
 
 /* Each order: its name, a comparison of records, and for an order of boxes what makes a function to
    their key; a record's is the lowest of its boxes. */
@@ -12,12 +12,12 @@ const ORDERS = {
   wrong: ["Most differences", (a, b) => b.wrong - a.wrong],
   most: ["Most detections", (a, b) => b.count - a.count],
   fewest: ["Fewest detections", (a, b) => a.count - b.count],
-  highest: ["Highest score", byKey, () => (box) => -found.score[box]],
-  lowest: ["Lowest score", byKey, () => (box) => found.score[box]],
+  highest: ["Highest score", byKey, () => (box) => -boxColumns.score[box]],
+  lowest: ["Lowest score", byKey, () => (box) => boxColumns.score[box]],
   uncertain: [
     "Score nearest to",
     byKey,
-    () => (box) => Math.abs(found.score[box] - state.near),
+    () => (box) => Math.abs(boxColumns.score[box] - state.near),
   ],
   largest: ["Largest box", byKey, () => (box) => -sizeOf(box)],
   smallest: ["Smallest box", byKey, () => sizeOf],
@@ -27,7 +27,7 @@ const ORDERS = {
     () => {
       const names = page.classes.map(({ name }) => name).sort(COLLATOR.compare);
       const ranks = page.classes.map(({ name }) => names.indexOf(name));
-      return (box) => ranks[found.classOf[box]];
+      return (box) => ranks[boxColumns.classNumber[box]];
     },
   ],
   name: ["File name", (a, b) => COLLATOR.compare(a.source, b.source)],
@@ -37,14 +37,14 @@ const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 /* The square root of the area, in pixels of the picture. */
 function sizeOf(box) {
-  const [x1, y1, x2, y2] = sidesOf(box);
+  const [x1, y1, x2, y2] = coordinatesOf(box);
   return Math.sqrt(Math.max(0, x2 - x1) * Math.max(0, y2 - y1));
 }
 
 /* A function that tells whether a box is shown; `except` names a filter to leave out. */
 function boxTest(except) {
   const [least, below] = except === "score" ? [0, 1] : state.score;
-  const { classOf, score, kind } = found;
+  const { classNumber, score, kindNumber } = boxColumns;
   const [smallest, larger] = state.size;
   const sized = smallest > 0 || larger < Infinity;
   const classes =
@@ -53,8 +53,8 @@ function boxTest(except) {
   // A score of 1 is below no end of the slider: its last place has no upper limit. NaN stays.
   return (box) =>
     !(score[box] < least || (score[box] >= below && below < 1)) &&
-    (!classes || classes.has(classOf[box])) &&
-    (!kinds || kinds.has(kind[box])) &&
+    (!classes || classes.has(classNumber[box])) &&
+    (!kinds || kinds.has(kindNumber[box])) &&
     (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
 }
 
@@ -83,8 +83,8 @@ function findTest() {
     );
     const says = (box) =>
       passes(box) &&
-      (classes[found.classOf[box]] ||
-        (!whole && found.texts.get(box)?.toLowerCase().includes(text)));
+      (classes[boxColumns.classNumber[box]] ||
+        (!whole && boxColumns.text.get(box)?.toLowerCase().includes(text)));
     return {
       wanted: !minus,
       named: (source) => !whole && source.includes(text),
@@ -106,32 +106,32 @@ function findTest() {
 function forEachBox(visit, except) {
   const [passes, wanted] = [boxTest(except), findTest()];
   for (const record of page.records) {
-    if (record.replaced || !wanted(record)) continue;
-    for (let box = record.from; box < record.to; box += 1) {
+    if (record.isReplaced || !wanted(record)) continue;
+    for (let box = record.firstBox; box < record.endBox; box += 1) {
       if (passes(box)) visit(box, record);
     }
   }
 }
 
 /* Chooses and sorts the pictures. */
-function select() {
+function selectRecords() {
   const [passes, named] = [boxTest(), findTest()];
   const sized = String(state.size) !== String(ROWS.size.first);
   const narrowed = state.class.length || state.kind.length || sized;
   const [, compare, keys] = ORDERS[state.sort];
   const keyOf = keys ? keys() : () => Infinity;
-  const wrong = page.kinds.map((kind) => kind.wrong);
+  const wrong = page.kinds.map((kind) => kind.isWrong);
   const marked = new Set([...marks.keys()].map((key) => key.split(".")[0]));
-  shown = [];
+  shownRecords = [];
   for (const record of page.records) {
-    if (record.replaced || record.error || !named(record)) continue;
+    if (record.isReplaced || record.error || !named(record)) continue;
     if (record.frame !== undefined && !hasPicture(record)) continue;
     // Of boxes that the filter lets through; without any it is behind all others.
     Object.assign(record, { count: 0, key: Infinity, wrong: 0 });
-    for (let box = record.from; box < record.to; box += 1) {
+    for (let box = record.firstBox; box < record.endBox; box += 1) {
       if (!passes(box)) continue;
       record.count += 1;
-      if (wrong[found.kind[box]]) record.wrong += 1;
+      if (wrong[boxColumns.kindNumber[box]]) record.wrong += 1;
       const key = keyOf(box);
       if (key < record.key) record.key = key;
     }
@@ -142,9 +142,9 @@ function select() {
       warned: record.warnings.length,
       marked: marked.has(String(record.number)),
     };
-    if (wanted[state.show]) shown.push(record);
+    if (wanted[state.show]) shownRecords.push(record);
   }
-  if (state.sort !== "input") shown.sort(compare); // stable: equals as they came
+  if (state.sort !== "input") shownRecords.sort(compare); // stable: equals as they came
 }
 
 const CHOICES = {
@@ -154,7 +154,7 @@ const CHOICES = {
 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
-  fillChoices("class", [...frequencies(found.classOf).keys()]);
+  fillChoices("class", [...frequencies(boxColumns.classNumber).keys()]);
   fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
   fillOptions("group", GROUPS, (value) => GROUPS[value][1]());
@@ -195,8 +195,8 @@ function fillChoices(row, order) {
 /* How many boxes each class and each kind has with the other filters. */
 function countChoices() {
   for (const [name, numbers] of [
-    ["class", found.classOf],
-    ["kind", found.kind],
+    ["class", boxColumns.classNumber],
+    ["kind", boxColumns.kindNumber],
   ]) {
     const [id, entries] = CHOICES[name];
     const counts = new Array(entries().length).fill(0);
@@ -214,7 +214,7 @@ function countChoices() {
 function drawScoreBars() {
   const bins = new Array(50).fill(0);
   forEachBox((box) => {
-    const score = found.score[box];
+    const score = boxColumns.score[box];
     if (score >= 0) bins[scoreBin(score, 50)] += 1;
   }, "score");
   const most = Math.max(1, ...bins);

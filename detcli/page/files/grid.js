@@ -15,7 +15,7 @@ const LAYOUTS = {
     columns: 2,
     shape: 0.75,
     caption: 50,
-    items: () => shown,
+    items: () => shownRecords,
   },
   wall: {
     width: 120,
@@ -35,7 +35,7 @@ const grid = {
   images: new Map(), // of the tiles before, by address: they need not be decoded again
   top: 0, // of the window when tiles were drawn last, and when that was
   time: 0,
-  current: 0, // place that the keyboard is at
+  currentIndex: 0, // place that the keyboard is at
 };
 
 function layOut() {
@@ -60,11 +60,16 @@ function refreshGrid() {
     tile.remove();
   }
   grid.tiles.clear();
-  grid.current = Math.max(0, Math.min(grid.current, grid.items.length - 1));
+  grid.currentIndex = Math.max(
+    0,
+    Math.min(grid.currentIndex, grid.items.length - 1),
+  );
   layOut();
   drawTiles();
   if (focused)
-    grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
+    grid.tiles
+      .get(grid.currentIndex)
+      ?.firstChild.focus({ preventScroll: true });
 }
 
 const scheduleTiles = onceAFrame(() => {
@@ -103,7 +108,7 @@ function drawTiles() {
   Object.assign(grid, { top: window.scrollY, time: performance.now() });
   const [first, end] = visiblePlaces();
   for (const [place, tile] of grid.tiles) {
-    const focused = place === grid.current && hasFocus(tile);
+    const focused = place === grid.currentIndex && hasFocus(tile);
     if ((place < first || place >= end) && !focused) {
       tile.remove();
       grid.tiles.delete(place);
@@ -124,7 +129,7 @@ function makeTile(item, place) {
     place % grid.columns,
   ];
   const content = state.view === "wall" ? cropTile(item) : pictureTile(item);
-  content.tabIndex = place === grid.current ? 0 : -1;
+  content.tabIndex = place === grid.currentIndex ? 0 : -1;
   return element(
     "div",
     {
@@ -144,8 +149,10 @@ function makeTile(item, place) {
 }
 
 function pictureTile(record) {
-  const [name, found] = [nameOf(record), tally(record)];
-  const image = hasPicture(record) ? thumbnail(record) : missing("No picture");
+  const [name, found] = [displayName(record), tally(record)];
+  const image = hasPicture(record)
+    ? thumbnail(record)
+    : placeholder("No picture");
   const frame = record.width ? [image, drawThumbnail(record)] : [image];
   const tile = tileLink(
     record,
@@ -178,16 +185,16 @@ function tileLink(item, attributes, frame, name, text) {
 }
 
 function thumbnail(record) {
-  const source = thumbnailOf(record);
+  const source = thumbnailAddress(record);
   const before = grid.images.get(source);
   grid.images.delete(source);
-  return before || picture(source);
+  return before || pictureImage(source);
 }
 
 /* "3 person, 2 car" for the boxes that are shown. */
 function tally(record) {
   const names = [
-    ...frequencies(shownBoxes(record).map((box) => boxColour(box).name)),
+    ...frequencies(shownBoxes(record).map((box) => styleOf(box).name)),
   ];
   if (!names.length) return "nothing found";
   const first = names.slice(0, 3).map(([name, count]) => `${count} ${name}`);
@@ -199,10 +206,10 @@ function tally(record) {
 /* Brings a place into view, and gives it the keyboard. */
 function focusTile(place) {
   if (!grid.items.length) return;
-  grid.tiles.get(grid.current)?.firstChild.setAttribute("tabindex", -1);
-  grid.current = Math.max(0, Math.min(place, lastPlace()));
-  addTile(grid.current);
-  const tile = grid.tiles.get(grid.current);
+  grid.tiles.get(grid.currentIndex)?.firstChild.setAttribute("tabindex", -1);
+  grid.currentIndex = Math.max(0, Math.min(place, lastPlace()));
+  addTile(grid.currentIndex);
+  const tile = grid.tiles.get(grid.currentIndex);
   tile.scrollIntoView({ block: "nearest" });
   tile.firstChild.tabIndex = 0;
   tile.firstChild.focus({ preventScroll: true });
@@ -212,7 +219,7 @@ function focusTile(place) {
 /* The tile of a picture: the one that has the keyboard, or the first. */
 function placeOf(record) {
   const shows = (item) => item === record || item?.record === record;
-  return shows(grid.items[grid.current])
-    ? grid.current
+  return shows(grid.items[grid.currentIndex])
+    ? grid.currentIndex
     : grid.items.findIndex(shows);
 }

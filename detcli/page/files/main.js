@@ -15,8 +15,8 @@ const lengths = {}; // of lists that are cut
 let currentView = null;
 let drawn = null; // the address of what is drawn, whichever picture is open
 
-const refresh = onceAFrame(() => {
-  select();
+const scheduleRefresh = onceAFrame(() => {
+  selectRecords();
   countChoices();
   drawScoreBars();
   grid.items = LAYOUTS[state.view]?.items() || [];
@@ -40,40 +40,43 @@ function cutList(items, what, most) {
 function showCounts() {
   const problems = problemRecords();
   const failed = problems.filter((record) => record.error).length;
-  const records = page.records.filter((record) => !record.replaced);
+  const records = page.records.filter((record) => !record.isReplaced);
   const pictures = records.filter(
     (record) => record.frame === undefined && !record.error,
   ).length;
   const frames = records.length - pictures - failed;
   const inputs = [];
-  if (pictures || !frames) inputs.push(counted(pictures, "picture"));
-  if (frames) inputs.push(counted(frames, "frame"));
+  if (pictures || !frames) inputs.push(countText(pictures, "picture"));
+  if (frames) inputs.push(countText(frames, "frame"));
   const boxes = records.reduce(
-    (sum, record) => sum + record.to - record.from,
+    (sum, record) => sum + record.endBox - record.firstBox,
     0,
   );
   const sum = page.kinds.length
-    ? boxesText(boxes)
-    : counted(boxes, "detection");
+    ? boxCountText(boxes)
+    : countText(boxes, "detection");
   byId("title").textContent = `${inputs.join(" and ")}, ${sum}`;
   document.title = `${byId("title").textContent} - detcli`;
-  byId("count-pictures").textContent = numberText(shown.length);
+  byId("count-pictures").textContent = numberText(shownRecords.length);
   byId("count-problems").textContent = problems.length
     ? numberText(problems.length)
     : "";
   document.querySelector('nav [data-view="timeline"]').hidden =
     !page.videos.length;
-  const text = shown.length ? shownText() : "No picture passes the filter";
+  const text = shownRecords.length
+    ? shownText()
+    : "No picture passes the filter";
   byId("shown").textContent = text;
-  if (page.loaded === page.chunks) byId("announce").textContent = text;
+  if (page.loadedChunks === page.chunkCount)
+    byId("announce").textContent = text;
 }
 
 function shownText() {
   const beyond = grid.items.length - 1 - lastPlace();
   const crops = grid.items.filter(({ box }) => box !== undefined).length;
   return [
-    state.view === "wall" ? `${counted(crops, "crop")} of ` : "",
-    `${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown`,
+    state.view === "wall" ? `${countText(crops, "crop")} of ` : "",
+    `${countText(shownRecords.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown`,
     beyond > 0
       ? `; the last ${numberText(beyond)} are out of reach, so narrow the filter`
       : "",
@@ -86,20 +89,21 @@ const STATES = {
   stopped: "The run was stopped early",
 };
 
-function showState() {
-  const { chunks, loaded, last } = page;
+function showProgress() {
+  const { chunkCount: chunks, loadedChunks: loaded, lastRun: last } = page;
   const texts = [];
   if (loaded < chunks)
     texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
   else if (!last) texts.push("This page has no records");
   else if (STATES[last.state]) texts.push(STATES[last.state]);
-  const damaged = counted(page.damaged, "part");
-  if (page.damaged) texts.push(`${damaged} of the records cannot be read`);
+  const damaged = countText(page.damagedChunks, "part");
+  if (page.damagedChunks)
+    texts.push(`${damaged} of the records cannot be read`);
   byId("state").textContent = texts.join(". ");
 }
 
 function showAbout() {
-  const { last } = page;
+  const { lastRun: last } = page;
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
   byId("summary").className =
@@ -125,23 +129,23 @@ function showAbout() {
 }
 
 /* Shows what the state says. */
-function follow() {
+function applyState() {
   fillFilters();
   showTheme();
   showView();
   const now = addressOf({ picture: "" });
   if (now !== drawn) {
-    if (drawn !== null && !viewer.record) grid.current = 0;
+    if (drawn !== null && !viewer.record) grid.currentIndex = 0;
     drawn = now;
-    refresh();
+    scheduleRefresh();
   }
   const [number, box] = state.picture.split(".");
   const record = page.records[number];
   if (!record || record.error) byId("viewer").close();
-  else if (state.picture !== viewer.opened) {
-    const isBox = box < record.to - record.from;
-    openViewer(record, isBox ? record.from + Number(box) : null);
-    viewer.opened = state.picture;
+  else if (state.picture !== viewer.openId) {
+    const isBox = box < record.endBox - record.firstBox;
+    openViewer(record, isBox ? record.firstBox + Number(box) : null);
+    viewer.openId = state.picture;
     if (isBox) highlight(null, true);
   }
 }
@@ -210,12 +214,12 @@ function fieldValue({ name, id, value, checked }) {
 function startFilters() {
   const form = byId("filters");
   form.addEventListener("input", ({ target }) =>
-    change({ [target.name]: fieldValue(target) }),
+    changeState({ [target.name]: fieldValue(target) }),
   );
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", (event) => {
     event.preventDefault();
-    change(initial(FILTERS));
+    changeState(initial(FILTERS));
   });
   byId("open-filters").addEventListener("click", () => openFilters());
 }
@@ -233,7 +237,7 @@ function startOrders() {
     (value) => value !== "wrong" || page.kinds.length,
   );
   if (page.kinds.length) ROWS.sort.first = "wrong";
-  ROWS.score.first[0] = Math.floor((page.last?.floor || 0) * 100) / 100;
+  ROWS.score.first[0] = Math.floor((page.lastRun?.floor || 0) * 100) / 100;
   readAddress();
 }
 
@@ -249,7 +253,7 @@ function showTheme() {
 function toggleTheme() {
   const theme =
     document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  change({ theme: (theme === "dark") === DARK.matches ? "" : theme });
+  changeState({ theme: (theme === "dark") === DARK.matches ? "" : theme });
 }
 
 function startKeys() {
@@ -258,7 +262,8 @@ function startKeys() {
     const { key, target, ctrlKey, metaKey, altKey } = event;
     if (ctrlKey || metaKey || altKey || byId("keys").open || byId("marks").open)
       return;
-    if (key === "Escape" && target.id === "search") focusTile(grid.current);
+    if (key === "Escape" && target.id === "search")
+      focusTile(grid.currentIndex);
     if (target.matches("input:not([type=checkbox]), select, textarea")) return;
     if (key === " " && target.matches("button, video")) return;
     const action = actions()[key];
@@ -293,7 +298,7 @@ function actions() {
       ArrowRight: move(-1, 0),
       ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
       ...(page.sides.length && {
-        s: () => change({ sides: ways[state.sides] }),
+        s: () => changeState({ sides: ways[state.sides] }),
       }),
       ...(viewer.record.video && {
         " ": togglePlay,
@@ -308,7 +313,7 @@ function actions() {
     byId("search").select();
   };
   if (!LAYOUTS[state.view]) return everywhere;
-  const move = (by) => () => focusTile(grid.current + by);
+  const move = (by) => () => focusTile(grid.currentIndex + by);
   if (!hasFocus(byId("grid"))) {
     return { ...everywhere, ArrowDown: move(0), ArrowRight: move(0) };
   }
@@ -338,9 +343,9 @@ async function start() {
   startKeys();
   startPrint();
   byId("grid").addEventListener("focusin", ({ target }) => {
-    grid.current =
+    grid.currentIndex =
       [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ??
-      grid.current;
+      grid.currentIndex;
   });
   window.addEventListener("scroll", scheduleTiles, { passive: true });
   new ResizeObserver(() => {
@@ -350,7 +355,7 @@ async function start() {
   }).observe(byId("grid"));
   window.addEventListener("hashchange", () => {
     readAddress();
-    follow();
+    applyState();
   });
   for (const type of ["click", "pagehide"]) {
     window.addEventListener(type, () => toWrite && writeAddress(), true);
@@ -359,14 +364,14 @@ async function start() {
   startOrders();
   showAbout();
   await loadChunks(() => {
-    showState();
+    showProgress();
     listChoices();
     showView();
-    refresh();
+    scheduleRefresh();
   });
-  showState();
+  showProgress();
   restoreMarks();
-  follow();
+  applyState();
   document.documentElement.dataset.ready = "true";
 }
 

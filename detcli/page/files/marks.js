@@ -45,8 +45,10 @@ function setMark(key, mark) {
 
 /* Marks what the keyboard is at: a tile, or in the viewer a box that was chosen, or the picture. */
 function markFocused(mark) {
-  const { record, chosen: box } = viewer;
-  const focused = hasFocus(byId("grid")) ? grid.items[grid.current] : undefined;
+  const { record, chosenBox: box } = viewer;
+  const focused = hasFocus(byId("grid"))
+    ? grid.items[grid.currentIndex]
+    : undefined;
   const item = record && box !== null ? { record, box } : record || focused;
   if (item && !item.name) setMark(idOf(item), mark);
 }
@@ -82,7 +84,7 @@ function restoreMarks() {
 /* The records and boxes that have a mark: all, or those with this one; or what is shown. */
 function markedItems(only) {
   if (only === "shown")
-    return shown.map((record) => ({ mark: "keep", record }));
+    return shownRecords.map((record) => ({ mark: "keep", record }));
   const wanted = [...marks].filter(
     ([, mark]) => only === "all" || mark === only,
   );
@@ -90,7 +92,7 @@ function markedItems(only) {
     .map(([key, mark]) => {
       const [number, box] = key.split(".");
       const record = page.records[number];
-      return { mark, record, box: box && record.from + Number(box) };
+      return { mark, record, box: box && record.firstBox + Number(box) };
     })
     .sort((a, b) => a.record.number - b.record.number);
 }
@@ -98,14 +100,14 @@ function markedItems(only) {
 /* What `--apply` takes: one mark a line. */
 function markedJson(items) {
   const lines = items.map(({ mark, record, box }) => {
-    const { source, frame, time, from } = record;
+    const { source, frame, time, firstBox } = record;
     const what =
       box === undefined
         ? {}
         : {
-            detection: page.kinds.length ? undefined : box - from, // a comparison has another order
-            class_name: className(box),
-            box: sidesOf(box),
+            detection: page.kinds.length ? undefined : box - firstBox, // a comparison has another order
+            class_name: classNameOf(box),
+            box: coordinatesOf(box),
           };
     return JSON.stringify({ mark, source, frame, time, ...what });
   });
@@ -120,7 +122,7 @@ function markedFilter(items) {
 }
 
 function markedCommand(items) {
-  const facts = new Map(page.last.facts); // of two models the last
+  const facts = new Map(page.lastRun.facts); // of two models the last
   const plain = /^[\w./:@%+=,-]+$/;
   const quoted = (text) =>
     plain.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
@@ -186,7 +188,7 @@ function startMarks() {
   byId("hand-copy").addEventListener("click", copyHanded);
   byId("hand-save").addEventListener("click", saveHanded);
   byId("hand-clear").addEventListener("click", () => {
-    if (!window.confirm(`Clear ${counted(marks.size, "mark")}?`)) return;
+    if (!window.confirm(`Clear ${countText(marks.size, "mark")}?`)) return;
     marks.clear();
     showMarks();
     byId("marks").close();

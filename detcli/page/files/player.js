@@ -3,33 +3,33 @@
 /* Plays the frames of a video in the viewer, and leads to what happens in it. */
 
 const player = {
-  on: null, // a token of what plays now
+  playback: null, // a token of what plays now
   key: "", // what the moments are of
   moments: [], // {target: the frame nearest to it that has a picture, text}
 };
 
 function keptFrames(records) {
   return records.filter(
-    (record) => !record.replaced && !record.error && hasPicture(record),
+    (record) => !record.isReplaced && !record.error && hasPicture(record),
   );
 }
 
 /* When tracks appear and cross lines; without tracks, when something appears. */
 function momentsOf({ records }) {
   const passes = boxTest();
-  const tracked = records.some(({ from, to }) =>
-    found.track.slice(from, to).some(Boolean),
+  const tracked = records.some(({ firstBox, endBox }) =>
+    boxColumns.track.slice(firstBox, endBox).some(Boolean),
   );
   const seen = new Set([0]); // which stands for no track
   let before = 0;
   return records.flatMap((record) => {
-    const boxes = record.replaced ? [] : shownBoxes(record, passes);
+    const boxes = record.isReplaced ? [] : shownBoxes(record, passes);
     const texts = boxes.flatMap((box) => {
-      const appears = seen.has(found.track[box])
+      const appears = seen.has(boxColumns.track[box])
         ? []
         : [`${titleOf(box)} appears`];
-      seen.add(found.track[box]);
-      const crossed = found.crossed.get(box) || [];
+      seen.add(boxColumns.track[box]);
+      const crossed = boxColumns.crossings.get(box) || [];
       return [
         ...appears,
         ...crossed.map((text) => `${titleOf(box)} crosses ${text}`),
@@ -38,7 +38,7 @@ function momentsOf({ records }) {
     if (boxes.length && !before && !tracked)
       texts.push(`${tally(record)} after nothing`);
     before = boxes.length;
-    const text = `${moment(record)}: ${texts.join(", ")}`;
+    const text = `${momentText(record)}: ${texts.join(", ")}`;
     return texts.length
       ? [{ target: nearestPicture(record, records), text }]
       : [];
@@ -48,7 +48,7 @@ function momentsOf({ records }) {
 function showMoments() {
   const { record } = viewer;
   byId("player").hidden = !record.video;
-  byId("play").setAttribute("aria-pressed", Boolean(player.on));
+  byId("play").setAttribute("aria-pressed", Boolean(player.playback));
   if (!record.video) return;
   const key = `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}`;
   if (key !== player.key)
@@ -58,22 +58,22 @@ function showMoments() {
 }
 
 function jump(by) {
-  const { place } = viewer.record;
+  const { frameIndex } = viewer.record;
   const ahead = player.moments.filter(
-    ({ target }) => by * (target.place - place) > 0,
+    ({ target }) => by * (target.frameIndex - frameIndex) > 0,
   );
   const next = ahead.at(by > 0 ? 0 : -1);
   if (next) goTo(next.target);
 }
 
 function togglePlay() {
-  if (player.on) {
+  if (player.playback) {
     stopPlaying();
   } else if (viewer.record?.video) {
-    player.on = {};
+    player.playback = {};
     showMoments();
     if (viewer.record.video.film) playFilm(viewer.record);
-    else playFrames(viewer.record, player.on);
+    else playFrames(viewer.record, player.playback);
   }
 }
 
@@ -84,7 +84,7 @@ async function playFrames(record, token) {
     time === undefined ? frame / 25 : time;
   for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
     const image = new Image();
-    image.src = fileOf(frames[at]);
+    image.src = pictureAddress(frames[at]);
     const gap = Math.max(
       0,
       Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])),
@@ -93,7 +93,7 @@ async function playFrames(record, token) {
       setTimeout(resolve, 1000 * gap);
     });
     await Promise.all([image.decode().catch(() => {}), paced]);
-    if (player.on !== token) return;
+    if (player.playback !== token) return;
     openViewer(frames[at]);
   }
   stopPlaying();
@@ -113,7 +113,7 @@ function playFilm(record) {
     // moved, or of a kind that this browser does not play
     record.video.film = undefined;
     film.remove();
-    if (player.on) playFrames(record, player.on);
+    if (player.playback) playFrames(record, player.playback);
   });
   byId("stage").append(film);
 }

@@ -9,11 +9,11 @@ function fillPaper() {
   const paper = byId("paper");
   if (paper.firstChild || state.view !== "pictures" || viewer.record)
     return Promise.resolve();
-  const left = shown.length - PRINTED;
-  const text = `The first ${PRINTED} of ${counted(shown.length, "picture")}`;
+  const left = shownRecords.length - PRINTED;
+  const text = `The first ${PRINTED} of ${countText(shownRecords.length, "picture")}`;
   const rest = `${numberText(left)} are left out: a filter chooses others`;
   if (left > 0) paper.append(element("p", `${text}; ${rest}`));
-  paper.append(element("div", ...shown.slice(0, PRINTED).map(makeTile)));
+  paper.append(element("div", ...shownRecords.slice(0, PRINTED).map(makeTile)));
   return Promise.allSettled(
     [...paper.querySelectorAll("img")].map((image) => image.decode()),
   );

@@ -6,7 +6,8 @@ const LISTED_PROBLEMS = 200;
 
 function problemRecords() {
   return page.records.filter(
-    ({ replaced, error, warnings }) => !replaced && (error || warnings.length),
+    ({ isReplaced, error, warnings }) =>
+      !isReplaced && (error || warnings.length),
   );
 }
 
@@ -17,8 +18,8 @@ function drawProblems() {
     .sort((a, b) => !a.error - !b.error);
   const failed = records.filter((record) => record.error).length;
   const [listed, ...more] = cutList(records, "inputs", LISTED_PROBLEMS);
-  const warned = counted(records.length - failed, "input");
-  const sums = `${counted(failed, "input")} failed, ${warned} with warnings`;
+  const warned = countText(records.length - failed, "input");
+  const sums = `${countText(failed, "input")} failed, ${warned} with warnings`;
   byId("view-problems").replaceChildren(
     element("p.quiet", records.length ? sums : "No failed inputs, no warnings"),
     element("ul.problems", ...listed.map(problem)),
@@ -32,7 +33,7 @@ function problem(record) {
   const name =
     record.frame === undefined
       ? record.source
-      : `${record.source} · ${moment(record)}`;
+      : `${record.source} · ${momentText(record)}`;
   const shownName = element("bdi.name", name);
   return element(
     "li",

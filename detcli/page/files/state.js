@@ -91,7 +91,7 @@ function addressOf(values = {}) {
 
 /* What `picture` says of a record, or of one and a box in it. */
 function idOf({ number, record, box }) {
-  return record ? `${record.number}.${box - record.from}` : String(number);
+  return record ? `${record.number}.${box - record.firstBox}` : String(number);
 }
 
 function linkTo(item) {
@@ -108,11 +108,11 @@ function readAddress() {
 
 /* Shows something else, and says so in the address. Links make a step of the history, this does
    not. */
-function change(values) {
+function changeState(values) {
   Object.assign(state, values);
   if (toWrite === null)
     toWrite = setTimeout(writeAddress, written + WRITE_MS - performance.now());
-  follow();
+  applyState();
 }
 
 function writeAddress() {

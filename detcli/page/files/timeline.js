@@ -22,7 +22,7 @@ function drawTimeline() {
 function joinedVideos() {
   const joined = new Map();
   for (const video of page.videos) {
-    const records = video.records.filter((record) => !record.replaced);
+    const records = video.records.filter((record) => !record.isReplaced);
     if (!records.length) continue;
     const key =
       records[0].time === undefined && page.runs.length > 1
@@ -58,18 +58,18 @@ function videoFigure({ records }) {
     if (boxes.length > bin.boxes.length || !bin.record)
       Object.assign(bin, { boxes, record });
   }
-  const kinds = [...frequencies(all.map(boxColour)).keys()];
+  const kinds = [...frequencies(all.map(styleOf)).keys()];
   const coloured = kinds.slice(0, TIMELINE_CLASSES);
   const more = kinds.length - coloured.length;
   if (more) coloured.push({ name: `${more} more`, colour: OTHERS });
   const most = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
   const frames = records[0].time_s === undefined; // without times
   const axis = [start, last].map((at) =>
-    element("span", frames ? `frame ${at}` : clock(at)),
+    element("span", frames ? `frame ${at}` : clockText(at)),
   );
   return figure(
     baseName(records[0]),
-    `${counted(records.length, "frame")}, ${boxesText(all.length)}, at most ${most} at once`,
+    `${countText(records.length, "frame")}, ${boxCountText(all.length)}, at most ${most} at once`,
     strip(stack(bins, coloured, most), bins, records),
     element("div.axis.quiet", { "aria-hidden": "true" }, ...axis),
     legend(coloured.map(({ name, colour }) => legendEntry(name, colour))),
@@ -88,7 +88,7 @@ function stack(bins, coloured, most) {
     if (bin.failed) failed += `M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`;
     const counts = coloured.map(() => 0);
     for (const box of bin.boxes) {
-      const number = coloured.indexOf(boxColour(box));
+      const number = coloured.indexOf(styleOf(box));
       counts[number < 0 ? counts.length - 1 : number] += 1;
     }
     let base = TIMELINE_HEIGHT;
@@ -123,12 +123,12 @@ function trackRows(records, at) {
   const texts = [];
   for (const record of records) {
     for (const box of shownBoxes(record)) {
-      const track = found.track[box];
+      const track = boxColumns.track[box];
       if (!track) continue;
       if (!tracks.has(track))
         tracks.set(track, { box, first: record, crossings: [] });
       Object.assign(tracks.get(track), { last: record });
-      for (const text of found.crossed.get(box) || []) {
+      for (const text of boxColumns.crossings.get(box) || []) {
         tracks.get(track).crossings.push([record, text]);
         texts.push(text);
       }
@@ -155,14 +155,18 @@ function trackRows(records, at) {
     const life = link(
       "life",
       first,
-      `${name}, ${moment(first)} to ${moment(last)}`,
+      `${name}, ${momentText(first)} to ${momentText(last)}`,
       {
         right: `calc(100% - ${at(last)})`,
-        background: boxColour(box).colour,
+        background: styleOf(box).colour,
       },
     );
     const marked = crossings.map(([record, text]) =>
-      link("crossing", record, `${name} crosses ${text}, ${moment(record)}`),
+      link(
+        "crossing",
+        record,
+        `${name} crosses ${text}, ${momentText(record)}`,
+      ),
     );
     return element(
       "li",
@@ -189,7 +193,7 @@ function strip(svg, bins, records) {
   const slider = element("input", { ...range, "aria-label": label });
   const choose = () => {
     const { record, boxes, failed } = bins[filled[slider.value]];
-    const text = `${moment(record)}: ${boxesText(boxes.length)}`;
+    const text = `${momentText(record)}: ${boxCountText(boxes.length)}`;
     shownAt.textContent = failed ? `${text}, some frames failed` : text;
     slider.setAttribute("aria-valuetext", shownAt.textContent);
     const share = (100 * (filled[slider.value] + 0.5)) / bins.length;
@@ -217,7 +221,7 @@ function strip(svg, bins, records) {
     open();
   });
   slider.addEventListener("keydown", ({ key }) => key === "Enter" && open());
-  slider.setAttribute("aria-valuetext", moment(bins[filled[0]].record));
+  slider.setAttribute("aria-valuetext", momentText(bins[filled[0]].record));
   return element("div.strip", svg, marker, shownAt, slider);
 }
 

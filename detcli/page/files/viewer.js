@@ -4,27 +4,27 @@
 
 const viewer = {
   record: null,
-  opened: "", // what the address says of it
-  border: 50, // percent of the width, where the sides of a comparison meet
-  chosen: null, // the box that was clicked on
+  openId: "", // what the address says of it
+  borderPercent: 50, // percent of the width, where the sides of a comparison meet
+  chosenBox: null, // the box that was clicked on
 };
 
 function openViewer(record, chosen = null) {
   const goesOn = record.video && record.video === viewer.record?.video;
   if (!goesOn) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
-  Object.assign(viewer, { record, chosen });
+  Object.assign(viewer, { record, chosenBox: chosen });
   byId("viewer-name").replaceChildren(element("bdi", baseName(record)));
   describe(record);
   byId("viewer-marks").replaceChildren(markButtons(record));
   if (!byId("viewer").open) byId("viewer").showModal();
   fillStage();
   refreshViewer();
-  if (player.on) return;
+  if (player.playback) return;
   byId("viewer-name").focus({ preventScroll: true });
-  const place = shown.indexOf(record);
-  for (const next of [shown[place + 1], shown[place - 1]]) {
+  const place = shownRecords.indexOf(record);
+  for (const next of [shownRecords[place + 1], shownRecords[place - 1]]) {
     // ready when they are wanted
-    if (next && hasPicture(next)) new Image().src = fileOf(next);
+    if (next && hasPicture(next)) new Image().src = pictureAddress(next);
   }
 }
 
@@ -46,13 +46,13 @@ function fillStage() {
   const label = `Where ${page.sides[0]} ends and ${page.sides[1]} begins`;
   const attributes = {
     type: "range",
-    value: viewer.border,
+    value: viewer.borderPercent,
     step: 0.5,
     "aria-label": label,
   };
   const border = element("input", attributes);
   border.oninput = () => {
-    viewer.border = border.value;
+    viewer.borderPercent = border.value;
     byId("stage").style.setProperty("--border", border.value / 100);
   };
   border.oninput();
@@ -61,15 +61,15 @@ function fillStage() {
 
 /* The picture, or its thumbnail if the file has moved or changed. */
 function pictureOf(record) {
-  if (!hasPicture(record)) return missing("No picture was kept");
-  const alt = `${nameOf(record)}: ${tally(record)}`;
-  const image = picture(fileOf(record), { alt, decoding: "sync" });
+  if (!hasPicture(record)) return placeholder("No picture was kept");
+  const alt = `${displayName(record)}: ${tally(record)}`;
+  const image = pictureImage(pictureAddress(record), { alt, decoding: "sync" });
   const giveUp = image.onerror;
   let fault = "";
   const fallBack = (text) => {
     fault = text;
     image.onerror = giveUp;
-    image.src = thumbnailOf(record);
+    image.src = thumbnailAddress(record);
   };
   if (record.original)
     image.onerror = () => fallBack("The file is not where it was");
@@ -88,7 +88,7 @@ function describe(record, copy = "", fault = "") {
   const { width, height, frame, source } = record;
   const facts = [
     width && `${width} × ${height} pixels`,
-    frame === undefined ? "" : `frame ${frame} · ${moment(record)}`,
+    frame === undefined ? "" : `frame ${frame} · ${momentText(record)}`,
     baseName(record) === source ? "" : source,
     copy,
   ];
@@ -107,7 +107,7 @@ function refreshViewer() {
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
   const boxes = shownBoxes(record);
-  if (!boxes.includes(viewer.chosen)) viewer.chosen = null;
+  if (!boxes.includes(viewer.chosenBox)) viewer.chosenBox = null;
   const [items, place] = stops();
   const position = `${numberText(place + 1)} of ${numberText(items.length)}`;
   byId("position").textContent = place < 0 ? "" : position;
@@ -116,7 +116,7 @@ function refreshViewer() {
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
   byId("viewer-nothing").textContent = hiddenText(
-    record.to - record.from,
+    record.endBox - record.firstBox,
     boxes.length,
   );
   byId("sides").parentElement.hidden = !page.sides.length;
@@ -128,7 +128,7 @@ function hiddenText(all, drawn) {
   if (all === drawn) return all ? "" : "Nothing was found";
   const hidden = drawn
     ? `${numberText(all - drawn)} more`
-    : counted(all, "detection");
+    : countText(all, "detection");
   return `${hidden} hidden by the filters`;
 }
 
@@ -149,17 +149,17 @@ function drawBoxes() {
 }
 
 function rowOf(box) {
-  const entry = boxColour(box);
-  const [x1, y1, x2, y2] = sidesOf(box).map(Math.round);
-  const score = found.other.get(box)?.[0] ?? null; // of the other side
+  const entry = styleOf(box);
+  const [x1, y1, x2, y2] = coordinatesOf(box).map(Math.round);
+  const score = boxColumns.counterpart.get(box)?.[0] ?? null; // of the other side
   const name = button(
     swatch(entry),
     trackText(box),
-    element("bdi", className(box)),
+    element("bdi", classNameOf(box)),
   );
   const kind = page.kinds.length ? element("span.quiet", ` ${entry.name}`) : "";
   const scores =
-    scoreText(found.score[box]) +
+    scoreText(boxColumns.score[box]) +
     (score === null ? "" : ` → ${scoreText(score)}`);
   const row = element(
     "tr",
@@ -179,8 +179,8 @@ function rowOf(box) {
 
 /* Where it stands, what it has crossed, and what it says. */
 function watchedText(box) {
-  const { zones, crossed, texts } = found;
-  const said = [zones, crossed, texts]
+  const { zones, crossings, text } = boxColumns;
+  const said = [zones, crossings, text]
     .flatMap((one) => one.get(box) || [])
     .join(", ");
   return said && element("bdi.quiet.note", ` ${said}`);
@@ -192,7 +192,7 @@ function scoreText(score) {
 
 /* Lights a box up wherever it is; null for the one that was chosen. */
 function highlight(box, scrolls = false) {
-  const lit = box ?? viewer.chosen;
+  const lit = box ?? viewer.chosenBox;
   for (const svg of byId("stage").querySelectorAll(".pane svg")) {
     svg.classList.toggle("dimmed", lit !== null);
     svg.querySelector(".extra")?.remove();
@@ -210,24 +210,25 @@ function highlight(box, scrolls = false) {
     row.classList.toggle("chosen", box === lit);
     row
       .querySelector("button")
-      .setAttribute("aria-pressed", box === viewer.chosen);
+      .setAttribute("aria-pressed", box === viewer.chosenBox);
     if (box === lit && scrolls) row.scrollIntoView({ block: "nearest" });
   }
 }
 
 /* Keeps a box lit; a row brings it close, and once more the whole picture. */
 function choose(box, inPicture = false) {
-  viewer.chosen = box === viewer.chosen ? null : box;
-  if (!inPicture && viewer.chosen !== null) zoomToBox(box);
+  viewer.chosenBox = box === viewer.chosenBox ? null : box;
+  if (!inPicture && viewer.chosenBox !== null) zoomToBox(box);
   else if (!inPicture) zoomTo(1);
   highlight(null, inPicture);
 }
 
 /* What one goes through, pictures or the crops of the wall, and where one is. */
 function stops() {
-  if (state.view !== "wall") return [shown, shown.indexOf(viewer.record)];
+  if (state.view !== "wall")
+    return [shownRecords, shownRecords.indexOf(viewer.record)];
   const crops = grid.items.filter(({ record }) => record);
-  const place = crops.findIndex(({ box }) => box === viewer.chosen);
+  const place = crops.findIndex(({ box }) => box === viewer.chosenBox);
   return [
     crops,
     place < 0
@@ -240,17 +241,17 @@ function step(by) {
   const [items, place] = stops();
   const next = items[place + by];
   if (!next) return;
-  grid.current = grid.items.indexOf(next); // where the keyboard is when the viewer closes
+  grid.currentIndex = grid.items.indexOf(next); // where the keyboard is when the viewer closes
   goTo(next);
 }
 
 function goTo(item) {
-  player.on = null;
-  change({ picture: idOf(item) }); // one step back leaves the viewer
+  player.playback = null;
+  changeState({ picture: idOf(item) }); // one step back leaves the viewer
 }
 
 function toggle(what) {
-  change({ [what]: state[what] === "on" ? "off" : "on" });
+  changeState({ [what]: state[what] === "on" ? "off" : "on" });
 }
 
 function toggleFull() {
@@ -264,12 +265,12 @@ function toggleFull() {
 
 function closeViewer() {
   const place = placeOf(viewer.record);
-  Object.assign(viewer, { record: null, opened: "" });
-  player.on = null;
+  Object.assign(viewer, { record: null, openId: "" });
+  player.playback = null;
   byId("stage").replaceChildren();
   if (document.fullscreenElement) document.exitFullscreen();
   if (place >= 0 && !byId("view-pictures").hidden) focusTile(place);
-  if (state.picture) change({ picture: "" });
+  if (state.picture) changeState({ picture: "" });
 }
 
 function startViewer() {
@@ -278,7 +279,7 @@ function startViewer() {
   for (const what of ["boxes", "labels"])
     byId(what).addEventListener("click", () => toggle(what));
   byId("sides").addEventListener("change", (event) =>
-    change({ sides: event.target.value }),
+    changeState({ sides: event.target.value }),
   );
   startZoom();
   startPlayer();

@@ -73,7 +73,7 @@ function pan(x, y) {
 }
 
 function zoomToBox(box) {
-  const [x1, y1, x2, y2] = sidesOf(box);
+  const [x1, y1, x2, y2] = coordinatesOf(box);
   const { record } = viewer;
   const { width, height, whole } = lensSize();
   Object.assign(lens, {
@@ -104,7 +104,7 @@ function boxAt(event) {
   const far = REACH / scale;
   const boxes = state.boxes === "on" ? shownBoxes(record) : [];
   const under = boxes.filter((box) => {
-    const [x1, y1, x2, y2] = sidesOf(box);
+    const [x1, y1, x2, y2] = coordinatesOf(box);
     return x > x1 - far && x < x2 + far && y > y1 - far && y < y2 + far;
   });
   return nearest(under, sizeOf) ?? null;
