@@ -193,7 +193,7 @@ function tableRow(values, numbers) {
   );
   if (numbers.length) {
     row.onclick = () => {
-      Object.assign(state, initial(FILTERS), { among: numbers });
+      Object.assign(state, initialValues(FILTERS), { among: numbers });
       selectRecords();
       changeState({
         picture: shownRecords.length ? idOf(shownRecords[0]) : "",

@@ -116,7 +116,7 @@ function forEachBox(visit, except) {
 /* Chooses and sorts the pictures. */
 function selectRecords() {
   const [passes, named] = [boxTest(), findTest()];
-  const sized = String(state.size) !== String(ROWS.size.first);
+  const sized = String(state.size) !== String(ADDRESS_KEYS.size.initial);
   const narrowed = state.class.length || state.kind.length || sized;
   const [, compare, keys] = ORDERS[state.sort];
   const keyOf = keys ? keys() : () => Infinity;

@@ -177,7 +177,7 @@ function fillFilters() {
   }
   for (const [at, id] of ["smallest", "larger"].entries()) {
     byId(id).value =
-      state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
+      state.size[at] === ADDRESS_KEYS.size.initial[at] ? "" : state.size[at];
   }
   for (const id of ["sort", "near", "group", "show"])
     byId(id).value = state[id];
@@ -219,7 +219,7 @@ function startFilters() {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", (event) => {
     event.preventDefault();
-    changeState(initial(FILTERS));
+    changeState(initialValues(FILTERS));
   });
   byId("open-filters").addEventListener("click", () => openFilters());
 }
@@ -236,8 +236,9 @@ function startOrders() {
     ORDERS,
     (value) => value !== "wrong" || page.kinds.length,
   );
-  if (page.kinds.length) ROWS.sort.first = "wrong";
-  ROWS.score.first[0] = Math.floor((page.lastRun?.floor || 0) * 100) / 100;
+  if (page.kinds.length) ADDRESS_KEYS.sort.initial = "wrong";
+  ADDRESS_KEYS.score.initial[0] =
+    Math.floor((page.lastRun?.floor || 0) * 100) / 100;
   readAddress();
 }
 
@@ -358,7 +359,7 @@ async function start() {
     applyState();
   });
   for (const type of ["click", "pagehide"]) {
-    window.addEventListener(type, () => toWrite && writeAddress(), true);
+    window.addEventListener(type, () => writeTimer && writeAddress(), true);
   }
   await loadScript("data/runs.js");
   startOrders();

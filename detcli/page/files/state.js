@@ -3,40 +3,52 @@
 /* What the page shows. All of it is in the address, as #view=timeline&class=person&score=0..0.4:
    a reload, a link and "Back" bring it back.
 
-   A row for each key has the value where the address says nothing, and how texts of the address
-   become a value and back; read() refuses texts with undefined. */
+   Each key has the value where the address says nothing, and how texts of the address become a
+   value and back; read() refuses texts with undefined. */
 
-function word(first, known = () => true) {
+/* One text, of which `isValid` tells whether the page knows it. */
+function word(initial, isValid = () => true) {
   return {
-    first,
-    read: ([text]) => (known(text) ? text : undefined),
+    initial,
+    read: ([text]) => (isValid(text) ? text : undefined),
     write: (value) => [value],
   };
 }
 
-const words = { first: [], read: (texts) => texts, write: (values) => values };
+/* Any number of texts: the key is repeated. */
+const words = {
+  initial: [],
+  read: (texts) => texts,
+  write: (values) => values,
+};
 
-/* From one number to below another; an end that is left out is that of `first`. */
-function range(...first) {
+/* From one number to below another; an end that is left out is the initial one. */
+function range(from, below) {
+  const initial = [from, below];
   const read = ([text]) => {
-    const ends = text
-      .split("..")
-      .map((end, at) => (end === "" ? first[at] : Number(end)));
-    return ends.length === 2 && ends[0] <= ends[1] ? ends : undefined;
+    const ends = text.split("..").map((endText, index) => {
+      if (endText === "") return initial[index];
+      return Number(endText);
+    });
+    const isRange = ends.length === 2 && ends[0] <= ends[1];
+    return isRange ? ends : undefined;
   };
-  const write = (ends) => [
-    ends.map((end, at) => (end === first[at] ? "" : end)).join(".."),
-  ];
-  return { first, read, write };
+  const write = (ends) => {
+    const texts = ends.map((end, index) => {
+      return end === initial[index] ? "" : end;
+    });
+    return [texts.join("..")];
+  };
+  return { initial, read, write };
 }
 
 const numbers = {
-  first: [],
+  initial: [],
   read: ([text]) => text.split(".").map(Number),
   write: (values) => [values.join(".")],
 };
 
-const ROWS = {
+const ADDRESS_KEYS = {
   view: word("pictures", (text) => Object.hasOwn(VIEWS, text)),
   picture: word("", (text) => /^\d+(\.\d+)?$/.test(text)), // which is open, see idOf()
   find: word(""),
@@ -56,6 +68,8 @@ const ROWS = {
   sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
+
+/* The keys that decide which boxes and pictures are shown, and in which order. */
 const FILTERS = [
   "find",
   "among",
@@ -67,42 +81,47 @@ const FILTERS = [
   "sort",
   "near",
 ];
-const WRITE_MS = 250; // between two changes of the address: browsers refuse more
+const WRITE_PAUSE_MS = 250; // between two changes of the address: browsers refuse more
 
-const state = initial(Object.keys(ROWS));
+const state = initialValues(Object.keys(ADDRESS_KEYS));
 
-let written = 0; // when the address was
-let toWrite = null; // a timer
+let lastWriteMs = 0; // when the address was written last
+let writeTimer = null; // of the next time, if something has changed
 
-function initial(names) {
-  return Object.fromEntries(names.map((name) => [name, ROWS[name].first]));
+function initialValues(keys) {
+  const values = {};
+  for (const key of keys) values[key] = ADDRESS_KEYS[key].initial;
+  return values;
 }
 
 /* The address of what is shown now, but for these values. */
 function addressOf(values = {}) {
   const query = new URLSearchParams();
-  for (const [name, { first, write }] of Object.entries(ROWS)) {
-    const texts = write({ ...state, ...values }[name]);
-    if (String(texts) === String(write(first))) continue;
-    for (const text of texts) query.append(name, text);
+  const allValues = { ...state, ...values };
+  for (const [key, { initial, write }] of Object.entries(ADDRESS_KEYS)) {
+    const texts = write(allValues[key]);
+    if (String(texts) === String(write(initial))) continue;
+    for (const text of texts) query.append(key, text);
   }
   return `#${query}`;
 }
 
-/* What `picture` says of a record, or of one and a box in it. */
+/* What `picture` in the address says of a record, or of a box: {record, box}. */
 function idOf({ number, record, box }) {
-  return record ? `${record.number}.${box - record.firstBox}` : String(number);
+  if (!record) return String(number);
+  return `${record.number}.${box - record.firstBox}`;
 }
 
+/* The address that opens a record, or a box: {record, box}. */
 function linkTo(item) {
   return addressOf({ picture: idOf(item) });
 }
 
 function readAddress() {
   const query = new URLSearchParams(location.hash.slice(1));
-  for (const [name, { first, read }] of Object.entries(ROWS)) {
-    state[name] =
-      (query.has(name) ? read(query.getAll(name)) : undefined) ?? first;
+  for (const [key, { initial, read }] of Object.entries(ADDRESS_KEYS)) {
+    const value = query.has(key) ? read(query.getAll(key)) : undefined;
+    state[key] = value ?? initial;
   }
 }
 
@@ -110,14 +129,16 @@ function readAddress() {
    not. */
 function changeState(values) {
   Object.assign(state, values);
-  if (toWrite === null)
-    toWrite = setTimeout(writeAddress, written + WRITE_MS - performance.now());
+  if (writeTimer === null) {
+    const waitMs = lastWriteMs + WRITE_PAUSE_MS - performance.now();
+    writeTimer = setTimeout(writeAddress, waitMs);
+  }
   applyState();
 }
 
 function writeAddress() {
-  clearTimeout(toWrite);
-  toWrite = null;
-  written = performance.now();
+  clearTimeout(writeTimer);
+  writeTimer = null;
+  lastWriteMs = performance.now();
   history.replaceState(null, "", addressOf());
 }
