@@ -4,19 +4,17 @@
 
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
+/* Name and colours of a box: those of its kind in a comparison, or else those of its class, in the
+   colours of its track if it has one. */
 function styleOf(box) {
   if (page.kinds.length) return page.kinds[boxColumns.kindNumber[box]];
-  const [entry, track] = [
-    page.classes[boxColumns.classNumber[box]],
-    boxColumns.track[box],
-  ];
-  if (track === 0) return entry;
+  const boxClass = page.classes[boxColumns.classNumber[box]];
+  const track = boxColumns.track[box];
+  if (track === 0) return boxClass;
   const { palette } = page.lastRun;
-  const [colour, ink] = palette[(track - 1) % palette.length] || [
-    "#888",
-    "#000",
-  ];
-  return { ...entry, colour, ink };
+  const trackColours = palette[(track - 1) % palette.length];
+  const [colour, ink] = trackColours || ["#888", "#000"]; // without a number yet
+  return { ...boxClass, colour, ink };
 }
 
 function classNameOf(box) {
@@ -31,8 +29,16 @@ function titleOf(box) {
   return trackText(box) + classNameOf(box);
 }
 
+/* x1, y1, x2 and y2 of a box, in pixels of the picture. */
 function coordinatesOf(box) {
   return boxColumns.coordinates.slice(4 * box, 4 * box + 4);
+}
+
+/* Where one side of a comparison has a box. */
+function coordinatesOn(side, box) {
+  const counterpart = boxColumns.counterpart.get(box);
+  if (side !== 1 || !counterpart) return coordinatesOf(box);
+  return counterpart.slice(1);
 }
 
 function shownBoxes(record, passes = boxTest()) {
@@ -50,6 +56,7 @@ function outline([x1, y1, x2, y2]) {
   return `M${x1} ${y1}H${x2}V${y2}H${x1}Z`;
 }
 
+/* A drawing in the pixels of a picture. */
 function overlay({ width, height }, ...parts) {
   const viewBox = `0 0 ${width} ${height}`;
   return vector(
@@ -67,6 +74,7 @@ function cased(path, colour) {
   ];
 }
 
+/* A sentence in place of a picture. */
 function placeholder(text) {
   return element("span.missing", text);
 }
@@ -105,6 +113,7 @@ function showPart(record, [image, ...drawings], [left, top, width, height]) {
   });
 }
 
+/* A small square in the colour of a class or a kind. */
 function swatch({ colour, isDashed }) {
   return element("span", {
     class: isDashed ? "swatch dashed" : "swatch",
@@ -117,19 +126,13 @@ function drawThumbnail(record) {
   const paths = new Map();
   for (const box of shownBoxes(record).slice(0, TILE_BOXES)) {
     const { colour } = styleOf(box);
-    paths.set(colour, (paths.get(colour) || "") + outline(coordinatesOf(box)));
+    const path = paths.get(colour) || "";
+    paths.set(colour, path + outline(coordinatesOf(box)));
   }
-  return overlay(
-    record,
-    ...[...paths].flatMap(([colour, path]) => cased(path, colour)),
-  );
-}
 
-/* Where one side of a comparison has a box. */
-function coordinatesOn(side, box) {
-  return side === 1 && boxColumns.counterpart.has(box)
-    ? boxColumns.counterpart.get(box).slice(1)
-    : coordinatesOf(box);
+  const svg = overlay(record);
+  for (const [colour, path] of paths) svg.append(...cased(path, colour));
+  return svg;
 }
 
 /* The boxes of a large picture, with labels whose size does not depend on the picture's.
@@ -137,82 +140,106 @@ function coordinatesOn(side, box) {
 function drawLarge(record, boxes, scale, side) {
   const svg = overlay(record);
   if (side !== undefined) svg.dataset.side = side;
-  const on = boxes.filter(
-    (box) => side === undefined || (styleOf(box).side ?? side) === side,
+  const boxesOfSide = boxes.filter((box) => isOnSide(side, box));
+  const layout = newLayout(
+    boxesOfSide.map((box) => inPicture(coordinatesOn(side, box), record)),
   );
-  const visible = on.map((box) => inPicture(coordinatesOn(side, box), record));
-  const layout = { taken: [], visible, hidden: visible.map(() => 0) };
+
   const labels = vector("g");
-  for (const place of page.runs[record.runNumber].shapes) {
-    const [outlines, caption] = drawPlace(record, place, scale, layout.taken);
-    svg.append(outlines);
+  for (const shape of page.runs[record.runNumber].shapes) {
+    const { lines, caption } = drawShape(record, shape, scale, layout);
+    svg.append(lines);
     labels.append(caption);
   }
-  for (const box of [...on].reverse()) {
-    // the best on top
-    const { colour, isDashed } = styleOf(box);
-    const parts = cased(outline(coordinatesOn(side, box)), colour);
-    const other = boxColumns.counterpart.get(box);
-    if (other && side === undefined) {
-      parts.push(
-        vector("path", {
-          d: outline(other.slice(1)),
-          stroke: colour,
-          class: "other",
-        }),
-      );
-    }
-    if (boxColumns.symbolCorners.has(box)) {
-      const d = `M${boxColumns.symbolCorners.get(box).join("L")}Z`;
-      parts.push(vector("path", { d, stroke: colour, class: "symbol" }));
-    }
-    const attributes = {
-      class: isDashed ? "box dashed" : "box",
-      "data-box": box,
-    };
-    svg.append(vector("g", attributes, ...parts));
+  for (const box of [...boxesOfSide].reverse()) {
+    svg.append(drawBox(box, side)); // the best on top
   }
-  for (const box of state.labels === "on" ? on : []) {
-    const label = drawLabel(record, box, scale, side, layout);
-    if (label) labels.append(label);
+  if (state.labels === "on") {
+    for (const box of boxesOfSide) {
+      const label = drawLabel(record, box, scale, side, layout);
+      if (label) labels.append(label);
+    }
   }
   svg.append(labels);
   return svg;
 }
 
-/* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
-function drawPlace(
-  record,
-  { name, colour, ink, isFractional, coordinates },
-  scale,
-  places,
-) {
-  const [unitX, unitY] = isFractional ? [record.width, record.height] : [1, 1];
-  const corners = [];
-  for (let at = 0; at < coordinates.length; at += 2) {
-    corners.push([unitX * coordinates[at], unitY * coordinates[at + 1]]);
-  }
-  const zone = corners.length > 2;
-  const path = `${polyline(corners)}${zone ? "Z" : arrow(corners, 12 / scale)}`;
-  const inside = () =>
-    shownBoxes(record, (box) => boxColumns.zones.get(box)?.includes(name));
-  const text = zone ? `${name} ${inside().length}` : name;
-  const [width, height] = labelSize(text, scale);
-  const highest = corners.reduce((best, corner) =>
-    corner[1] < best[1] ? corner : best,
-  );
-  const left = Math.max(0, Math.min(highest[0], record.width - width));
-  const top = Math.max(0, Math.min(highest[1], record.height - height));
-  places.push([left, top, left + width, top + height]);
-  const caption = labelParts(text, [left, top], scale, { colour, ink });
-  return [cased(path, colour), caption].map((parts) =>
-    vector("g.place", ...parts),
-  );
+/* Whether a side of a comparison has a box; without a side all boxes are drawn. */
+function isOnSide(side, box) {
+  if (side === undefined) return true;
+  const onlySide = styleOf(box).side ?? side;
+  return onlySide === side;
 }
 
-function arrow([[x1, y1], [x2, y2]], side) {
+/* A box with its counterpart, if both sides are drawn together, and with the outline of a symbol. */
+function drawBox(box, side) {
+  const { colour, isDashed } = styleOf(box);
+  const parts = cased(outline(coordinatesOn(side, box)), colour);
+  const counterpart = boxColumns.counterpart.get(box);
+  if (counterpart && side === undefined) {
+    const path = outline(counterpart.slice(1));
+    parts.push(vector("path", { d: path, stroke: colour, class: "other" }));
+  }
+  const corners = boxColumns.symbolCorners.get(box);
+  if (corners) {
+    const path = `M${corners.join("L")}Z`;
+    parts.push(vector("path", { d: path, stroke: colour, class: "symbol" }));
+  }
+  const attributes = {
+    class: isDashed ? "box dashed" : "box",
+    "data-box": box,
+  };
+  return vector("g", attributes, ...parts);
+}
+
+/* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
+function drawShape(record, shape, scale, layout) {
+  const { name, colour, isFractional, coordinates } = shape;
+  const unitX = isFractional ? record.width : 1;
+  const unitY = isFractional ? record.height : 1;
+  const points = [];
+  for (let index = 0; index < coordinates.length; index += 2) {
+    const x = unitX * coordinates[index];
+    const y = unitY * coordinates[index + 1];
+    points.push([x, y]);
+  }
+
+  let path = polyline(points);
+  let text = name;
+  if (points.length > 2) {
+    const isInZone = (box) => boxColumns.zones.get(box)?.includes(name);
+    path += "Z";
+    text += ` ${shownBoxes(record, isInZone).length}`;
+  } else {
+    path += arrow(points, 12 / scale);
+  }
+
+  const [width, height] = labelSize(text, scale);
+  const [x, y] = highestOf(points);
+  const left = Math.max(0, Math.min(x, record.width - width));
+  const top = Math.max(0, Math.min(y, record.height - height));
+  layout.labels.push([left, top, left + width, top + height]);
+  const caption = labelParts(text, [left, top], scale, shape);
+  return {
+    lines: vector("g.place", ...cased(path, colour)),
+    caption: vector("g.place", ...caption),
+  };
+}
+
+/* The first of the highest points. */
+function highestOf(points) {
+  let highest = points[0];
+  for (const point of points) {
+    if (point[1] < highest[1]) highest = point;
+  }
+  return highest;
+}
+
+/* The head of an arrow at the end of a line. */
+function arrow([[x1, y1], [x2, y2]], headSize) {
   const length = Math.hypot(x2 - x1, y2 - y1);
-  const [x, y] = [(side * (x2 - x1)) / length, (side * (y2 - y1)) / length];
+  const x = (headSize * (x2 - x1)) / length;
+  const y = (headSize * (y2 - y1)) / length;
   return `M${x2 - x - y / 2} ${y2 - y + x / 2}L${x2} ${y2}L${x2 - x + y / 2} ${y2 - y - x / 2}`;
 }
 
@@ -220,13 +247,13 @@ const MEASURE = document.createElement("canvas").getContext("2d");
 MEASURE.font = "600 12px system-ui, sans-serif";
 
 function labelText(box, side) {
-  const score =
-    side === 1 && boxColumns.counterpart.has(box)
-      ? boxColumns.counterpart.get(box)[0]
-      : boxColumns.score[box];
+  const counterpart = boxColumns.counterpart.get(box);
+  let score = boxColumns.score[box];
+  if (side === 1 && counterpart) score = counterpart[0];
   const parts = [trackText(box) + shortened(classNameOf(box))];
-  if (score >= 0 && score !== null) parts.push(score.toFixed(2)); // a label has none
-  if (boxColumns.text.has(box)) parts.push(shortened(boxColumns.text.get(box)));
+  if (score !== null && score >= 0) parts.push(score.toFixed(2)); // an object of a label has none
+  const boxText = boxColumns.text.get(box);
+  if (boxText !== undefined) parts.push(shortened(boxText));
   return parts.join(" ");
 }
 
@@ -234,8 +261,10 @@ function shortened(text) {
   return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
+/* Width and height of a label, in pixels of the picture. */
 function labelSize(text, scale) {
-  return [(MEASURE.measureText(text).width + 10) / scale, 18 / scale];
+  const textWidth = MEASURE.measureText(text).width;
+  return [(textWidth + 10) / scale, 18 / scale];
 }
 
 function labelParts(text, [x, y], scale, { colour, ink }) {
@@ -249,7 +278,7 @@ function labelParts(text, [x, y], scale, { colour, ink }) {
 
 /* Columns and rows where a label may be, the best first: 0 before the box, 1 at its first side,
    2 at its last, 3 behind. As in sink/draw.py, which --save draws with. */
-const PLACES = [
+const LABEL_POSITIONS = [
   [1, 0],
   [1, 1],
   [1, 3],
@@ -265,10 +294,16 @@ const PLACES = [
 ];
 const COVER = 0.15; // of a box, at most, under all labels together
 
-function inPicture(sides, { width, height }) {
-  return sides.map((side, at) =>
-    Math.max(0, Math.min(side, at % 2 ? height : width)),
-  );
+/* What labels must leave to be seen: the labels before them, and enough of each of the boxes. */
+function newLayout(boxes) {
+  return { labels: [], boxes, coveredAreas: boxes.map(() => 0) };
+}
+
+/* The part of a box that is in the picture. */
+function inPicture([x1, y1, x2, y2], { width, height }) {
+  const clampX = (x) => Math.max(0, Math.min(x, width));
+  const clampY = (y) => Math.max(0, Math.min(y, height));
+  return [clampX(x1), clampY(y1), clampX(x2), clampY(y2)];
 }
 
 function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
@@ -279,59 +314,51 @@ function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
 
 /* The left top corner of a label over no other one, which leaves all boxes to be seen; null if
    there is none. */
-function placeLabel(
-  [x1, y1, x2, y2],
-  [width, height],
-  record,
-  { taken, visible, hidden },
-) {
+function placeLabel([x1, y1, x2, y2], [width, height], record, layout) {
   if (width > record.width || height > record.height) return null;
-  const starts = (from, to, size, most) =>
-    [from - size, from, to - size, to].map((at) =>
-      Math.max(0, Math.min(at, most - size)),
-    );
-  const columns = starts(x1, x2, width, record.width);
-  const rows = starts(y1, y2, height, record.height);
-  for (const [column, row] of PLACES) {
-    const label = [
-      columns[column],
-      rows[row],
-      columns[column] + width,
-      rows[row] + height,
-    ];
-    if (taken.some((one) => commonArea(label, one))) continue;
-    const covered = visible.map((one) => commonArea(label, one));
-    const mostOf = (one) => COVER * commonArea(one, one);
-    if (
-      covered.some(
-        (area, at) => area && hidden[at] + area > mostOf(visible[at]),
-      )
-    )
-      continue;
-    taken.push(label);
-    covered.forEach((area, at) => {
-      hidden[at] += area;
-    });
-    return label.slice(0, 2);
+  const columns = labelStarts(x1, x2, width, record.width);
+  const rows = labelStarts(y1, y2, height, record.height);
+  for (const [column, row] of LABEL_POSITIONS) {
+    const left = columns[column];
+    const top = rows[row];
+    if (addToLayout(layout, [left, top, left + width, top + height]))
+      return [left, top];
   }
   return null;
 }
 
-/* Null if nothing fits; without a layout, the label goes above its box and may cover others. */
-function drawLabel(
-  record,
-  box,
-  scale,
-  side,
-  layout = { taken: [], visible: [] },
-) {
-  const text = labelText(box, side);
-  const place = placeLabel(
-    coordinatesOn(side, box),
-    labelSize(text, scale),
-    record,
-    layout,
+/* Where a label may begin along one axis: before the box, at its first side, at its last, behind
+   it; always in the picture. */
+function labelStarts(from, to, labelLength, pictureLength) {
+  const starts = [from - labelLength, from, to - labelLength, to];
+  return starts.map((start) =>
+    Math.max(0, Math.min(start, pictureLength - labelLength)),
   );
-  const parts = place && labelParts(text, place, scale, styleOf(box));
-  return parts && vector("g.label", { "data-box": box }, ...parts);
+}
+
+/* Adds a label to a layout if it covers no other one, and not too much of any box; returns whether
+   it has. */
+function addToLayout({ labels, boxes, coveredAreas }, label) {
+  if (labels.some((otherLabel) => commonArea(label, otherLabel))) return false;
+  const addedAreas = boxes.map((box) => commonArea(label, box));
+  for (const [index, box] of boxes.entries()) {
+    if (!addedAreas[index]) continue;
+    const coveredArea = coveredAreas[index] + addedAreas[index];
+    if (coveredArea > COVER * commonArea(box, box)) return false;
+  }
+
+  labels.push(label);
+  for (const [index, addedArea] of addedAreas.entries())
+    coveredAreas[index] += addedArea;
+  return true;
+}
+
+/* Null if nothing fits; without a layout, the label goes above its box and may cover others. */
+function drawLabel(record, box, scale, side, layout = newLayout([])) {
+  const text = labelText(box, side);
+  const size = labelSize(text, scale);
+  const start = placeLabel(coordinatesOn(side, box), size, record, layout);
+  if (start === null) return null;
+  const parts = labelParts(text, start, scale, styleOf(box));
+  return vector("g.label", { "data-box": box }, ...parts);
 }
