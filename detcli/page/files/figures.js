@@ -1,6 +1,6 @@
 "use strict";
 
-/* Histograms of what the filter lets through, and a comparison's tables. */
+/* Histograms of what the filter lets through, and a comparison's tables and curves. */
 
 const SCORE_BINS = 20;
 const LISTED_CLASSES = 30;
@@ -9,158 +9,149 @@ const CURVES = 10; // with a colour of their own
 const SIZES = [0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]; // pixels
 
 function drawFigures() {
-  const scores = new Array(SCORE_BINS).fill(0);
-  const sizes = new Array(SIZES.length).fill(0);
-  const numbers = []; // of the classes of boxes
+  const scoreCounts = new Array(SCORE_BINS).fill(0);
+  const sizeCounts = new Array(SIZES.length).fill(0);
+  const classNumbers = []; // of all boxes
   forEachBox((box) => {
-    numbers.push(boxColumns.classNumber[box]);
+    classNumbers.push(boxColumns.classNumber[box]);
     const score = boxColumns.score[box];
-    if (score >= 0) scores[scoreBin(score, SCORE_BINS)] += 1;
-    sizes[SIZES.findLastIndex((from) => sizeOf(box) >= from)] += 1;
+    if (score >= 0) scoreCounts[scoreBin(score, SCORE_BINS)] += 1;
+    const size = sizeOf(box);
+    sizeCounts[SIZES.findLastIndex((from) => size >= from)] += 1;
   });
-  const scored = scores.reduce((sum, count) => sum + count, 0);
+
+  const boxCount = boxCountText(classNumbers.length);
   byId("view-figures").replaceChildren(
-    element("p.quiet", `${boxCountText(numbers.length)} with these filters`),
-    ...tables(),
-    ...curves(),
-    bars(
-      "Scores",
-      `${countText(scored, "score")}, in steps of ${1 / SCORE_BINS}`,
-      scores,
-      (bin) => {
-        const ends = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
-        return [ends[0].toFixed(2), { score: ends }];
-      },
-    ),
-    bars(
-      "Box sizes",
-      "The square root of the area, in pixels of the picture",
-      sizes,
-      (bin) => [
-        String(SIZES[bin]),
-        { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] },
-      ],
-    ),
-    classFigure([...frequencies(numbers)]),
+    element("p.quiet", `${boxCount} with these filters`),
+    ...tableFigures(),
+    ...curveFigures(),
+    scoreFigure(scoreCounts),
+    sizeFigure(sizeCounts),
+    classFigure([...frequencies(classNumbers)]),
   );
 }
 
-/* A bar chart, each bar of which leads to its pictures. */
-function bars(title, note, counts, entryOf) {
-  const most = Math.max(1, ...counts);
-  const short = new Intl.NumberFormat("en", {
+function scoreFigure(counts) {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const note = `${countText(total, "score")}, in steps of ${1 / SCORE_BINS}`;
+  const bars = counts.map((count, bin) => {
+    const range = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
+    return { label: range[0].toFixed(2), count, filter: { score: range } };
+  });
+  return barFigure("Scores", note, bars);
+}
+
+function sizeFigure(counts) {
+  const note = "The square root of the area, in pixels of the picture";
+  const bars = counts.map((count, bin) => {
+    const range = [SIZES[bin], SIZES[bin + 1] ?? Infinity];
+    return { label: String(SIZES[bin]), count, filter: { size: range } };
+  });
+  return barFigure("Box sizes", note, bars);
+}
+
+/* A bar chart, each bar of which leads to the pictures of its filter. */
+function barFigure(title, note, bars) {
+  const maxCount = Math.max(1, ...bars.map(({ count }) => count));
+  const shortNumber = new Intl.NumberFormat("en", {
     notation: "compact",
     maximumFractionDigits: 1,
   });
-  const slots = counts.map((count, bin) => {
-    const [label, values] = entryOf(bin);
-    const height = `${count && Math.max(1, (100 * count) / most)}%`;
-    const made = element(
+  const slots = bars.map(({ label, count, filter }) => {
+    const percent = (100 * count) / maxCount;
+    const height = count ? `${Math.max(1, percent)}%` : "0%";
+    const attributes = { title: `from ${label}: ${boxCountText(count)}` };
+    if (count) attributes.href = addressOfPictures(filter);
+    else attributes["aria-hidden"] = "true";
+    return element(
       count ? "a.bar-slot" : "span.bar-slot",
-      { title: `from ${label}: ${boxCountText(count)}` },
-      element("span.bar-count", count ? short.format(count) : ""),
+      attributes,
+      element("span.bar-count", count ? shortNumber.format(count) : ""),
       element("span.unseen", " boxes from "),
       element("span.bar-fill", { style: { height } }),
       element("span.bar-label", label),
     );
-    if (count) made.href = picturesOf(values);
-    else made.ariaHidden = "true";
-    return made;
   });
   return figure(title, note, element("div.bars", ...slots));
 }
 
 /* The address of the pictures with these filters besides those that are set. */
-function picturesOf(values) {
-  return addressOf({ ...values, view: "pictures", picture: "" });
+function addressOfPictures(filter) {
+  return addressOf({ ...filter, view: "pictures", picture: "" });
 }
 
+/* How many boxes each class has, as [class number, count], the most frequent first. */
 function classFigure(counts) {
-  const rows = counts.slice(0, LISTED_CLASSES).map(([number, count]) => {
-    const { name, colour } = page.classes[number];
-    const style = {
-      width: `${(100 * count) / counts[0][1]}%`,
-      background: colour,
-    };
-    const href = picturesOf({ class: [name] });
-    return element(
-      "tr",
-      element(
-        "th",
-        { scope: "row", title: name },
-        element("a", { href }, element("bdi", name)),
-      ),
-      element("td.wide", element("span.class-bar", { style })),
-      element("td.number", numberText(count)),
-    );
+  const listedCounts = counts.slice(0, LISTED_CLASSES);
+  const rows = listedCounts.map(([number, count]) => {
+    const maxCount = counts[0][1];
+    return classBarRow(page.classes[number], count, (100 * count) / maxCount);
   });
-  const sum = countText(counts.length, "class", "classes");
-  const note =
-    counts.length > rows.length
-      ? `${sum}, the ${rows.length} most frequent`
-      : sum;
-  const scope = "col";
   const heads = ["Class", "Bar", "Boxes"].map((text) =>
-    element("th.unseen", { scope }, text),
+    element("th.unseen", { scope: "col" }, text),
   );
-  const parts = [
+  const table = element(
+    "table.class-bars",
     element("thead", element("tr", ...heads)),
     element("tbody", ...rows),
-  ];
-  const made = figure("Classes", note, element("table.class-bars", ...parts));
-  made.classList.add("broad");
-  return made;
+  );
+
+  let note = countText(counts.length, "class", "classes");
+  if (counts.length > rows.length) note += `, the ${rows.length} most frequent`;
+  const classes = figure("Classes", note, table);
+  classes.classList.add("broad");
+  return classes;
+}
+
+function classBarRow({ name, colour }, count, percent) {
+  const href = addressOfPictures({ class: [name] });
+  const link = element("a", { href }, element("bdi", name));
+  const style = { width: `${percent}%`, background: colour };
+  return element(
+    "tr",
+    element("th", { scope: "row", title: name }, link),
+    element("td.wide", element("span.class-bar", { style })),
+    element("td.number", numberText(count)),
+  );
 }
 
 /* What a comparison has written about the whole. */
-function tables() {
-  return (page.lastRun?.tables || []).map(
-    ([title, columns, rows, pictures]) => {
-      const cut =
-        rows.length > LISTED_ROWS &&
-        `the first ${LISTED_ROWS} of ${rows.length}`;
-      const made = table(title, columns, rows.slice(0, LISTED_ROWS), pictures);
-      const attributes = {
-        class: "scroll",
-        tabindex: 0,
-        role: "region",
-        "aria-label": title,
-      };
-      const whole = figure(title, cut, element("div", attributes, made));
-      if (columns.length > 5) whole.classList.add("broad");
-      return whole;
-    },
-  );
+function tableFigures() {
+  const tables = page.lastRun?.tables || [];
+  return tables.map(([title, columns, rows, pictures]) => {
+    const listedRows = rows.slice(0, LISTED_ROWS);
+    let note = "";
+    if (rows.length > LISTED_ROWS)
+      note = `the first ${LISTED_ROWS} of ${rows.length}`;
+    const attributes = {
+      class: "scroll",
+      tabindex: 0,
+      role: "region",
+      "aria-label": title,
+    };
+    const table = sortableTable(title, columns, listedRows, pictures);
+    const tableFigure = figure(title, note, element("div", attributes, table));
+    if (columns.length > 5) tableFigure.classList.add("broad");
+    return tableFigure;
+  });
 }
 
 /* A click on a column sorts by it, a second one the other way round. The first cell of a row opens
    the pictures that the row is about, to which it narrows the page. */
-function table(title, columns, values, pictures) {
-  const rows = values.map((cells, at) => ({
-    cells,
-    row: tableRow(cells, pictures?.[at] || []),
-  }));
-  const body = element("tbody", ...rows.map(({ row }) => row));
-  const heads = columns.map((name, at) => {
-    const numbers = values.some((cells) => typeof cells[at] === "number");
-    const sort = button(name);
-    const head = element(
-      "th",
-      { scope: "col", class: numbers ? "number" : "" },
-      sort,
-    );
-    sort.onclick = () => {
-      const before = head.ariaSort || (numbers ? "ascending" : "descending");
-      const way = before === "ascending" ? -1 : 1;
-      for (const one of heads) one.removeAttribute("aria-sort");
-      head.ariaSort = way > 0 ? "ascending" : "descending";
-      rows.sort(
-        ({ cells: { [at]: a } }, { cells: { [at]: b } }) =>
-          // what is unknown is last
-          (a === null) - (b === null) ||
-          way * (numbers ? a - b : COLLATOR.compare(a, b)),
-      );
-      body.replaceChildren(...rows.map(({ row }) => row));
+function sortableTable(title, columns, rows, pictures) {
+  const entries = rows.map((cells, index) => {
+    return { cells, row: tableRow(cells, pictures?.[index] || []) };
+  });
+  const body = element("tbody", ...entries.map(({ row }) => row));
+  const heads = columns.map((name, column) => {
+    const isNumeric = rows.some((cells) => typeof cells[column] === "number");
+    const attributes = { scope: "col", class: isNumeric ? "number" : "" };
+    const sortButton = button(name);
+    const head = element("th", attributes, sortButton);
+    sortButton.onclick = () => {
+      const isAscending = turnSort(head, heads, isNumeric);
+      sortEntries(entries, column, isNumeric, isAscending);
+      body.replaceChildren(...entries.map(({ row }) => row));
     };
     return head;
   });
@@ -172,108 +163,143 @@ function table(title, columns, values, pictures) {
   );
 }
 
-function tableRow(values, numbers) {
-  const cells = values.map((value, at) => {
-    const text = element(
-      "bdi",
-      typeof value === "number" ? numberText(value) : (value ?? "-"),
-    );
-    const title = `Open ${countText(numbers.length, "picture")}`;
-    const content = numbers.length && at === 0 ? button({ title }, text) : text;
-    return element(
-      "td",
-      { class: typeof value === "string" ? "" : "number" },
-      content,
-    );
+/* Marks a column as the one that is sorted by, the other way round than before; returns whether it
+   ascends. Numbers descend first, texts ascend. */
+function turnSort(head, heads, isNumeric) {
+  const opposite = isNumeric ? "ascending" : "descending";
+  const isAscending = (head.ariaSort || opposite) === "descending";
+  for (const eachHead of heads) eachHead.removeAttribute("aria-sort");
+  head.ariaSort = isAscending ? "ascending" : "descending";
+  return isAscending;
+}
+
+/* Sorts rows by a column; what is unknown is last. */
+function sortEntries(entries, column, isNumeric, isAscending) {
+  entries.sort((entryA, entryB) => {
+    const a = entryA.cells[column];
+    const b = entryB.cells[column];
+    if (a === null || b === null) return (a === null) - (b === null);
+    const order = isNumeric ? a - b : COLLATOR.compare(a, b);
+    return isAscending ? order : -order;
   });
-  const row = element(
-    "tr",
-    { class: numbers.length ? "opener" : "" },
-    ...cells,
-  );
-  if (numbers.length) {
-    row.onclick = () => {
-      Object.assign(state, initialValues(FILTERS), { among: numbers });
-      selectRecords();
-      changeState({
-        picture: shownRecords.length ? idOf(shownRecords[0]) : "",
-      });
-    };
-  }
+}
+
+/* A row of a table about the pictures with these numbers, if any. */
+function tableRow(values, pictureNumbers) {
+  const isOpener = pictureNumbers.length > 0;
+  const cells = values.map((value, column) => {
+    const isNumber = typeof value === "number";
+    let content = element("bdi", isNumber ? numberText(value) : (value ?? "-"));
+    if (isOpener && column === 0) {
+      const title = `Open ${countText(pictureNumbers.length, "picture")}`;
+      content = button({ title }, content);
+    }
+    const isText = typeof value === "string";
+    return element("td", { class: isText ? "" : "number" }, content);
+  });
+  const row = element("tr", { class: isOpener ? "opener" : "" }, ...cells);
+  if (isOpener) row.onclick = () => openPictures(pictureNumbers);
   return row;
 }
 
-/* Lines whose axes go from 0 to 1. The classes with most boxes have a colour, the last line is of
-   all. */
-function curves() {
-  return (page.lastRun?.curves || []).map(
-    ([title, [across, up], lines, marked]) => {
-      const ordered = lines.slice(0, -1).sort((a, b) => b[1] - a[1]);
-      const line = (d, attributes, ...children) =>
-        vector("path", { d, ...attributes }, ...children);
-      const note = (text, x, y, anchor) =>
-        vector("text", { x, y, "text-anchor": anchor }, text);
-      const grid = [0, 25, 50, 75, 100].flatMap((at) => [
-        line(`M0 ${at}H100M${at} 0V100`, { class: "grid" }),
-        note(at / 100, -1.5, 101.5 - at, "end"),
-        note(at / 100, at, 105, "middle"),
-      ]);
-      const draw = ([name, , , heights], attributes) => {
-        const wide = 100 / (heights.length - 1);
-        const points = heights.map((height, at) => [
-          wide * at,
-          100 * (1 - height),
-        ]);
-        return line(polyline(points), attributes, vector("title", name));
-      };
-      const others = ordered
-        .slice(CURVES)
-        .map((one) => draw(one, { class: "others" }));
-      const colours = new Map(
-        page.classes.map(({ name, colour }) => [name, colour]),
-      );
-      const entries = [];
-      const named = [...lines.slice(-1), ...ordered.slice(0, CURVES)].map(
-        (one, at) => {
-          const colour = at ? colours.get(one[0]) || OTHERS : "currentColor";
-          entries.push(legendEntry(`${one[0]} ${one[2].toFixed(3)}`, colour));
-          return draw(one, { stroke: colour, class: at ? "" : "all" });
-        },
-      );
-      if (others.length)
-        entries.push(legendEntry(`${others.length} more`, OTHERS));
-      const limit =
-        marked === null
-          ? []
-          : [line(`M${100 * marked} 0V100`, { class: "marked" })];
-      const svg = vector(
-        "svg.curves",
-        {
-          viewBox: "-9 -5 113 117",
-          role: "img",
-          "aria-label": `${up} by ${across}`,
-        },
-        ...[
-          ...grid,
-          note(across, 50, 111, "middle"),
-          note(up, 0, -2, "start"),
-          ...limit,
-          ...others,
-        ],
-        ...named,
-      );
-      const text =
-        marked === null ? undefined : `Pictures show what is above ${marked}`;
-      return figure(title, text, svg, legend(entries));
-    },
-  );
+/* Narrows the page to pictures, and opens the first of them. */
+function openPictures(numbers) {
+  Object.assign(state, initialValues(FILTERS), { among: numbers });
+  selectRecords();
+  changeState({
+    picture: shownRecords.length ? idOf(shownRecords[0]) : "",
+  });
 }
 
-function figure(title, note, ...parts) {
-  const text = note ? element("p.quiet", note) : "";
-  return element(
-    "figure",
-    element("figcaption", element("h2", title), text),
-    ...parts,
+function curveFigures() {
+  const diagrams = page.lastRun?.curves || [];
+  return diagrams.map(([title, axes, lines, marked]) => {
+    const curves = lines.map(([name, boxCount, value, heights]) => {
+      return { name, boxCount, value, heights };
+    });
+    return curveFigure(title, axes, curves, marked);
+  });
+}
+
+/* Lines whose axes go from 0 to 1. The classes with most boxes have a colour, the last line is of
+   all. `marked` is a place on the first axis, or null. */
+function curveFigure(title, [acrossTitle, upTitle], curves, marked) {
+  const svg = vector(
+    "svg.curves",
+    {
+      viewBox: "-9 -5 113 117",
+      role: "img",
+      "aria-label": `${upTitle} by ${acrossTitle}`,
+    },
+    ...axisParts(acrossTitle, upTitle),
   );
+  let note = "";
+  if (marked !== null) {
+    note = `Pictures show what is above ${marked}`;
+    svg.append(
+      vector("path", { d: `M${100 * marked} 0V100`, class: "marked" }),
+    );
+  }
+
+  const classCurves = curves.slice(0, -1);
+  classCurves.sort((a, b) => b.boxCount - a.boxCount);
+  const greyCurves = classCurves.slice(CURVES);
+  for (const curve of greyCurves)
+    svg.append(drawCurve(curve, { class: "others" }));
+
+  const colours = new Map(
+    page.classes.map(({ name, colour }) => [name, colour]),
+  );
+  const entries = [];
+  for (const curve of curves.slice(-1)) {
+    svg.append(drawCurve(curve, { stroke: "currentColor", class: "all" }));
+    entries.push(curveEntry(curve, "currentColor"));
+  }
+  for (const curve of classCurves.slice(0, CURVES)) {
+    const colour = colours.get(curve.name) || OTHERS;
+    svg.append(drawCurve(curve, { stroke: colour, class: "" }));
+    entries.push(curveEntry(curve, colour));
+  }
+  if (greyCurves.length)
+    entries.push(legendEntry(`${greyCurves.length} more`, OTHERS));
+  return figure(title, note, svg, legend(entries));
+}
+
+function curveEntry({ name, value }, colour) {
+  return legendEntry(`${name} ${value.toFixed(3)}`, colour);
+}
+
+/* A grid with numbers, and what the axes are. */
+function axisParts(acrossTitle, upTitle) {
+  const parts = [];
+  for (const percent of [0, 25, 50, 75, 100]) {
+    const lines = `M0 ${percent}H100M${percent} 0V100`;
+    parts.push(vector("path", { d: lines, class: "grid" }));
+    parts.push(axisText(percent / 100, -1.5, 101.5 - percent, "end"));
+    parts.push(axisText(percent / 100, percent, 105, "middle"));
+  }
+  parts.push(axisText(acrossTitle, 50, 111, "middle"));
+  parts.push(axisText(upTitle, 0, -2, "start"));
+  return parts;
+}
+
+function axisText(text, x, y, anchor) {
+  return vector("text", { x, y, "text-anchor": anchor }, text);
+}
+
+/* The line of a curve, whose heights are in equal steps. */
+function drawCurve({ name, heights }, attributes) {
+  const step = 100 / (heights.length - 1);
+  const points = heights.map((height, index) => {
+    return [step * index, 100 * (1 - height)];
+  });
+  const path = polyline(points);
+  return vector("path", { d: path, ...attributes }, vector("title", name));
+}
+
+/* A part of a view with a title, and a note below it if there is one. */
+function figure(title, note, ...parts) {
+  const noteText = note ? element("p.quiet", note) : "";
+  const caption = element("figcaption", element("h2", title), noteText);
+  return element("figure", caption, ...parts);
 }
