@@ -4,36 +4,41 @@
 
 const marks = new Map(); // keep or drop, by what `picture` of an address says of a picture or a box
 
-const storageKey = () => `detcli ${location.pathname} ${page.runs[0]?.begun}`;
-const sourcesOf = (items) => [
-  ...new Set(items.map(({ record }) => record.source)),
-];
-
-const HANDED = {
-  json: ["marks.json", markedJson],
-  files: ["files.txt", (items) => sourcesOf(items).join("\n")],
-  jq: ["marked.jq", markedFilter],
-  predict: ["predict.sh", markedCommand],
+/* The forms: the name of a file, and what makes its text of marked items. */
+const FORMS = {
+  json: { fileName: "marks.json", write: markedJson },
+  files: {
+    fileName: "files.txt",
+    write: (items) => sourcesOf(items).join("\n"),
+  },
+  jq: { fileName: "marked.jq", write: markedFilter },
+  predict: { fileName: "predict.sh", write: markedCommand },
 };
+
+/* Where the browser keeps the marks of this page, as long as no other run replaces it. */
+function storageKey() {
+  return `detcli ${location.pathname} ${page.runs[0]?.begun}`;
+}
 
 /* Two buttons; in the grid keys do the same. */
 function markButtons(item, tabindex = 0) {
   const key = idOf(item);
-  const buttons = [
-    ["keep", "Keep"],
-    ["drop", "Drop"],
-  ].map(([mark, title]) =>
-    button({
-      ...{
-        tabindex,
-        title,
-        "aria-label": title,
-        "aria-pressed": String(marks.get(key) === mark),
-      },
-      ...{ "data-mark": mark, "data-key": key },
-    }),
+  return element(
+    "span.marks",
+    markButton(key, "keep", "Keep", tabindex),
+    markButton(key, "drop", "Drop", tabindex),
   );
-  return element("span.marks", ...buttons);
+}
+
+function markButton(key, mark, title, tabindex) {
+  return button({
+    tabindex,
+    title,
+    "aria-label": title,
+    "aria-pressed": String(marks.get(key) === mark),
+    "data-mark": mark,
+    "data-key": key,
+  });
 }
 
 /* Marks, or takes the same mark off again. */
@@ -43,22 +48,25 @@ function setMark(key, mark) {
   showMarks();
 }
 
-/* Marks what the keyboard is at: a tile, or in the viewer a box that was chosen, or the picture. */
+/* Marks what the keyboard is at. */
 function markFocused(mark) {
-  const { record, chosenBox: box } = viewer;
-  const focused = hasFocus(byId("grid"))
-    ? grid.items[grid.currentIndex]
-    : undefined;
-  const item = record && box !== null ? { record, box } : record || focused;
-  if (item && !item.name) setMark(idOf(item), mark);
+  const item = focusedItem();
+  const isGroup = Boolean(item?.name);
+  if (item && !isGroup) setMark(idOf(item), mark);
+}
+
+/* In the viewer the box that was chosen, or the picture; outside a tile, if one has the focus. */
+function focusedItem() {
+  const { record, chosenBox } = viewer;
+  if (record && chosenBox !== null) return { record, box: chosenBox };
+  if (record) return record;
+  return hasFocus(byId("grid")) ? grid.items[grid.currentIndex] : undefined;
 }
 
 function showMarks() {
   for (const button of document.querySelectorAll("[data-mark]")) {
-    button.setAttribute(
-      "aria-pressed",
-      marks.get(button.dataset.key) === button.dataset.mark,
-    );
+    const { key, mark } = button.dataset;
+    button.setAttribute("aria-pressed", marks.get(key) === mark);
   }
   byId("count-marks").textContent = marks.size ? numberText(marks.size) : "";
   try {
@@ -73,83 +81,99 @@ function showMarks() {
 /* Marks that were made before a reload. */
 function restoreMarks() {
   try {
-    const kept = JSON.parse(localStorage.getItem(storageKey())) || [];
-    for (const [key, mark] of kept) marks.set(key, mark);
+    const entries = JSON.parse(localStorage.getItem(storageKey())) || [];
+    for (const [key, mark] of entries) marks.set(key, mark);
   } catch {
     /* as above */
   }
   showMarks();
 }
 
-/* The records and boxes that have a mark: all, or those with this one; or what is shown. */
-function markedItems(only) {
-  if (only === "shown")
+/* Records and boxes, {mark, record, box}: all that have a mark, those with one of the marks, or
+   the records that are shown. */
+function markedItems(choice) {
+  if (choice === "shown")
     return shownRecords.map((record) => ({ mark: "keep", record }));
-  const wanted = [...marks].filter(
-    ([, mark]) => only === "all" || mark === only,
-  );
-  return wanted
-    .map(([key, mark]) => {
-      const [number, box] = key.split(".");
-      const record = page.records[number];
-      return { mark, record, box: box && record.firstBox + Number(box) };
-    })
-    .sort((a, b) => a.record.number - b.record.number);
+  const items = [];
+  for (const [key, mark] of marks) {
+    if (choice !== "all" && choice !== mark) continue;
+    const [number, boxOfRecord] = key.split(".");
+    const record = page.records[number];
+    let box;
+    if (boxOfRecord !== undefined) box = record.firstBox + Number(boxOfRecord);
+    items.push({ mark, record, box });
+  }
+  return items.sort((a, b) => a.record.number - b.record.number);
+}
+
+function sourcesOf(items) {
+  const sources = items.map(({ record }) => record.source);
+  return [...new Set(sources)];
 }
 
 /* What `--apply` takes: one mark a line. */
 function markedJson(items) {
   const lines = items.map(({ mark, record, box }) => {
-    const { source, frame, time, firstBox } = record;
-    const what =
-      box === undefined
-        ? {}
-        : {
-            detection: page.kinds.length ? undefined : box - firstBox, // a comparison has another order
-            class_name: classNameOf(box),
-            box: coordinatesOf(box),
-          };
-    return JSON.stringify({ mark, source, frame, time, ...what });
+    const { source, frame, time } = record;
+    const fields = { mark, source, frame, time };
+    if (box !== undefined) {
+      const isComparison = page.kinds.length > 0; // it has another order
+      if (!isComparison) fields.detection = box - record.firstBox;
+      fields.class_name = classNameOf(box);
+      fields.box = coordinatesOf(box);
+    }
+    return JSON.stringify(fields);
   });
   return `[\n${lines.join(",\n")}\n]`;
 }
 
+/* A program for jq that selects the marked records of a file. */
 function markedFilter(items) {
-  const named = ({ record: { source, frame = null } }) =>
-    JSON.stringify([source, frame]);
-  const records = [...new Set(items.map(named))].join(",\n  ");
+  const keys = items.map(({ record: { source, frame = null } }) =>
+    JSON.stringify([source, frame]),
+  );
+  const records = [...new Set(keys)].join(",\n  ");
   return `# jq -c -f marked.jq boxes.jsonl\nselect([.source, .frame] | IN(\n  ${records}\n))`;
 }
 
+/* The command that finds the detections of the marked files anew, with the model of the page. */
 function markedCommand(items) {
+  const words = ["detcli", "predict"];
   const facts = new Map(page.lastRun.facts); // of two models the last
-  const plain = /^[\w./:@%+=,-]+$/;
-  const quoted = (text) =>
-    plain.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-  const names = sourcesOf(items).map((name) =>
-    name.startsWith("-") ? `./${name}` : name,
-  );
-  const given = ["model", "conf"].filter((name) => facts.has(name));
-  const options = given.flatMap((name) => [`--${name}`, facts.get(name)]);
-  return ["detcli", "predict", ...options, ...names].map(quoted).join(" ");
+  for (const name of ["model", "conf"]) {
+    if (facts.has(name)) words.push(`--${name}`, facts.get(name));
+  }
+  for (const source of sourcesOf(items)) {
+    const looksLikeOption = source.startsWith("-");
+    words.push(looksLikeOption ? `./${source}` : source);
+  }
+  return words.map(shellWord).join(" ");
 }
 
-function handed() {
-  return `${HANDED[byId("hand-as").value][1](markedItems(byId("hand-of").value))}\n`;
+/* A word of a shell's command, in quotes where it needs them. */
+function shellWord(text) {
+  const isPlain = /^[\w./:@%+=,-]+$/.test(text);
+  return isPlain ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-function showHanded() {
-  const [dropped, kept] = ["drop", "keep"].map((mark) =>
-    numberText(markedItems(mark).length),
-  );
-  byId("marks-sum").textContent = `${dropped} to drop, ${kept} to keep`;
-  byId("hand-text").value = handed();
+/* The text that is handed back, as the fields of the dialog have it. */
+function marksText() {
+  const form = FORMS[byId("hand-as").value];
+  const items = markedItems(byId("hand-of").value);
+  return `${form.write(items)}\n`;
+}
+
+function showMarksText() {
+  const dropCount = numberText(markedItems("drop").length);
+  const keepCount = numberText(markedItems("keep").length);
+  byId("marks-sum").textContent = `${dropCount} to drop, ${keepCount} to keep`;
+  byId("hand-text").value = marksText();
   byId("hand-done").textContent = "";
 }
 
-async function copyHanded() {
+async function copyMarksText() {
   try {
-    await navigator.clipboard.writeText(handed());
+    await navigator.clipboard.writeText(marksText());
   } catch {
     // not allowed from a disk
     byId("hand-text").select();
@@ -158,39 +182,39 @@ async function copyHanded() {
   byId("hand-done").textContent = "Copied";
 }
 
-function saveHanded() {
-  const [name] = HANDED[byId("hand-as").value];
-  const address = URL.createObjectURL(
-    new Blob([handed()], { type: "text/plain" }),
-  );
-  element("a", { href: address, download: name }).click();
+function saveMarksText() {
+  const { fileName } = FORMS[byId("hand-as").value];
+  const blob = new Blob([marksText()], { type: "text/plain" });
+  const address = URL.createObjectURL(blob);
+  element("a", { href: address, download: fileName }).click();
   URL.revokeObjectURL(address);
-  byId("hand-done").textContent = `Saved as ${name}`;
+  byId("hand-done").textContent = `Saved as ${fileName}`;
+}
+
+function clearMarks() {
+  if (!window.confirm(`Clear ${countText(marks.size, "mark")}?`)) return;
+  marks.clear();
+  showMarks();
+  byId("marks").close();
+}
+
+/* A click on one of the buttons, wherever it is. */
+function markClicked(event) {
+  const { mark, key } = event.target.dataset || {};
+  if (!mark) return;
+  event.stopPropagation(); // a row of the viewer does something else
+  setMark(key, mark);
 }
 
 function startMarks() {
-  window.addEventListener(
-    "click",
-    (event) => {
-      const { mark, key } = event.target.dataset || {};
-      if (!mark) return;
-      event.stopPropagation(); // a row of the viewer does something else
-      setMark(key, mark);
-    },
-    true,
-  );
+  window.addEventListener("click", markClicked, true);
   byId("open-marks").addEventListener("click", () => {
     byId("marks").showModal();
-    showHanded();
+    showMarksText();
   });
-  for (const id of ["hand-as", "hand-of"])
-    byId(id).addEventListener("change", showHanded);
-  byId("hand-copy").addEventListener("click", copyHanded);
-  byId("hand-save").addEventListener("click", saveHanded);
-  byId("hand-clear").addEventListener("click", () => {
-    if (!window.confirm(`Clear ${countText(marks.size, "mark")}?`)) return;
-    marks.clear();
-    showMarks();
-    byId("marks").close();
-  });
+  byId("hand-as").addEventListener("change", showMarksText);
+  byId("hand-of").addEventListener("change", showMarksText);
+  byId("hand-copy").addEventListener("click", copyMarksText);
+  byId("hand-save").addEventListener("click", saveMarksText);
+  byId("hand-clear").addEventListener("click", clearMarks);
 }
