@@ -114,6 +114,25 @@ def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared)
     ]
 
 
+def test_a_curve_of_one_point_is_a_dot(browser, tmp_path):
+    lines = [("car", 3, 1, [0.75]), ("all", 3, 1, [0.5])]
+    curves = [Curves("F1", ("confidence", "F1"), lines)]
+    place = make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(curves=curves))
+    browser.open(place, "#view=figures")
+    paths = browser.run(
+        "return [...document.querySelectorAll('.curves path')]"
+        ".filter((path) => path.querySelector('title'))"
+        ".map((path) => path.getAttribute('d'))"
+    )
+    assert paths == ["M0 50h0", "M0 25h0"]
+    caps = browser.run(
+        "return [...document.querySelectorAll('.curves path')]"
+        ".filter((path) => path.querySelector('title'))"
+        ".map((path) => getComputedStyle(path).strokeLinecap)"
+    )
+    assert caps == ["round", "round"]  # without it, nothing is drawn
+
+
 def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
     browser.show(compared)
     assert browser.text("#summary").splitlines() == ["differs: 2 boxes", "left: a.onnx on cpu"]

@@ -287,14 +287,19 @@ function axisText(text, x, y, anchor) {
   return vector("text", { x, y, "text-anchor": anchor }, text);
 }
 
-/* The line of a curve, whose heights are in equal steps. */
+/* The line of a curve, whose heights are in equal steps; a dot if there is only one. */
 function drawCurve({ name, heights }, attributes) {
+  const title = vector("title", name);
+  if (heights.length === 1) {
+    const dot = `M0 ${100 * (1 - heights[0])}h0`;
+    const dotAttributes = { ...attributes, "stroke-linecap": "round" };
+    return vector("path", { d: dot, ...dotAttributes }, title);
+  }
   const step = 100 / (heights.length - 1);
   const points = heights.map((height, index) => {
     return [step * index, 100 * (1 - height)];
   });
-  const path = polyline(points);
-  return vector("path", { d: path, ...attributes }, vector("title", name));
+  return vector("path", { d: polyline(points), ...attributes }, title);
 }
 
 /* A part of a view with a title, and a note below it if there is one. */
