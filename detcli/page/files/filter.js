@@ -2,38 +2,62 @@
 
 /* Which boxes and pictures are shown, and in which order. */
 
-let shownRecords = []; // records in the grid, in their order
-
-/* Each order: its name, a comparison of records, and for an order of boxes what makes a function to
-   their key; a record's is the lowest of its boxes. */
-const byKey = (a, b) => a.key - b.key;
-const ORDERS = {
-  input: ["As they came", (a, b) => a.number - b.number],
-  wrong: ["Most differences", (a, b) => b.wrong - a.wrong],
-  most: ["Most detections", (a, b) => b.count - a.count],
-  fewest: ["Fewest detections", (a, b) => a.count - b.count],
-  highest: ["Highest score", byKey, () => (box) => -boxColumns.score[box]],
-  lowest: ["Lowest score", byKey, () => (box) => boxColumns.score[box]],
-  uncertain: [
-    "Score nearest to",
-    byKey,
-    () => (box) => Math.abs(boxColumns.score[box] - state.near),
-  ],
-  largest: ["Largest box", byKey, () => (box) => -sizeOf(box)],
-  smallest: ["Smallest box", byKey, () => sizeOf],
-  class: [
-    "Class",
-    byKey,
-    () => {
-      const names = page.classes.map(({ name }) => name).sort(COLLATOR.compare);
-      const ranks = page.classes.map(({ name }) => names.indexOf(name));
-      return (box) => ranks[boxColumns.classNumber[box]];
-    },
-  ],
-  name: ["File name", (a, b) => COLLATOR.compare(a.source, b.source)],
-};
+let shownRecords = []; // those in the grid, in their order
 
 const COLLATOR = new Intl.Collator("en", { numeric: true });
+
+/* Each order has a comparison of records. That of boxes has makeKey() besides, which returns a
+   function from a box to its key; a record's key is the lowest of its boxes. */
+const byKey = (a, b) => a.key - b.key;
+const ORDERS = {
+  input: { title: "As they came", compare: (a, b) => a.number - b.number },
+  wrong: {
+    title: "Most differences",
+    compare: (a, b) => b.wrongCount - a.wrongCount,
+  },
+  most: {
+    title: "Most detections",
+    compare: (a, b) => b.boxCount - a.boxCount,
+  },
+  fewest: {
+    title: "Fewest detections",
+    compare: (a, b) => a.boxCount - b.boxCount,
+  },
+  highest: {
+    title: "Highest score",
+    compare: byKey,
+    makeKey: () => (box) => -boxColumns.score[box],
+  },
+  lowest: {
+    title: "Lowest score",
+    compare: byKey,
+    makeKey: () => (box) => boxColumns.score[box],
+  },
+  uncertain: {
+    title: "Score nearest to",
+    compare: byKey,
+    makeKey: () => (box) => Math.abs(boxColumns.score[box] - state.near),
+  },
+  largest: {
+    title: "Largest box",
+    compare: byKey,
+    makeKey: () => (box) => -sizeOf(box),
+  },
+  smallest: { title: "Smallest box", compare: byKey, makeKey: () => sizeOf },
+  class: { title: "Class", compare: byKey, makeKey: makeClassRank },
+  name: {
+    title: "File name",
+    compare: (a, b) => COLLATOR.compare(a.source, b.source),
+  },
+};
+
+/* A function from a box to the place of its class in the alphabet. */
+function makeClassRank() {
+  const classNames = page.classes.map(({ name }) => name);
+  const sortedNames = [...classNames].sort(COLLATOR.compare);
+  const ranks = classNames.map((name) => sortedNames.indexOf(name));
+  return (box) => ranks[boxColumns.classNumber[box]];
+}
 
 /* The square root of the area, in pixels of the picture. */
 function sizeOf(box) {
@@ -43,26 +67,37 @@ function sizeOf(box) {
 
 /* A function that tells whether a box is shown; `except` names a filter to leave out. */
 function boxTest(except) {
-  const [least, below] = except === "score" ? [0, 1] : state.score;
-  const { classNumber, score, kindNumber } = boxColumns;
-  const [smallest, larger] = state.size;
-  const sized = smallest > 0 || larger < Infinity;
-  const classes =
-    except === "class" ? null : numbersOf(state.class, page.classes);
-  const kinds = except === "kind" ? null : numbersOf(state.kind, page.kinds);
-  // A score of 1 is below no end of the slider: its last place has no upper limit. NaN stays.
-  return (box) =>
-    !(score[box] < least || (score[box] >= below && below < 1)) &&
-    (!classes || classes.has(classNumber[box])) &&
-    (!kinds || kinds.has(kindNumber[box])) &&
-    (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
+  const [scoreFrom, scoreBelow] = except === "score" ? [0, 1] : state.score;
+  const [sizeFrom, sizeBelow] = state.size;
+  const limitsSize = sizeFrom > 0 || sizeBelow < Infinity;
+  let classNumbers = null;
+  if (except !== "class") classNumbers = numbersOf(state.class, page.classes);
+  let kindNumbers = null;
+  if (except !== "kind") kindNumbers = numbersOf(state.kind, page.kinds);
+
+  return (box) => {
+    // A score of 1 is below no end of the slider: its last place has no upper limit. NaN stays.
+    const score = boxColumns.score[box];
+    if (score < scoreFrom) return false;
+    if (score >= scoreBelow && scoreBelow < 1) return false;
+    if (classNumbers && !classNumbers.has(boxColumns.classNumber[box]))
+      return false;
+    if (kindNumbers && !kindNumbers.has(boxColumns.kindNumber[box]))
+      return false;
+    if (!limitsSize) return true;
+    const size = sizeOf(box);
+    return size >= sizeFrom && size < sizeBelow;
+  };
 }
 
-/* The places of names among entries; null without names, which stands for all. */
+/* The indices of entries with these names; null without names, which stands for all. */
 function numbersOf(names, entries) {
-  const chosen = () =>
-    [...entries.keys()].filter((at) => names.includes(entries[at].name));
-  return names.length ? new Set(chosen()) : null;
+  if (!names.length) return null;
+  const numbers = new Set();
+  for (const [number, { name }] of entries.entries()) {
+    if (names.includes(name)) numbers.add(number);
+  }
+  return numbers;
 }
 
 /* A function that tells whether a record is among those of a table's row, has all the words of the
@@ -70,161 +105,195 @@ function numbersOf(names, entries) {
    part of a class, of what a box says or of the file's name. Classes need not be chosen to be
    searched for. */
 function findTest() {
-  const passes = boxTest("class");
-  const matches = [
-    ...state.find.toLowerCase().matchAll(/(-?)(?:"([^"]*)"?|([^\s-]\S*))/g),
-  ];
-  const words = matches.map(([, minus, quoted, plain]) => {
-    const text = quoted ?? plain;
-    const names = page.classes.map(({ name }) => name.toLowerCase());
-    const whole = names.includes(text);
-    const classes = names.map((name) =>
-      whole ? name === text : name.includes(text),
+  const words = searchWords();
+  const numbers = state.among.length ? new Set(state.among) : null;
+  return (record) => {
+    if (numbers && !numbers.has(record.number)) return false;
+    const source = record.source.toLowerCase();
+    return words.every(({ isExcluded, isInSource, isInBox }) => {
+      const isFound =
+        isInSource(source) || shownBoxes(record, isInBox).length > 0;
+      return isFound !== isExcluded;
+    });
+  };
+}
+
+/* The words of the search: whether there is a minus, and tests of a source and of a box. */
+function searchWords() {
+  const passesFilter = boxTest("class");
+  const classNames = page.classes.map(({ name }) => name.toLowerCase());
+  const pattern = /(-?)(?:"([^"]*)"?|([^\s-]\S*))/g;
+  const matches = state.find.toLowerCase().matchAll(pattern);
+  return [...matches].map(([, minus, quotedText, plainText]) => {
+    const text = quotedText ?? plainText;
+    const isClass = classNames.includes(text);
+    const classMatches = classNames.map((name) =>
+      isClass ? name === text : name.includes(text),
     );
-    const says = (box) =>
-      passes(box) &&
-      (classes[boxColumns.classNumber[box]] ||
-        (!whole && boxColumns.text.get(box)?.toLowerCase().includes(text)));
     return {
-      wanted: !minus,
-      named: (source) => !whole && source.includes(text),
-      says,
+      isExcluded: minus === "-",
+      isInSource: (source) => !isClass && source.includes(text),
+      isInBox: (box) => {
+        if (!passesFilter(box)) return false;
+        if (classMatches[boxColumns.classNumber[box]]) return true;
+        const boxText = boxColumns.text.get(box)?.toLowerCase();
+        return !isClass && boxText !== undefined && boxText.includes(text);
+      },
     };
   });
-  const among = state.among.length && new Set(state.among);
-  return (record) => {
-    if (among && !among.has(record.number)) return false;
-    const source = record.source.toLowerCase();
-    return words.every(
-      ({ wanted, named, says }) =>
-        wanted === (named(source) || shownBoxes(record, says).length > 0),
-    );
-  };
 }
 
 /* Boxes of the records that count, one by one; frames without a picture count too. */
 function forEachBox(visit, except) {
-  const [passes, wanted] = [boxTest(except), findTest()];
+  const passesFilter = boxTest(except);
+  const passesSearch = findTest();
   for (const record of page.records) {
-    if (record.isReplaced || !wanted(record)) continue;
+    if (record.isReplaced || !passesSearch(record)) continue;
     for (let box = record.firstBox; box < record.endBox; box += 1) {
-      if (passes(box)) visit(box, record);
+      if (passesFilter(box)) visit(box, record);
     }
   }
 }
 
 /* Chooses and sorts the pictures. */
 function selectRecords() {
-  const [passes, named] = [boxTest(), findTest()];
-  const sized = String(state.size) !== String(ADDRESS_KEYS.size.initial);
-  const narrowed = state.class.length || state.kind.length || sized;
-  const [, compare, keys] = ORDERS[state.sort];
-  const keyOf = keys ? keys() : () => Infinity;
-  const wrong = page.kinds.map((kind) => kind.isWrong);
-  const marked = new Set([...marks.keys()].map((key) => key.split(".")[0]));
+  const passesFilter = boxTest();
+  const passesSearch = findTest();
+  const { compare, makeKey } = ORDERS[state.sort];
+  const keyOf = makeKey ? makeKey() : () => Infinity;
+  const isShown = showTest();
+
   shownRecords = [];
   for (const record of page.records) {
-    if (record.isReplaced || record.error || !named(record)) continue;
+    if (record.isReplaced || record.error || !passesSearch(record)) continue;
     if (record.frame !== undefined && !hasPicture(record)) continue;
-    // Of boxes that the filter lets through; without any it is behind all others.
-    Object.assign(record, { count: 0, key: Infinity, wrong: 0 });
-    for (let box = record.firstBox; box < record.endBox; box += 1) {
-      if (!passes(box)) continue;
-      record.count += 1;
-      if (wrong[boxColumns.kindNumber[box]]) record.wrong += 1;
-      const key = keyOf(box);
-      if (key < record.key) record.key = key;
-    }
-    const wanted = {
-      all: record.count || !narrowed,
-      some: record.count,
-      none: !record.count,
-      warned: record.warnings.length,
-      marked: marked.has(String(record.number)),
-    };
-    if (wanted[state.show]) shownRecords.push(record);
+    countBoxes(record, passesFilter, keyOf);
+    if (isShown(record)) shownRecords.push(record);
   }
   if (state.sort !== "input") shownRecords.sort(compare); // stable: equals as they came
 }
 
+/* Says in a record how many of its boxes pass the filter, how many of them are wrong, and the
+   lowest key; without any box a record is behind all others. */
+function countBoxes(record, passesFilter, keyOf) {
+  record.boxCount = 0;
+  record.wrongCount = 0;
+  record.key = Infinity;
+  for (let box = record.firstBox; box < record.endBox; box += 1) {
+    if (!passesFilter(box)) continue;
+    record.boxCount += 1;
+    if (page.kinds[boxColumns.kindNumber[box]]?.isWrong) record.wrongCount += 1;
+    const key = keyOf(box);
+    if (key < record.key) record.key = key; // NaN is not
+  }
+}
+
+/* A function that tells whether a record is of those that are to be shown: all, some, ... */
+function showTest() {
+  const initialSize = ADDRESS_KEYS.size.initial;
+  const limitsSize = String(state.size) !== String(initialSize);
+  const isNarrowed = state.class.length || state.kind.length || limitsSize;
+  const markedNumbers = new Set();
+  for (const key of marks.keys()) markedNumbers.add(key.split(".")[0]);
+
+  const tests = {
+    all: (record) => record.boxCount || !isNarrowed,
+    some: (record) => record.boxCount,
+    none: (record) => !record.boxCount,
+    warned: (record) => record.warnings.length,
+    marked: (record) => markedNumbers.has(String(record.number)),
+  };
+  return tests[state.show];
+}
+
+/* The filters that are lists of names: the id of the list, and what has these names. */
 const CHOICES = {
-  class: ["classes", () => page.classes],
-  kind: ["kinds", () => page.kinds],
+  class: { listId: "classes", entries: () => page.classes },
+  kind: { listId: "kinds", entries: () => page.kinds },
 };
 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
-  fillChoices("class", [...frequencies(boxColumns.classNumber).keys()]);
+  const classCounts = frequencies(boxColumns.classNumber);
+  fillChoices("class", [...classCounts.keys()]);
   fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
-  fillOptions("group", GROUPS, (value) => GROUPS[value][1]());
+  fillOptions("group", GROUPS, (value) => GROUPS[value].isAvailable());
 }
 
-/* Options of rows that begin with their text, as far as they are there. */
-function fillOptions(id, rows, there) {
-  const entries = Object.entries(rows).filter(([value]) => there(value));
-  byId(id).replaceChildren(
-    ...entries.map(([value, [text]]) => element("option", { value }, text)),
-  );
+/* Options of a <select>, by value; `isAvailable` tells of which values there are any. */
+function fillOptions(id, titles, isAvailable) {
+  const options = [];
+  for (const [value, { title }] of Object.entries(titles)) {
+    if (isAvailable(value)) options.push(element("option", { value }, title));
+  }
+  byId(id).replaceChildren(...options);
   byId(id).value = state[id];
 }
 
-function fillChoices(row, order) {
-  const [id, entries] = CHOICES[row];
-  byId(id)
-    .querySelector("ul")
-    .replaceChildren(
-      ...order.map((number) => {
-        const { name } = entries()[number];
-        const box = element("input", {
-          type: "checkbox",
-          name: row,
-          value: number,
-        });
-        box.checked = state[row].includes(name);
-        const text = element("bdi.name", { title: name }, name);
-        const count = element("span.count");
-        return element(
-          "li",
-          element("label", box, swatch(entries()[number]), text, count),
-        );
-      }),
+/* Check boxes of the classes or kinds with these numbers. */
+function fillChoices(filter, numbers) {
+  const { listId, entries } = CHOICES[filter];
+  const items = numbers.map((number) => {
+    const entry = entries()[number];
+    const { name } = entry;
+    const attributes = { type: "checkbox", name: filter, value: number };
+    const checkBox = element("input", attributes);
+    checkBox.checked = state[filter].includes(name);
+    const text = element("bdi.name", { title: name }, name);
+    const count = element("span.count");
+    return element(
+      "li",
+      element("label", checkBox, swatch(entry), text, count),
     );
+  });
+  byId(listId)
+    .querySelector("ul")
+    .replaceChildren(...items);
 }
 
 /* How many boxes each class and each kind has with the other filters. */
 function countChoices() {
-  for (const [name, numbers] of [
-    ["class", boxColumns.classNumber],
-    ["kind", boxColumns.kindNumber],
-  ]) {
-    const [id, entries] = CHOICES[name];
-    const counts = new Array(entries().length).fill(0);
-    if (counts.length)
-      forEachBox((box) => {
-        counts[numbers[box]] += 1;
-      }, name);
-    for (const row of byId(id).querySelectorAll("label")) {
-      row.lastChild.textContent = numberText(counts[row.firstChild.value]);
-    }
+  countChoice("class", boxColumns.classNumber);
+  countChoice("kind", boxColumns.kindNumber);
+}
+
+/* The same for one of them, of which `numbers` has that of each box. */
+function countChoice(filter, numbers) {
+  const { listId, entries } = CHOICES[filter];
+  const counts = new Array(entries().length).fill(0);
+  if (counts.length)
+    forEachBox((box) => {
+      counts[numbers[box]] += 1;
+    }, filter);
+  for (const label of byId(listId).querySelectorAll("label")) {
+    const checkBox = label.firstChild;
+    label.lastChild.textContent = numberText(counts[checkBox.value]);
   }
 }
 
+const SLIDER_BINS = 50;
+const SLIDER_HEIGHT = 24; // of the view box
+
 /* The bars above the slider. */
 function drawScoreBars() {
-  const bins = new Array(50).fill(0);
+  const counts = new Array(SLIDER_BINS).fill(0);
   forEachBox((box) => {
     const score = boxColumns.score[box];
-    if (score >= 0) bins[scoreBin(score, 50)] += 1;
+    if (score >= 0) counts[scoreBin(score, SLIDER_BINS)] += 1;
   }, "score");
-  const most = Math.max(1, ...bins);
-  byId("score-bars").replaceChildren(
-    ...bins.map((count, bin) => {
-      const height = count ? Math.max(1, (24 * count) / most) : 0;
-      const end = bin + 1 < 50 ? (bin + 1) / 50 : Infinity; // the last bar has scores of 1 too
-      const out = end <= state.score[0] || bin / 50 >= state.score[1];
-      const place = { x: bin + 0.1, y: 24 - height, width: 0.8, height };
-      return vector("rect", { ...place, class: out ? "out" : "in" });
-    }),
-  );
+
+  const maxCount = Math.max(1, ...counts);
+  const bars = counts.map((count, bin) => {
+    const scaledHeight = (SLIDER_HEIGHT * count) / maxCount;
+    const height = count ? Math.max(1, scaledHeight) : 0;
+    const y = SLIDER_HEIGHT - height;
+    const from = bin / SLIDER_BINS;
+    const isLast = bin + 1 === SLIDER_BINS; // it has scores of 1 too
+    const below = isLast ? Infinity : (bin + 1) / SLIDER_BINS;
+    const isOut = below <= state.score[0] || from >= state.score[1];
+    const rectangle = { x: bin + 0.1, y, width: 0.8, height };
+    return vector("rect", { ...rectangle, class: isOut ? "out" : "in" });
+  });
+  byId("score-bars").replaceChildren(...bars);
 }

@@ -3,178 +3,175 @@
 /* Pictures, or crops of them. Only tiles near the visible part exist, however many there are. */
 
 const GAP = 12;
-const OVERSCAN = 2; // rows above and below
-const PAUSE = 120; // milliseconds between screens that are drawn while the bar is dragged
+const OVERSCAN_ROWS = 2; // above and below
+const DRAG_PAUSE_MS = 120; // between screens that are drawn while the bar is dragged
 const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 
-/* What each view has in the grid: the least width of a tile where the window has room, the least
-   number of columns, the height of a picture for its width, and pixels for its caption. */
+/* What each view has in the grid. */
 const LAYOUTS = {
   pictures: {
-    width: 210,
-    columns: 2,
-    shape: 0.75,
-    caption: 50,
+    minWidth: 210, // of a tile, where the window has room
+    minColumns: 2,
+    heightPerWidth: 0.75, // of the picture
+    captionHeight: 50,
     items: () => shownRecords,
   },
   wall: {
-    width: 120,
-    columns: 3,
-    shape: 1,
-    caption: 44,
+    minWidth: 120,
+    minColumns: 3,
+    heightPerWidth: 1,
+    captionHeight: 44,
     items: () => wallItems(),
   },
 };
 
 const grid = {
-  items: [],
-  tiles: new Map(), // by place among the shown
+  items: [], // records; on the wall crops and names of groups, see wallItems()
+  tiles: new Map(), // by index of the item
   columns: 1,
-  width: 0,
+  tileWidth: 0,
   rowHeight: 1,
   images: new Map(), // of the tiles before, by address: they need not be decoded again
-  top: 0, // of the window when tiles were drawn last, and when that was
-  time: 0,
-  currentIndex: 0, // place that the keyboard is at
+  drawnScrollY: 0, // of the window when tiles were drawn last, and when that was
+  drawnTimeMs: 0,
+  currentIndex: 0, // of the item that the keyboard is at
 };
 
+/* Fits columns and rows to the room that there is. */
 function layOut() {
-  const room = byId("grid").clientWidth;
-  if (!room || !LAYOUTS[state.view]) return;
-  const { width, columns, shape, caption } = LAYOUTS[state.view];
-  grid.columns = Math.max(columns, Math.floor((room + GAP) / (width + GAP)));
-  grid.width = (room - GAP * (grid.columns - 1)) / grid.columns;
-  grid.rowHeight = Math.round(grid.width * shape) + caption + GAP;
-  const rows = Math.ceil(grid.items.length / grid.columns);
-  byId("grid").style.height =
-    `${Math.min(rows * grid.rowHeight, MAX_HEIGHT)}px`;
+  const roomWidth = byId("grid").clientWidth;
+  const layout = LAYOUTS[state.view];
+  if (!roomWidth || !layout) return;
+  const fittingColumns = Math.floor(
+    (roomWidth + GAP) / (layout.minWidth + GAP),
+  );
+  grid.columns = Math.max(layout.minColumns, fittingColumns);
+  grid.tileWidth = (roomWidth - GAP * (grid.columns - 1)) / grid.columns;
+  const pictureHeight = Math.round(grid.tileWidth * layout.heightPerWidth);
+  grid.rowHeight = pictureHeight + layout.captionHeight + GAP;
+  const rowCount = Math.ceil(grid.items.length / grid.columns);
+  const height = Math.min(rowCount * grid.rowHeight, MAX_HEIGHT);
+  byId("grid").style.height = `${height}px`;
 }
 
 /* Lays out anew, after the filter or the window has changed. */
 function refreshGrid() {
-  const focused = hasFocus(byId("grid"));
+  const hadFocus = hasFocus(byId("grid"));
   grid.images.clear();
   for (const tile of grid.tiles.values()) {
-    const image = tile.querySelector("img:not([style])"); // those of crops have a place
+    const image = tile.querySelector("img:not([style])"); // those of crops have a position
     if (image) grid.images.set(image.getAttribute("src"), image);
     tile.remove();
   }
   grid.tiles.clear();
-  grid.currentIndex = Math.max(
-    0,
-    Math.min(grid.currentIndex, grid.items.length - 1),
-  );
+  const lastItem = grid.items.length - 1;
+  grid.currentIndex = Math.max(0, Math.min(grid.currentIndex, lastItem));
   layOut();
   drawTiles();
-  if (focused)
-    grid.tiles
-      .get(grid.currentIndex)
-      ?.firstChild.focus({ preventScroll: true });
+  if (!hadFocus) return;
+  const currentTile = grid.tiles.get(grid.currentIndex);
+  currentTile?.firstChild.focus({ preventScroll: true });
 }
 
 const scheduleTiles = onceAFrame(() => {
-  const far = Math.abs(window.scrollY - grid.top) > window.innerHeight;
-  if (far && performance.now() - grid.time < PAUSE)
-    scheduleTiles(); // the bar is being dragged
+  const scrolled = Math.abs(window.scrollY - grid.drawnScrollY);
+  const elapsedMs = performance.now() - grid.drawnTimeMs;
+  const isDragging = scrolled > window.innerHeight; // the bar, not the wheel
+  if (isDragging && elapsedMs < DRAG_PAUSE_MS) scheduleTiles();
   else drawTiles();
 });
 
-function visiblePlaces() {
+/* The indices of the items near the window: from the first to before the last. */
+function visibleRange() {
   const top = -byId("grid").getBoundingClientRect().top;
-  const first = Math.floor(top / grid.rowHeight) - OVERSCAN;
-  const last =
-    Math.ceil((top + window.innerHeight) / grid.rowHeight) + OVERSCAN;
-  return [
-    Math.max(0, first * grid.columns),
-    Math.min(
-      grid.items.length,
-      Math.max(0, last * grid.columns),
-      lastPlace() + 1,
-    ),
-  ];
+  const bottom = top + window.innerHeight;
+  const firstRow = Math.floor(top / grid.rowHeight) - OVERSCAN_ROWS;
+  const endRow = Math.ceil(bottom / grid.rowHeight) + OVERSCAN_ROWS;
+  const first = Math.max(0, firstRow * grid.columns);
+  const end = Math.max(0, endRow * grid.columns);
+  return [first, Math.min(end, lastReachable() + 1)];
 }
 
-function lastPlace() {
-  return (
-    Math.min(
-      grid.items.length,
-      Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns,
-    ) - 1
-  );
+/* The index of the last item that can be scrolled to. */
+function lastReachable() {
+  const rows = Math.floor(MAX_HEIGHT / grid.rowHeight);
+  return Math.min(grid.items.length, rows * grid.columns) - 1;
 }
 
+/* Makes the tiles near the window and removes all others, but for the one that has the focus. */
 function drawTiles() {
   if (byId("view-pictures").hidden) return;
-  Object.assign(grid, { top: window.scrollY, time: performance.now() });
-  const [first, end] = visiblePlaces();
-  for (const [place, tile] of grid.tiles) {
-    const focused = place === grid.currentIndex && hasFocus(tile);
-    if ((place < first || place >= end) && !focused) {
+  grid.drawnScrollY = window.scrollY;
+  grid.drawnTimeMs = performance.now();
+  const [first, end] = visibleRange();
+  for (const [index, tile] of grid.tiles) {
+    const isNear = index >= first && index < end;
+    const isFocused = index === grid.currentIndex && hasFocus(tile);
+    if (!isNear && !isFocused) {
       tile.remove();
-      grid.tiles.delete(place);
+      grid.tiles.delete(index);
     }
   }
-  for (let place = first; place < end; place += 1) addTile(place);
+  for (let index = first; index < end; index += 1) addTile(index);
 }
 
-function addTile(place) {
-  if (grid.tiles.has(place)) return;
-  grid.tiles.set(place, makeTile(grid.items[place], place));
-  byId("grid").append(grid.tiles.get(place));
+function addTile(index) {
+  if (grid.tiles.has(index)) return;
+  const tile = makeTile(grid.items[index], index);
+  grid.tiles.set(index, tile);
+  byId("grid").append(tile);
 }
 
-function makeTile(item, place) {
-  const [row, column] = [
-    Math.floor(place / grid.columns),
-    place % grid.columns,
-  ];
+function makeTile(item, index) {
+  const row = Math.floor(index / grid.columns);
+  const column = index % grid.columns;
+  const x = column * (grid.tileWidth + GAP);
+  const y = row * grid.rowHeight;
   const content = state.view === "wall" ? cropTile(item) : pictureTile(item);
-  content.tabIndex = place === grid.currentIndex ? 0 : -1;
+  content.tabIndex = index === grid.currentIndex ? 0 : -1;
+  const isGroup = Boolean(item.name);
   return element(
     "div",
     {
       class: "tile",
       role: "listitem",
-      "aria-posinset": place + 1,
+      "aria-posinset": index + 1,
       "aria-setsize": grid.items.length,
       style: {
-        width: `${grid.width}px`,
+        width: `${grid.tileWidth}px`,
         height: `${grid.rowHeight - GAP}px`,
-        transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
+        transform: `translate(${x}px, ${y}px)`,
       },
     },
     content,
-    item.name ? undefined : markButtons(item, -1),
+    isGroup ? undefined : markButtons(item, -1),
   );
 }
 
 function pictureTile(record) {
-  const [name, found] = [displayName(record), tally(record)];
+  const name = displayName(record);
+  const tallyText = tally(record);
   const image = hasPicture(record)
     ? thumbnail(record)
     : placeholder("No picture");
-  const frame = record.width ? [image, drawThumbnail(record)] : [image];
-  const tile = tileLink(
-    record,
-    { "aria-label": `${name} ${found}` },
-    frame,
-    name,
-    found,
-  );
+  const frameParts = [image];
+  if (record.width) frameParts.push(drawThumbnail(record));
+  const attributes = { "aria-label": `${name} ${tallyText}` };
+  const tile = tileLink(record, attributes, frameParts, name, tallyText);
   tile.querySelector(".name").title = record.source;
   if (record.warnings.length) {
-    tile.append(
-      element("span.badge", { title: record.warnings.join("\n") }, "!"),
-    );
+    const title = record.warnings.join("\n");
+    tile.append(element("span.badge", { title }, "!"));
   }
   return tile;
 }
 
-function tileLink(item, attributes, frame, name, text) {
+/* A link that opens a record or a crop: parts in a frame, and a name and a text below. */
+function tileLink(item, attributes, frameParts, name, text) {
   return element(
     "a",
     { href: linkTo(item), ...attributes },
-    element("span.frame", ...frame),
+    element("span.frame", ...frameParts),
     element(
       "span.caption",
       element("bdi.name", name),
@@ -184,30 +181,31 @@ function tileLink(item, attributes, frame, name, text) {
   );
 }
 
+/* A thumbnail; the image of an earlier tile, if there is one. */
 function thumbnail(record) {
-  const source = thumbnailAddress(record);
-  const before = grid.images.get(source);
-  grid.images.delete(source);
-  return before || pictureImage(source);
+  const address = thumbnailAddress(record);
+  const earlierImage = grid.images.get(address);
+  grid.images.delete(address);
+  return earlierImage || pictureImage(address);
 }
 
 /* "3 person, 2 car" for the boxes that are shown. */
 function tally(record) {
-  const names = [
-    ...frequencies(shownBoxes(record).map((box) => styleOf(box).name)),
-  ];
-  if (!names.length) return "nothing found";
-  const first = names.slice(0, 3).map(([name, count]) => `${count} ${name}`);
-  return (
-    first.join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "")
-  );
+  const names = shownBoxes(record).map((box) => styleOf(box).name);
+  const counts = [...frequencies(names)];
+  if (!counts.length) return "nothing found";
+  const texts = counts.slice(0, 3).map(([name, count]) => `${count} ${name}`);
+  const text = texts.join(", ");
+  if (counts.length <= 3) return text;
+  return `${text} and ${counts.length - 3} more`;
 }
 
-/* Brings a place into view, and gives it the keyboard. */
-function focusTile(place) {
+/* Brings an item into view, and gives it the keyboard. */
+function focusTile(index) {
   if (!grid.items.length) return;
-  grid.tiles.get(grid.currentIndex)?.firstChild.setAttribute("tabindex", -1);
-  grid.currentIndex = Math.max(0, Math.min(place, lastPlace()));
+  const earlierTile = grid.tiles.get(grid.currentIndex);
+  earlierTile?.firstChild.setAttribute("tabindex", -1);
+  grid.currentIndex = Math.max(0, Math.min(index, lastReachable()));
   addTile(grid.currentIndex);
   const tile = grid.tiles.get(grid.currentIndex);
   tile.scrollIntoView({ block: "nearest" });
@@ -216,10 +214,9 @@ function focusTile(place) {
   drawTiles();
 }
 
-/* The tile of a picture: the one that has the keyboard, or the first. */
-function placeOf(record) {
-  const shows = (item) => item === record || item?.record === record;
-  return shows(grid.items[grid.currentIndex])
-    ? grid.currentIndex
-    : grid.items.findIndex(shows);
+/* The index of the tile that shows a record: of the one that has the keyboard, or the first. */
+function tileIndexOf(record) {
+  const showsRecord = (item) => item === record || item?.record === record;
+  if (showsRecord(grid.items[grid.currentIndex])) return grid.currentIndex;
+  return grid.items.findIndex(showsRecord);
 }

@@ -11,9 +11,9 @@ const VIEWS = {
   problems: drawProblems,
 };
 
-const lengths = {}; // of lists that are cut
+const listLengths = {}; // how many items of each kind a list has before it is cut
 let currentView = null;
-let drawn = null; // the address of what is drawn, whichever picture is open
+let drawnAddress = null; // of what is drawn, whichever picture is open
 
 const scheduleRefresh = onceAFrame(() => {
   selectRecords();
@@ -27,105 +27,125 @@ const scheduleRefresh = onceAFrame(() => {
 
 /* Those of a list that are shown, and where it is cut a button for more of `what`. */
 function cutList(items, what, most) {
-  lengths[what] ??= most;
-  const left = items.length > lengths[what];
+  listLengths[what] ??= most;
+  const left = items.length > listLengths[what];
   const more = button(`Show more of ${numberText(items.length)} ${what}`);
   more.onclick = () => {
-    lengths[what] += most;
+    listLengths[what] += most;
     VIEWS[state.view]();
   };
-  return [items.slice(0, lengths[what]), ...(left ? [more] : [])];
+  return [items.slice(0, listLengths[what]), ...(left ? [more] : [])];
 }
 
+/* How much there is: in the title, beside the views and above the pictures. */
 function showCounts() {
-  const problems = problemRecords();
-  const failed = problems.filter((record) => record.error).length;
-  const records = page.records.filter((record) => !record.isReplaced);
-  const pictures = records.filter(
-    (record) => record.frame === undefined && !record.error,
-  ).length;
-  const frames = records.length - pictures - failed;
-  const inputs = [];
-  if (pictures || !frames) inputs.push(countText(pictures, "picture"));
-  if (frames) inputs.push(countText(frames, "frame"));
-  const boxes = records.reduce(
-    (sum, record) => sum + record.endBox - record.firstBox,
-    0,
-  );
-  const sum = page.kinds.length
-    ? boxCountText(boxes)
-    : countText(boxes, "detection");
-  byId("title").textContent = `${inputs.join(" and ")}, ${sum}`;
-  document.title = `${byId("title").textContent} - detcli`;
+  const title = titleText();
+  byId("title").textContent = title;
+  document.title = `${title} - detcli`;
+
+  const problemCount = problemRecords().length;
+  const problemText = problemCount ? numberText(problemCount) : "";
+  byId("count-problems").textContent = problemText;
   byId("count-pictures").textContent = numberText(shownRecords.length);
-  byId("count-problems").textContent = problems.length
-    ? numberText(problems.length)
-    : "";
-  document.querySelector('nav [data-view="timeline"]').hidden =
-    !page.videos.length;
-  const text = shownRecords.length
-    ? shownText()
-    : "No picture passes the filter";
+  const timelineLink = document.querySelector('nav [data-view="timeline"]');
+  timelineLink.hidden = !page.videos.length;
+
+  const isEmpty = shownRecords.length === 0;
+  const text = isEmpty ? "No picture passes the filter" : shownText();
   byId("shown").textContent = text;
-  if (page.loadedChunks === page.chunkCount)
-    byId("announce").textContent = text;
+  const isLoaded = page.loadedChunks === page.chunkCount;
+  if (isLoaded) byId("announce").textContent = text;
 }
 
+/* "3 pictures and 20 frames, 40 detections", of the whole run. */
+function titleText() {
+  let pictureCount = 0;
+  let frameCount = 0;
+  let boxCount = 0;
+  for (const record of page.records) {
+    if (record.isReplaced) continue;
+    boxCount += record.endBox - record.firstBox;
+    if (record.error) continue;
+    if (record.frame === undefined) pictureCount += 1;
+    else frameCount += 1;
+  }
+  const inputs = [];
+  if (pictureCount || !frameCount)
+    inputs.push(countText(pictureCount, "picture"));
+  if (frameCount) inputs.push(countText(frameCount, "frame"));
+  const isComparison = page.kinds.length > 0;
+  const boxes = isComparison
+    ? boxCountText(boxCount)
+    : countText(boxCount, "detection");
+  return `${inputs.join(" and ")}, ${boxes}`;
+}
+
+/* "3 crops of 2 pictures shown", and whether some are out of reach. */
 function shownText() {
-  const beyond = grid.items.length - 1 - lastPlace();
-  const crops = grid.items.filter(({ box }) => box !== undefined).length;
-  return [
-    state.view === "wall" ? `${countText(crops, "crop")} of ` : "",
-    `${countText(shownRecords.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown`,
-    beyond > 0
-      ? `; the last ${numberText(beyond)} are out of reach, so narrow the filter`
-      : "",
-  ].join("");
+  let text = countText(shownRecords.length, "picture");
+  if (state.view === "wall") {
+    const crops = grid.items.filter(({ box }) => box !== undefined);
+    text = `${countText(crops.length, "crop")} of ${text}`;
+  }
+  if (state.among.length) text += " of a table's row";
+  text += " shown";
+  const beyondCount = grid.items.length - 1 - lastReachable();
+  if (beyondCount > 0) {
+    const beyond = numberText(beyondCount);
+    text += `; the last ${beyond} are out of reach, so narrow the filter`;
+  }
+  return text;
 }
 
-/* What the whole is: still growing, cut short, or complete. */
-const STATES = {
+/* What is said of a run that is not complete. */
+const RUN_STATES = {
   running: "The run is still going on, or was cut off: reload for more",
   stopped: "The run was stopped early",
 };
 
+/* What the whole is: still growing, cut short, or complete. */
 function showProgress() {
-  const { chunkCount: chunks, loadedChunks: loaded, lastRun: last } = page;
+  const { chunkCount, loadedChunks, damagedChunks, lastRun } = page;
   const texts = [];
-  if (loaded < chunks)
-    texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
-  else if (!last) texts.push("This page has no records");
-  else if (STATES[last.state]) texts.push(STATES[last.state]);
-  const damaged = countText(page.damagedChunks, "part");
-  if (page.damagedChunks)
-    texts.push(`${damaged} of the records cannot be read`);
+  if (loadedChunks < chunkCount) {
+    const percent = Math.round((100 * loadedChunks) / chunkCount);
+    texts.push(`Loading ${percent} %`);
+  } else if (!lastRun) {
+    texts.push("This page has no records");
+  } else if (RUN_STATES[lastRun.state]) {
+    texts.push(RUN_STATES[lastRun.state]);
+  }
+  if (damagedChunks) {
+    const damagedText = countText(damagedChunks, "part");
+    texts.push(`${damagedText} of the records cannot be read`);
+  }
   byId("state").textContent = texts.join(". ");
 }
 
+/* What a comparison has found, above the pictures, and what made the records, below them. */
 function showAbout() {
-  const { lastRun: last } = page;
-  if (!last) return;
-  byId("summary").hidden = !last.summary.length;
-  byId("summary").className =
-    { true: "agree", false: "differ" }[last.agree] || "";
-  byId("summary").replaceChildren(
-    ...last.summary.map((text) => element("p", text)),
-  );
-  const facts = page.runs.flatMap((run, number) => {
-    const before = page.runs.length > 1 ? `run ${number + 1}, ` : "";
+  const { lastRun } = page;
+  if (!lastRun) return;
+  const sentences = lastRun.summary.map((text) => element("p", text));
+  byId("summary").hidden = !sentences.length;
+  byId("summary").className = "";
+  if (lastRun.agree === true) byId("summary").className = "agree";
+  if (lastRun.agree === false) byId("summary").className = "differ";
+  byId("summary").replaceChildren(...sentences);
+
+  const facts = element("dl");
+  for (const [index, run] of page.runs.entries()) {
+    const prefix = page.runs.length > 1 ? `run ${index + 1}, ` : "";
     const entries = [...run.facts, ["begun", run.begun], ["ended", run.ended]];
-    return entries
-      .filter(([, value]) => value)
-      .map(([name, value]) =>
-        element(
-          "div",
-          element("dt", before + name),
-          element("dd", element("bdi", value)),
-        ),
-      );
-  });
-  const title = element("h2", `Made by detcli ${last.command}`);
-  byId("foot").replaceChildren(title, element("dl", ...facts));
+    for (const [name, value] of entries) {
+      if (!value) continue;
+      const term = element("dt", prefix + name);
+      const definition = element("dd", element("bdi", value));
+      facts.append(element("div", term, definition));
+    }
+  }
+  const title = element("h2", `Made by detcli ${lastRun.command}`);
+  byId("foot").replaceChildren(title, facts);
 }
 
 /* Shows what the state says. */
@@ -133,21 +153,29 @@ function applyState() {
   fillFilters();
   showTheme();
   showView();
-  const now = addressOf({ picture: "" });
-  if (now !== drawn) {
-    if (drawn !== null && !viewer.record) grid.currentIndex = 0;
-    drawn = now;
+  const address = addressOf({ picture: "" });
+  if (address !== drawnAddress) {
+    const isFirst = drawnAddress === null;
+    if (!isFirst && !viewer.record) grid.currentIndex = 0;
+    drawnAddress = address;
     scheduleRefresh();
   }
-  const [number, box] = state.picture.split(".");
+  showOpenPicture();
+}
+
+/* Opens the picture that the state names, or closes the viewer. */
+function showOpenPicture() {
+  const [number, boxOfRecord] = state.picture.split(".");
   const record = page.records[number];
-  if (!record || record.error) byId("viewer").close();
-  else if (state.picture !== viewer.openId) {
-    const isBox = box < record.endBox - record.firstBox;
-    openViewer(record, isBox ? record.firstBox + Number(box) : null);
-    viewer.openId = state.picture;
-    if (isBox) highlight(null, true);
+  if (!record || record.error) {
+    byId("viewer").close();
+    return;
   }
+  if (state.picture === viewer.openId) return;
+  const isBox = boxOfRecord < record.endBox - record.firstBox;
+  openViewer(record, isBox ? record.firstBox + Number(boxOfRecord) : null);
+  viewer.openId = state.picture;
+  if (isBox) highlight(null, true);
 }
 
 function showView() {
@@ -159,9 +187,9 @@ function showView() {
   }
   if (state.view === currentView) return;
   currentView = state.view;
+  const sectionName = LAYOUTS[currentView] ? "pictures" : currentView;
   for (const section of document.querySelectorAll("main section")) {
-    section.hidden =
-      section.id !== `view-${LAYOUTS[currentView] ? "pictures" : currentView}`;
+    section.hidden = section.id !== `view-${sectionName}`;
   }
   byId("grid").dataset.view = currentView;
   byId("group").parentElement.hidden = currentView !== "wall";
@@ -171,44 +199,54 @@ function showView() {
 /* The fields say what the state says. */
 function fillFilters() {
   byId("search").value = state.find;
-  for (const [at, id] of ["least", "below"].entries()) {
-    byId(id).value = state.score[at];
-    byId(`${id}-shown`).textContent = state.score[at].toFixed(2);
-  }
-  for (const [at, id] of ["smallest", "larger"].entries()) {
-    byId(id).value =
-      state.size[at] === ADDRESS_KEYS.size.initial[at] ? "" : state.size[at];
-  }
+  fillScore("least", state.score[0]);
+  fillScore("below", state.score[1]);
+  const [initialFrom, initialBelow] = ADDRESS_KEYS.size.initial;
+  const [sizeFrom, sizeBelow] = state.size;
+  byId("smallest").value = sizeFrom === initialFrom ? "" : sizeFrom;
+  byId("larger").value = sizeBelow === initialBelow ? "" : sizeBelow;
   for (const id of ["sort", "near", "group", "show"])
     byId(id).value = state[id];
   byId("near").hidden = state.sort !== "uncertain";
-  for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
-    input.checked = state[input.name].includes(
-      CHOICES[input.name][1]()[input.value].name,
-    );
+  for (const checkBox of byId("filters").querySelectorAll("[type=checkbox]")) {
+    const name = chosenName(checkBox);
+    checkBox.checked = state[checkBox.name].includes(name);
   }
 }
 
+function fillScore(id, score) {
+  byId(id).value = score;
+  byId(`${id}-shown`).textContent = score.toFixed(2);
+}
+
+/* The name of the class or kind that a check box chooses. */
+function chosenName(checkBox) {
+  const { entries } = CHOICES[checkBox.name];
+  return entries()[checkBox.value].name;
+}
+
 /* What a field says, of which the event tells. */
-function fieldValue({ name, id, value, checked }) {
-  if (name === "score") {
-    const [least, below] = ["least", "below"].map((one) =>
-      Number(byId(one).value),
-    );
-    return id === "least"
-      ? [Math.min(least, below), below]
-      : [least, Math.max(least, below)];
+function fieldValue(field) {
+  if (field.name === "score") return scoreRange(field.id);
+  if (field.name === "size") {
+    const sizeFrom = Number(byId("smallest").value);
+    const sizeBelow = Number(byId("larger").value) || Infinity;
+    return [sizeFrom, sizeBelow];
   }
-  if (name === "size") {
-    return [
-      Number(byId("smallest").value),
-      Number(byId("larger").value) || Infinity,
-    ];
-  }
-  if (!CHOICES[name]) return value;
-  const chosen = CHOICES[name][1]()[value].name;
-  const others = state[name].filter((one) => one !== chosen);
-  return checked ? [...others, chosen] : others;
+  if (!CHOICES[field.name]) return field.value;
+  const name = chosenName(field);
+  const otherNames = state[field.name].filter(
+    (stateName) => stateName !== name,
+  );
+  return field.checked ? [...otherNames, name] : otherNames;
+}
+
+/* The score that was moved stops at the other one. */
+function scoreRange(movedId) {
+  const from = Number(byId("least").value);
+  const below = Number(byId("below").value);
+  if (movedId === "least") return [Math.min(from, below), below];
+  return [from, Math.max(from, below)];
 }
 
 function startFilters() {
@@ -224,102 +262,112 @@ function startFilters() {
   byId("open-filters").addEventListener("click", () => openFilters());
 }
 
+/* Where the window is narrow; without an argument, the other way than now. */
 function openFilters(opens) {
-  const open = document.body.classList.toggle("filtering", opens);
-  byId("open-filters").setAttribute("aria-expanded", open);
+  const isOpen = document.body.classList.toggle("filtering", opens);
+  byId("open-filters").setAttribute("aria-expanded", isOpen);
 }
 
 /* What is usual depends on the run. */
 function startOrders() {
-  fillOptions(
-    "sort",
-    ORDERS,
-    (value) => value !== "wrong" || page.kinds.length,
-  );
-  if (page.kinds.length) ADDRESS_KEYS.sort.initial = "wrong";
-  ADDRESS_KEYS.score.initial[0] =
-    Math.floor((page.lastRun?.floor || 0) * 100) / 100;
+  const isComparison = page.kinds.length > 0;
+  fillOptions("sort", ORDERS, (order) => order !== "wrong" || isComparison);
+  if (isComparison) ADDRESS_KEYS.sort.initial = "wrong";
+  const floor = page.lastRun?.floor || 0;
+  ADDRESS_KEYS.score.initial[0] = Math.floor(floor * 100) / 100;
   readAddress();
 }
 
 const DARK = window.matchMedia("(prefers-color-scheme: dark)");
 
 function showTheme() {
-  const theme = state.theme || (DARK.matches ? "dark" : "light");
+  const systemTheme = DARK.matches ? "dark" : "light";
+  const theme = state.theme || systemTheme;
   document.documentElement.dataset.theme = theme;
   byId("theme").setAttribute("aria-pressed", theme === "dark");
 }
 
 /* What the system prefers is not in the address. */
 function toggleTheme() {
-  const theme =
-    document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  changeState({ theme: (theme === "dark") === DARK.matches ? "" : theme });
+  const wasDark = document.documentElement.dataset.theme === "dark";
+  const theme = wasDark ? "light" : "dark";
+  const isSystemTheme = (theme === "dark") === DARK.matches;
+  changeState({ theme: isSystemTheme ? "" : theme });
 }
 
 function startKeys() {
-  byId("open-keys").addEventListener("click", () => byId("keys").showModal());
-  document.addEventListener("keydown", (event) => {
-    const { key, target, ctrlKey, metaKey, altKey } = event;
-    if (ctrlKey || metaKey || altKey || byId("keys").open || byId("marks").open)
-      return;
-    if (key === "Escape" && target.id === "search")
-      focusTile(grid.currentIndex);
-    if (target.matches("input:not([type=checkbox]), select, textarea")) return;
-    if (key === " " && target.matches("button, video")) return;
-    const action = actions()[key];
-    if (action) event.preventDefault();
-    action?.();
-  });
+  byId("open-keys").addEventListener("click", showKeys);
+  document.addEventListener("keydown", pressKey);
+}
+
+function showKeys() {
+  byId("keys").showModal();
+}
+
+/* Does what a key does, if the browser does nothing with it where the focus is. */
+function pressKey(event) {
+  const { key, target, ctrlKey, metaKey, altKey } = event;
+  if (ctrlKey || metaKey || altKey) return;
+  if (byId("keys").open || byId("marks").open) return;
+  if (key === "Escape" && target.id === "search") focusTile(grid.currentIndex);
+  if (target.matches("input:not([type=checkbox]), select, textarea")) return;
+  if (key === " " && target.matches("button, video")) return;
+  const action = keyActions()[key];
+  if (!action) return;
+  event.preventDefault();
+  action();
 }
 
 /* What keys do: in the viewer, or outside. */
-function actions() {
+function keyActions() {
   const everywhere = {
     f: toggleFull,
-    "?": () => byId("keys").showModal(),
+    "?": showKeys,
     x: () => markFocused("drop"),
     k: () => markFocused("keep"),
   };
-  if (byId("viewer").open) {
-    const near = lens.zoom > 1;
-    const move = (x, y) => () => (near ? pan(60 * x, 60 * y) : step(-x));
-    const ways = { both: "swipe", swipe: "pair", pair: "both" };
-    return {
-      ...everywhere,
-      b: () => toggle("boxes"),
-      l: () => toggle("labels"),
-      p: () => step(-1),
-      n: () => step(1),
-      "+": () => zoomTo(1.5 * lens.zoom),
-      "=": () => zoomTo(1.5 * lens.zoom),
-      "-": () => zoomTo(lens.zoom / 1.5),
-      0: () => zoomTo(1),
-      ArrowLeft: move(1, 0),
-      ArrowRight: move(-1, 0),
-      ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
-      ...(page.sides.length && {
-        s: () => changeState({ sides: ways[state.sides] }),
-      }),
-      ...(viewer.record.video && {
-        " ": togglePlay,
-        "[": () => jump(-1),
-        "]": () => jump(1),
-      }),
-    };
-  }
-  everywhere["/"] = () => {
-    openFilters(true);
-    byId("search").focus();
-    byId("search").select();
+  if (byId("viewer").open) return { ...everywhere, ...viewerActions() };
+  const outside = { ...everywhere, "/": focusSearch };
+  if (!LAYOUTS[state.view]) return outside;
+  return { ...outside, ...gridActions() };
+}
+
+function viewerActions() {
+  const actions = {
+    b: () => toggle("boxes"),
+    l: () => toggle("labels"),
+    p: () => step(-1),
+    n: () => step(1),
+    "+": () => zoomTo(1.5 * lens.zoom),
+    "=": () => zoomTo(1.5 * lens.zoom),
+    "-": () => zoomTo(lens.zoom / 1.5),
+    0: () => zoomTo(1),
+    ArrowLeft: () => step(-1),
+    ArrowRight: () => step(1),
   };
-  if (!LAYOUTS[state.view]) return everywhere;
-  const move = (by) => () => focusTile(grid.currentIndex + by);
-  if (!hasFocus(byId("grid"))) {
-    return { ...everywhere, ArrowDown: move(0), ArrowRight: move(0) };
+  if (lens.zoom > 1) {
+    actions.ArrowLeft = () => pan(60, 0);
+    actions.ArrowRight = () => pan(-60, 0);
+    actions.ArrowUp = () => pan(0, 60);
+    actions.ArrowDown = () => pan(0, -60);
   }
+  if (page.sides.length) {
+    const nextArrangement = { both: "swipe", swipe: "pair", pair: "both" };
+    actions.s = () => changeState({ sides: nextArrangement[state.sides] });
+  }
+  if (viewer.record.video) {
+    actions[" "] = togglePlay;
+    actions["["] = () => jump(-1);
+    actions["]"] = () => jump(1);
+  }
+  return actions;
+}
+
+function gridActions() {
+  const move = (by) => () => focusTile(grid.currentIndex + by);
+  if (!hasFocus(byId("grid")))
+    return { ArrowDown: move(0), ArrowRight: move(0) };
   return {
-    ...everywhere,
     ArrowLeft: move(-1),
     ArrowRight: move(1),
     ArrowUp: move(-grid.columns),
@@ -329,38 +377,64 @@ function actions() {
   };
 }
 
-async function start() {
-  readAddress();
-  showTheme();
+function focusSearch() {
+  openFilters(true);
+  byId("search").focus();
+  byId("search").select();
+}
+
+/* The keyboard goes on from the tile that has the focus. */
+function followFocus({ target }) {
+  for (const [index, tile] of grid.tiles) {
+    if (tile.contains(target)) grid.currentIndex = index;
+  }
+}
+
+function startGrid() {
+  byId("grid").addEventListener("focusin", followFocus);
+  window.addEventListener("scroll", scheduleTiles, { passive: true });
+  const observer = new ResizeObserver(() => {
+    const earlierWidth = grid.tileWidth;
+    layOut();
+    if (earlierWidth !== grid.tileWidth) refreshGrid();
+  });
+  observer.observe(byId("grid"));
+}
+
+/* The address is written before whatever may leave the page. */
+function startAddress() {
+  window.addEventListener("hashchange", () => {
+    readAddress();
+    applyState();
+  });
+  const writeChanges = () => {
+    if (writeTimer) writeAddress();
+  };
+  window.addEventListener("click", writeChanges, true);
+  window.addEventListener("pagehide", writeChanges, true);
+}
+
+function startHeader() {
   DARK.addEventListener("change", showTheme);
   byId("theme").addEventListener("click", toggleTheme);
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault(); // the address says something else
     byId("main").focus();
   });
+}
+
+async function start() {
+  readAddress();
+  showTheme();
+  startHeader();
   startFilters();
   startViewer();
   startMarks();
   startKeys();
   startPrint();
-  byId("grid").addEventListener("focusin", ({ target }) => {
-    grid.currentIndex =
-      [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ??
-      grid.currentIndex;
-  });
-  window.addEventListener("scroll", scheduleTiles, { passive: true });
-  new ResizeObserver(() => {
-    const before = grid.width;
-    layOut();
-    if (before !== grid.width) refreshGrid();
-  }).observe(byId("grid"));
-  window.addEventListener("hashchange", () => {
-    readAddress();
-    applyState();
-  });
-  for (const type of ["click", "pagehide"]) {
-    window.addEventListener(type, () => writeTimer && writeAddress(), true);
-  }
+  startGrid();
+  startAddress();
+
   await loadScript("data/runs.js");
   startOrders();
   showAbout();

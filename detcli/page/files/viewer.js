@@ -264,7 +264,7 @@ function toggleFull() {
 }
 
 function closeViewer() {
-  const place = placeOf(viewer.record);
+  const place = tileIndexOf(viewer.record);
   Object.assign(viewer, { record: null, openId: "" });
   player.playback = null;
   byId("stage").replaceChildren();

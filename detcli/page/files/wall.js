@@ -3,58 +3,80 @@
 /* A wall of crops: every box by itself, in groups that begin with a tile for their name. */
 
 const AROUND = 1.4; // side of a crop for each pixel of its box
-const LEAST_SIDE = 24; // pixels of the picture
+const MIN_SIDE = 24; // pixels of the picture
 const THUMBNAIL = 320; // pixels of its longer side
 
+/* What crops can be grouped by: whether there is such a thing, and the name of a box's group. */
 const GROUPS = {
-  class: ["Class", () => true, (box) => classNameOf(box)],
-  track: [
-    "Track",
-    () => page.hasTracks,
-    (box, record) => trackText(box) && `${trackText(box)}· ${baseName(record)}`,
-  ],
-  text: ["Text", () => boxColumns.text.size, (box) => boxColumns.text.get(box)],
+  class: {
+    title: "Class",
+    isAvailable: () => true,
+    groupOf: (box) => classNameOf(box),
+  },
+  track: {
+    title: "Track",
+    isAvailable: () => page.hasTracks,
+    groupOf: (box, record) =>
+      trackText(box) && `${trackText(box)}· ${baseName(record)}`,
+  },
+  text: {
+    title: "Text",
+    isAvailable: () => boxColumns.text.size,
+    groupOf: (box) => boxColumns.text.get(box),
+  },
 };
 
-/* The crops of the pictures that are shown: the largest group first, each in the chosen order. */
+/* The crops of the pictures that are shown: the largest group first, each in the chosen order.
+   A group's tile is {name, count}, a crop {record, box, key}. */
 function wallItems() {
-  const passes = boxTest();
-  const [, , keys] = ORDERS[state.sort];
-  const keyOf = keys ? keys() : () => 0;
+  const { makeKey } = ORDERS[state.sort];
+  const keyOf = makeKey ? makeKey() : () => 0;
+  const items = [];
+  const groups = [...cropGroups(keyOf)];
+  groups.sort(([, a], [, b]) => b.length - a.length);
+  for (const [name, crops] of groups) {
+    items.push({ name, count: crops.length });
+    for (const crop of crops.sort(byKey)) items.push(crop);
+  }
+  return items;
+}
+
+/* The crops of each group, by its name. */
+function cropGroups(keyOf) {
+  const passesFilter = boxTest();
+  const { groupOf } = GROUPS[state.group];
+  const onlyMarked = state.show === "marked";
   const groups = new Map();
   for (const record of shownRecords) {
     for (let box = record.firstBox; box < record.endBox; box += 1) {
-      if (state.show === "marked" && !marks.has(idOf({ record, box })))
-        continue;
-      const name = passes(box) && GROUPS[state.group][2](box, record);
+      if (onlyMarked && !marks.has(idOf({ record, box }))) continue;
+      if (!passesFilter(box)) continue;
+      const name = groupOf(box, record);
       if (!name) continue;
       if (!groups.has(name)) groups.set(name, []);
       const key = keyOf(box);
-      // A label has no score.
-      groups
-        .get(name)
-        .push({ record, box, key: Number.isNaN(key) ? Infinity : key });
+      const isUnknown = Number.isNaN(key); // an object of a label has no score
+      groups.get(name).push({ record, box, key: isUnknown ? Infinity : key });
     }
   }
-  const largest = [...groups].sort(([, a], [, b]) => b.length - a.length);
-  return largest.flatMap(([name, crops]) => [
-    { name, count: crops.length },
-    ...crops.sort(byKey),
-  ]);
+  return groups;
 }
 
+/* The tile of a group or a crop. */
 function cropTile({ name, count, record, box }) {
   if (name) {
     const title = element("bdi.name", { title: name }, name);
     return element("span.group", title, boxCountText(count));
   }
   const kind = page.kinds.length ? ` ${styleOf(box).name}` : "";
-  const text = `${scoreText(boxColumns.score[box])} ${titleOf(box)}${kind}`;
-  const title = `${labelText(box)}\n${displayName(record)}`;
-  const frame = hasPicture(record)
+  const score = scoreText(boxColumns.score[box]);
+  const text = `${score} ${titleOf(box)}${kind}`;
+  const pictureName = displayName(record);
+  const title = `${labelText(box)}\n${pictureName}`;
+  const frameParts = hasPicture(record)
     ? cropOf(record, box)
     : [placeholder("No picture")];
-  return tileLink({ record, box }, { title }, frame, text, displayName(record));
+  return tileLink({ record, box }, { title }, frameParts, text, pictureName);
 }
 
 /* A square around the box, within the picture as far as it fits; from the thumbnail where that is
@@ -62,25 +84,26 @@ function cropTile({ name, count, record, box }) {
 function cropOf(record, box) {
   const { width, height } = record;
   const [x1, y1, x2, y2] = coordinatesOf(box);
-  const longer = Math.max(width, height);
-  const side = Math.min(
-    AROUND * Math.max(LEAST_SIDE, x2 - x1, y2 - y1),
-    longer,
-  );
-  const from = (middle, room) =>
-    side > room
-      ? (room - side) / 2
-      : Math.max(0, Math.min(middle - side / 2, room - side));
-  const small =
-    THUMBNAIL * side >= grid.width * window.devicePixelRatio * longer;
+  const longerSide = Math.max(width, height);
+  const boxSide = Math.max(MIN_SIDE, x2 - x1, y2 - y1);
+  const side = Math.min(AROUND * boxSide, longerSide);
+  const left = cropStart((x1 + x2) / 2, side, width);
+  const top = cropStart((y1 + y2) / 2, side, height);
+
+  const tilePixels = grid.tileWidth * window.devicePixelRatio;
+  const thumbnailPixels = (THUMBNAIL * side) / longerSide; // of the crop
+  const isThumbnailEnough = thumbnailPixels >= tilePixels;
   const image = pictureImage(
-    small ? thumbnailAddress(record) : pictureAddress(record),
+    isThumbnailEnough ? thumbnailAddress(record) : pictureAddress(record),
   );
-  const svg = overlay(
-    record,
-    ...cased(outline([x1, y1, x2, y2]), styleOf(box).colour),
-  );
-  const [left, top] = [from((x1 + x2) / 2, width), from((y1 + y2) / 2, height)];
+  const path = outline([x1, y1, x2, y2]);
+  const svg = overlay(record, ...cased(path, styleOf(box).colour));
   showPart(record, [image, svg], [left, top, side, side]);
   return [image, svg];
+}
+
+/* Where a crop around a middle begins along one axis: in the picture, or around all of it. */
+function cropStart(middle, side, pictureLength) {
+  if (side > pictureLength) return (pictureLength - side) / 2;
+  return Math.max(0, Math.min(middle - side / 2, pictureLength - side));
 }
