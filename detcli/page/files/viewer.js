@@ -5,14 +5,15 @@
 const viewer = {
   record: null,
   openId: "", // what the address says of it
-  borderPercent: 50, // percent of the width, where the sides of a comparison meet
-  chosenBox: null, // the box that was clicked on
+  borderPercent: 50, // of the width, where the sides of a comparison meet
+  chosenBox: null, // the one that was clicked on
 };
 
-function openViewer(record, chosen = null) {
-  const goesOn = record.video && record.video === viewer.record?.video;
-  if (!goesOn) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
-  Object.assign(viewer, { record, chosenBox: chosen });
+function openViewer(record, chosenBox = null) {
+  const isSameVideo = record.video && record.video === viewer.record?.video;
+  if (!isSameVideo) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
+  viewer.record = record;
+  viewer.chosenBox = chosenBox;
   byId("viewer-name").replaceChildren(element("bdi", baseName(record)));
   describe(record);
   byId("viewer-marks").replaceChildren(markButtons(record));
@@ -21,49 +22,55 @@ function openViewer(record, chosen = null) {
   refreshViewer();
   if (player.playback) return;
   byId("viewer-name").focus({ preventScroll: true });
-  const place = shownRecords.indexOf(record);
-  for (const next of [shownRecords[place + 1], shownRecords[place - 1]]) {
-    // ready when they are wanted
-    if (next && hasPicture(next)) new Image().src = pictureAddress(next);
-  }
+  const index = shownRecords.indexOf(record);
+  preload(shownRecords[index + 1]);
+  preload(shownRecords[index - 1]);
+}
+
+/* Loads the picture of a record, if there is one, for whoever steps to it. */
+function preload(record) {
+  if (record && hasPicture(record)) new Image().src = pictureAddress(record);
 }
 
 /* One pane, or one for each side of a comparison. */
 function fillStage() {
-  const way = page.sides.length ? state.sides : "both";
-  const groups = {
+  const arrangement = page.sides.length ? state.sides : "both";
+  const sideNamesOfPanes = {
     both: [[]],
     swipe: [page.sides],
     pair: page.sides.map((name) => [name]),
-  }[way];
-  const made = groups.map((names) => {
-    const texts = names.map((name) => element("span.side-name", name));
-    return element("div.pane", pictureOf(viewer.record), ...texts);
+  };
+  const newPanes = sideNamesOfPanes[arrangement].map((sideNames) => {
+    const texts = sideNames.map((name) => element("span.side-name", name));
+    return element("div.pane", viewerImage(viewer.record), ...texts);
   });
-  byId("stage").className = `stage ${way}`;
-  byId("stage").replaceChildren(...made);
-  if (way !== "swipe") return;
-  const label = `Where ${page.sides[0]} ends and ${page.sides[1]} begins`;
-  const attributes = {
+  byId("stage").className = `stage ${arrangement}`;
+  byId("stage").replaceChildren(...newPanes);
+  if (arrangement === "swipe") byId("stage").append(borderSlider());
+}
+
+/* What moves the border between the two sides of a comparison. */
+function borderSlider() {
+  const slider = element("input", {
     type: "range",
     value: viewer.borderPercent,
     step: 0.5,
-    "aria-label": label,
+    "aria-label": `Where ${page.sides[0]} ends and ${page.sides[1]} begins`,
+  });
+  slider.oninput = () => {
+    viewer.borderPercent = slider.value;
+    byId("stage").style.setProperty("--border", slider.value / 100);
   };
-  const border = element("input", attributes);
-  border.oninput = () => {
-    viewer.borderPercent = border.value;
-    byId("stage").style.setProperty("--border", border.value / 100);
-  };
-  border.oninput();
-  byId("stage").append(border);
+  slider.oninput();
+  return slider;
 }
 
 /* The picture, or its thumbnail if the file has moved or changed. */
-function pictureOf(record) {
+function viewerImage(record) {
   if (!hasPicture(record)) return placeholder("No picture was kept");
   const alt = `${displayName(record)}: ${tally(record)}`;
-  const image = pictureImage(pictureAddress(record), { alt, decoding: "sync" });
+  const address = pictureAddress(record);
+  const image = pictureImage(address, { alt, decoding: "sync" });
   const giveUp = image.onerror;
   let fault = "";
   const fallBack = (text) => {
@@ -75,24 +82,28 @@ function pictureOf(record) {
     image.onerror = () => fallBack("The file is not where it was");
   image.onload = () => {
     const { naturalWidth: width, naturalHeight: height } = image;
-    const copy = width < record.width ? `a copy of ${width} × ${height}` : "";
-    const other = record.original && !fault && width !== record.width;
-    if (other) fallBack("The file is another one now");
-    else if (record === viewer.record) describe(record, copy, fault);
+    const hasOtherSize = record.original && !fault && width !== record.width;
+    if (hasOtherSize) {
+      fallBack("The file is another one now");
+    } else if (record === viewer.record) {
+      const isCopy = width < record.width;
+      const copyText = isCopy ? `a copy of ${width} × ${height}` : "";
+      describe(record, copyText, fault);
+    }
   };
   return image;
 }
 
-/* Facts and warnings; `copy` and `fault` are of the picture that is shown. */
-function describe(record, copy = "", fault = "") {
+/* Facts and warnings; `copyText` and `fault` are of the picture that is shown. */
+function describe(record, copyText = "", fault = "") {
   const { width, height, frame, source } = record;
-  const facts = [
-    width && `${width} × ${height} pixels`,
-    frame === undefined ? "" : `frame ${frame} · ${momentText(record)}`,
-    baseName(record) === source ? "" : source,
-    copy,
-  ];
-  byId("viewer-facts").textContent = facts.filter(Boolean).join(" · ");
+  const facts = [];
+  if (width) facts.push(`${width} × ${height} pixels`);
+  if (frame !== undefined) facts.push(`frame ${frame} · ${momentText(record)}`);
+  if (baseName(record) !== source) facts.push(source);
+  if (copyText) facts.push(copyText);
+  byId("viewer-facts").textContent = facts.join(" · ");
+
   const warnings = [...record.warnings, fault].filter(Boolean);
   const notices = warnings.map((text) => element("p.notice", text));
   byId("viewer-warnings").replaceChildren(...notices);
@@ -102,34 +113,42 @@ function describe(record, copy = "", fault = "") {
 function refreshViewer() {
   const { record } = viewer;
   if (!record || !byId("viewer").open) return;
-  for (const what of ["boxes", "labels"])
-    byId(what).ariaPressed = String(state[what] === "on");
+  byId("boxes").ariaPressed = String(state.boxes === "on");
+  byId("labels").ariaPressed = String(state.labels === "on");
+  byId("sides").parentElement.hidden = !page.sides.length;
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
+
   const boxes = shownBoxes(record);
   if (!boxes.includes(viewer.chosenBox)) viewer.chosenBox = null;
-  const [items, place] = stops();
-  const position = `${numberText(place + 1)} of ${numberText(items.length)}`;
-  byId("position").textContent = place < 0 ? "" : position;
-  byId("previous").disabled = place <= 0;
-  byId("next").disabled = place < 0 || place >= items.length - 1;
   byId("viewer-found").hidden = !boxes.length;
-  byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
-  byId("viewer-nothing").textContent = hiddenText(
-    record.endBox - record.firstBox,
-    boxes.length,
-  );
-  byId("sides").parentElement.hidden = !page.sides.length;
+  byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(boxRow));
+  const boxCount = record.endBox - record.firstBox;
+  byId("viewer-nothing").textContent = hiddenText(boxCount, boxes.length);
+  showPosition();
   showMoments();
   drawBoxes();
 }
 
-function hiddenText(all, drawn) {
-  if (all === drawn) return all ? "" : "Nothing was found";
-  const hidden = drawn
-    ? `${numberText(all - drawn)} more`
-    : countText(all, "detection");
-  return `${hidden} hidden by the filters`;
+/* "3 of 17", and whether there is a previous and a next one. */
+function showPosition() {
+  const { items, index } = stops();
+  const isAmong = index >= 0;
+  const text = `${numberText(index + 1)} of ${numberText(items.length)}`;
+  byId("position").textContent = isAmong ? text : "";
+  byId("previous").disabled = index <= 0;
+  byId("next").disabled = !isAmong || index >= items.length - 1;
+}
+
+/* How many boxes of a picture the filters hide. */
+function hiddenText(boxCount, shownCount) {
+  if (boxCount === 0) return "Nothing was found";
+  const hiddenCount = boxCount - shownCount;
+  if (hiddenCount === 0) return "";
+  const text = shownCount
+    ? `${numberText(hiddenCount)} more`
+    : countText(hiddenCount, "detection");
+  return `${text} hidden by the filters`;
 }
 
 function drawBoxes() {
@@ -137,53 +156,65 @@ function drawBoxes() {
   if (!record?.width || !byId("viewer").open) return;
   const { scale } = lensSize();
   if (!(scale > 0)) return;
-  const boxes = shownBoxes(record);
   for (const svg of byId("stage").querySelectorAll(".pane svg")) svg.remove();
-  for (const [at, pane] of state.boxes === "on" ? panes().entries() : []) {
-    const sides = (page.sides.length &&
-      { swipe: [0, 1], pair: [at] }[state.sides]) || [undefined];
-    pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
+  if (state.boxes === "on") {
+    const boxes = shownBoxes(record);
+    for (const [paneIndex, pane] of panes().entries()) {
+      for (const side of sidesOfPane(paneIndex))
+        pane.append(drawLarge(record, boxes, scale, side));
+    }
   }
   placeLens();
   highlight(null);
 }
 
-function rowOf(box) {
-  const entry = styleOf(box);
+/* The sides of a comparison that have a drawing of their own in a pane; undefined for one of all
+   boxes. */
+function sidesOfPane(paneIndex) {
+  if (page.sides.length && state.sides === "swipe") return [0, 1];
+  if (page.sides.length && state.sides === "pair") return [paneIndex];
+  return [undefined];
+}
+
+/* A row of the list of boxes. */
+function boxRow(box) {
+  const style = styleOf(box);
   const [x1, y1, x2, y2] = coordinatesOf(box).map(Math.round);
-  const score = boxColumns.counterpart.get(box)?.[0] ?? null; // of the other side
-  const name = button(
-    swatch(entry),
-    trackText(box),
-    element("bdi", classNameOf(box)),
-  );
-  const kind = page.kinds.length ? element("span.quiet", ` ${entry.name}`) : "";
-  const scores =
-    scoreText(boxColumns.score[box]) +
-    (score === null ? "" : ` → ${scoreText(score)}`);
+  const className = element("bdi", classNameOf(box));
+  const name = button(swatch(style), trackText(box), className);
+  const kind = page.kinds.length ? element("span.quiet", ` ${style.name}`) : "";
   const row = element(
     "tr",
     { "data-box": box },
     element("td", name, kind, watchedText(box)),
-    element("td.number", scores),
+    element("td.number", scoresText(box)),
     element("td.number.quiet", `${x1}, ${y1} to ${x2}, ${y2}`),
     element("td", markButtons({ record: viewer.record, box })),
   );
-  for (const come of ["pointerenter", "focusin"])
-    row.addEventListener(come, () => highlight(box));
-  for (const go of ["pointerleave", "focusout"])
-    row.addEventListener(go, () => highlight(null));
+  for (const type of ["pointerenter", "focusin"])
+    row.addEventListener(type, () => highlight(box));
+  for (const type of ["pointerleave", "focusout"])
+    row.addEventListener(type, () => highlight(null));
   row.addEventListener("click", () => choose(box));
   return row;
 }
 
-/* Where it stands, what it has crossed, and what it says. */
+/* Where a box stands, what it has crossed, and what it says; an empty text if nothing. */
 function watchedText(box) {
-  const { zones, crossings, text } = boxColumns;
-  const said = [zones, crossings, text]
-    .flatMap((one) => one.get(box) || [])
-    .join(", ");
-  return said && element("bdi.quiet.note", ` ${said}`);
+  const zones = boxColumns.zones.get(box) || [];
+  const crossings = boxColumns.crossings.get(box) || [];
+  const texts = [...zones, ...crossings];
+  if (boxColumns.text.has(box)) texts.push(boxColumns.text.get(box));
+  if (!texts.length) return "";
+  return element("bdi.quiet.note", ` ${texts.join(", ")}`);
+}
+
+/* The score of a box, and that of its counterpart in a comparison. */
+function scoresText(box) {
+  const text = scoreText(boxColumns.score[box]);
+  const counterpart = boxColumns.counterpart.get(box);
+  if (!counterpart || counterpart[0] === null) return text;
+  return `${text} → ${scoreText(counterpart[0])}`;
 }
 
 function scoreText(score) {
@@ -192,57 +223,64 @@ function scoreText(score) {
 
 /* Lights a box up wherever it is; null for the one that was chosen. */
 function highlight(box, scrolls = false) {
-  const lit = box ?? viewer.chosenBox;
-  for (const svg of byId("stage").querySelectorAll(".pane svg")) {
-    svg.classList.toggle("dimmed", lit !== null);
-    svg.querySelector(".extra")?.remove();
-    for (const part of svg.querySelectorAll("[data-box]")) {
-      part.classList.toggle("chosen", Number(part.dataset.box) === lit);
-    }
-    if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen"))
-      continue;
-    const side = svg.dataset.side && Number(svg.dataset.side);
-    const label = drawLabel(viewer.record, lit, lensSize().scale, side);
-    if (label) svg.append(vector("g.extra", label));
-  }
+  const litBox = box ?? viewer.chosenBox;
+  for (const svg of byId("stage").querySelectorAll(".pane svg"))
+    highlightInDrawing(svg, litBox);
   for (const row of byId("viewer-found").tBodies[0].rows) {
-    const box = Number(row.dataset.box);
-    row.classList.toggle("chosen", box === lit);
-    row
-      .querySelector("button")
-      .setAttribute("aria-pressed", box === viewer.chosenBox);
-    if (box === lit && scrolls) row.scrollIntoView({ block: "nearest" });
+    const rowBox = Number(row.dataset.box);
+    row.classList.toggle("chosen", rowBox === litBox);
+    const isChosen = rowBox === viewer.chosenBox;
+    row.querySelector("button").setAttribute("aria-pressed", isChosen);
+    if (rowBox === litBox && scrolls) row.scrollIntoView({ block: "nearest" });
   }
+}
+
+/* A box that is lit has a label, whatever that covers. */
+function highlightInDrawing(svg, litBox) {
+  svg.classList.toggle("dimmed", litBox !== null);
+  svg.querySelector(".extra")?.remove();
+  for (const part of svg.querySelectorAll("[data-box]")) {
+    part.classList.toggle("chosen", Number(part.dataset.box) === litBox);
+  }
+  const hasBox = svg.querySelector(".box.chosen");
+  const hasLabel = svg.querySelector(".label.chosen");
+  if (!hasBox || hasLabel) return;
+  const side = svg.dataset.side && Number(svg.dataset.side);
+  const label = drawLabel(viewer.record, litBox, lensSize().scale, side);
+  if (label) svg.append(vector("g.extra", label));
 }
 
 /* Keeps a box lit; a row brings it close, and once more the whole picture. */
-function choose(box, inPicture = false) {
+function choose(box, isInPicture = false) {
   viewer.chosenBox = box === viewer.chosenBox ? null : box;
-  if (!inPicture && viewer.chosenBox !== null) zoomToBox(box);
-  else if (!inPicture) zoomTo(1);
-  highlight(null, inPicture);
+  if (!isInPicture) {
+    if (viewer.chosenBox !== null) zoomToBox(box);
+    else zoomTo(1);
+  }
+  highlight(null, isInPicture);
 }
 
-/* What one goes through, pictures or the crops of the wall, and where one is. */
+/* What one goes through, pictures or the crops of the wall, and the index of what is open; -1 if
+   it is not among them. */
 function stops() {
-  if (state.view !== "wall")
-    return [shownRecords, shownRecords.indexOf(viewer.record)];
+  if (state.view !== "wall") {
+    const index = shownRecords.indexOf(viewer.record);
+    return { items: shownRecords, index };
+  }
   const crops = grid.items.filter(({ record }) => record);
-  const place = crops.findIndex(({ box }) => box === viewer.chosenBox);
-  return [
-    crops,
-    place < 0
-      ? crops.findIndex(({ record }) => record === viewer.record)
-      : place,
-  ];
+  let index = crops.findIndex(({ box }) => box === viewer.chosenBox);
+  if (index < 0)
+    index = crops.findIndex(({ record }) => record === viewer.record);
+  return { items: crops, index };
 }
 
+/* Goes to the next picture or crop, or with -1 to the previous one. */
 function step(by) {
-  const [items, place] = stops();
-  const next = items[place + by];
-  if (!next) return;
-  grid.currentIndex = grid.items.indexOf(next); // where the keyboard is when the viewer closes
-  goTo(next);
+  const { items, index } = stops();
+  const item = items[index + by];
+  if (!item) return;
+  grid.currentIndex = grid.items.indexOf(item); // where the keyboard is when the viewer closes
+  goTo(item);
 }
 
 function goTo(item) {
@@ -250,34 +288,35 @@ function goTo(item) {
   changeState({ picture: idOf(item) }); // one step back leaves the viewer
 }
 
-function toggle(what) {
-  changeState({ [what]: state[what] === "on" ? "off" : "on" });
+/* Turns boxes or labels on or off. */
+function toggle(key) {
+  changeState({ [key]: state[key] === "on" ? "off" : "on" });
 }
 
 function toggleFull() {
+  const isOpen = byId("viewer").open;
+  const part = isOpen ? byId("viewer-body") : document.documentElement;
   if (document.fullscreenElement) document.exitFullscreen();
-  else
-    (byId("viewer").open
-      ? byId("viewer-body")
-      : document.documentElement
-    ).requestFullscreen();
+  else part.requestFullscreen();
 }
 
+/* The keyboard goes back to the tile of the picture. */
 function closeViewer() {
-  const place = tileIndexOf(viewer.record);
-  Object.assign(viewer, { record: null, openId: "" });
+  const index = tileIndexOf(viewer.record);
+  viewer.record = null;
+  viewer.openId = "";
   player.playback = null;
   byId("stage").replaceChildren();
   if (document.fullscreenElement) document.exitFullscreen();
-  if (place >= 0 && !byId("view-pictures").hidden) focusTile(place);
+  if (index >= 0 && !byId("view-pictures").hidden) focusTile(index);
   if (state.picture) changeState({ picture: "" });
 }
 
 function startViewer() {
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));
-  for (const what of ["boxes", "labels"])
-    byId(what).addEventListener("click", () => toggle(what));
+  byId("boxes").addEventListener("click", () => toggle("boxes"));
+  byId("labels").addEventListener("click", () => toggle("labels"));
   byId("sides").addEventListener("change", (event) =>
     changeState({ sides: event.target.value }),
   );
@@ -287,10 +326,8 @@ function startViewer() {
   byId("close").addEventListener("click", () => byId("viewer").close());
   byId("viewer").addEventListener("close", closeViewer);
   document.addEventListener("fullscreenchange", () => {
-    byId("full").setAttribute(
-      "aria-pressed",
-      Boolean(document.fullscreenElement),
-    );
+    const isFull = Boolean(document.fullscreenElement);
+    byId("full").setAttribute("aria-pressed", isFull);
   });
   new ResizeObserver(drawBoxes).observe(byId("stage"));
 }
