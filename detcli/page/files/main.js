@@ -25,16 +25,19 @@ const scheduleRefresh = onceAFrame(() => {
   refreshViewer();
 });
 
-/* Those of a list that are shown, and where it is cut a button for more of `what`. */
-function cutList(items, what, most) {
-  listLengths[what] ??= most;
-  const left = items.length > listLengths[what];
-  const more = button(`Show more of ${numberText(items.length)} ${what}`);
-  more.onclick = () => {
-    listLengths[what] += most;
+/* The items of a list that are shown, `step` of them at first, and where it is cut a button for as
+   many more. */
+function cutList(items, noun, step) {
+  listLengths[noun] ??= step;
+  const listed = items.slice(0, listLengths[noun]);
+  if (listed.length === items.length) return { listed };
+  const text = `Show more of ${numberText(items.length)} ${noun}`;
+  const moreButton = button(text);
+  moreButton.onclick = () => {
+    listLengths[noun] += step;
     VIEWS[state.view]();
   };
-  return [items.slice(0, listLengths[what]), ...(left ? [more] : [])];
+  return { listed, moreButton };
 }
 
 /* How much there is: in the title, beside the views and above the pictures. */

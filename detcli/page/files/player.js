@@ -2,13 +2,15 @@
 
 /* Plays the frames of a video in the viewer, and leads to what happens in it. */
 
+const FRAME_RATE = 25; // of a video whose frames have no times
+
 const player = {
   playback: null, // a token of what plays now
-  key: "", // what the moments are of
-  moments: [], // {target: the frame nearest to it that has a picture, text}
+  momentsKey: "", // what the moments are of
+  moments: [], // {record: the frame nearest to it that has a picture, text}
 };
 
-function keptFrames(records) {
+function framesWithPicture(records) {
   return records.filter(
     (record) => !record.isReplaced && !record.error && hasPicture(record),
   );
@@ -16,33 +18,37 @@ function keptFrames(records) {
 
 /* When tracks appear and cross lines; without tracks, when something appears. */
 function momentsOf({ records }) {
-  const passes = boxTest();
-  const tracked = records.some(({ firstBox, endBox }) =>
+  const passesFilter = boxTest();
+  const hasTracks = records.some(({ firstBox, endBox }) =>
     boxColumns.track.slice(firstBox, endBox).some(Boolean),
   );
-  const seen = new Set([0]); // which stands for no track
-  let before = 0;
-  return records.flatMap((record) => {
-    const boxes = record.isReplaced ? [] : shownBoxes(record, passes);
-    const texts = boxes.flatMap((box) => {
-      const appears = seen.has(boxColumns.track[box])
-        ? []
-        : [`${titleOf(box)} appears`];
-      seen.add(boxColumns.track[box]);
-      const crossed = boxColumns.crossings.get(box) || [];
-      return [
-        ...appears,
-        ...crossed.map((text) => `${titleOf(box)} crosses ${text}`),
-      ];
-    });
-    if (boxes.length && !before && !tracked)
+  const seenTracks = new Set([0]); // which stands for no track
+  const moments = [];
+  let earlierCount = 0;
+  for (const record of records) {
+    const boxes = record.isReplaced ? [] : shownBoxes(record, passesFilter);
+    const texts = boxes.flatMap((box) => eventTexts(box, seenTracks));
+    if (boxes.length && !earlierCount && !hasTracks)
       texts.push(`${tally(record)} after nothing`);
-    before = boxes.length;
-    const text = `${momentText(record)}: ${texts.join(", ")}`;
-    return texts.length
-      ? [{ target: nearestPicture(record, records), text }]
-      : [];
-  });
+    earlierCount = boxes.length;
+    if (!texts.length) continue;
+    moments.push({
+      record: nearestPicture(record, records),
+      text: `${momentText(record)}: ${texts.join(", ")}`,
+    });
+  }
+  return moments;
+}
+
+/* What a box does: its track appears, unless it was seen before, and it crosses lines. */
+function eventTexts(box, seenTracks) {
+  const texts = [];
+  const track = boxColumns.track[box];
+  if (!seenTracks.has(track)) texts.push(`${titleOf(box)} appears`);
+  seenTracks.add(track);
+  for (const crossing of boxColumns.crossings.get(box) || [])
+    texts.push(`${titleOf(box)} crosses ${crossing}`);
+  return texts;
 }
 
 function showMoments() {
@@ -50,20 +56,26 @@ function showMoments() {
   byId("player").hidden = !record.video;
   byId("play").setAttribute("aria-pressed", Boolean(player.playback));
   if (!record.video) return;
-  const key = `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}`;
-  if (key !== player.key)
-    Object.assign(player, { key, moments: momentsOf(record.video) });
-  const here = player.moments.filter(({ target }) => target === record);
-  byId("moments").textContent = here.map(({ text }) => text).join("; ");
+  const videoNumber = page.videos.indexOf(record.video);
+  const key = `${videoNumber} ${addressOf({ picture: "" })}`;
+  if (key !== player.momentsKey) {
+    player.momentsKey = key;
+    player.moments = momentsOf(record.video);
+  }
+  const momentsHere = player.moments.filter(
+    (moment) => moment.record === record,
+  );
+  byId("moments").textContent = momentsHere.map(({ text }) => text).join("; ");
 }
 
-function jump(by) {
+/* Goes to the next moment, or with -1 to the one before. */
+function jump(direction) {
   const { frameIndex } = viewer.record;
-  const ahead = player.moments.filter(
-    ({ target }) => by * (target.frameIndex - frameIndex) > 0,
+  const momentsAhead = player.moments.filter(
+    ({ record }) => direction * (record.frameIndex - frameIndex) > 0,
   );
-  const next = ahead.at(by > 0 ? 0 : -1);
-  if (next) goTo(next.target);
+  const nextMoment = momentsAhead.at(direction > 0 ? 0 : -1);
+  if (nextMoment) goTo(nextMoment.record);
 }
 
 function togglePlay() {
@@ -78,25 +90,29 @@ function togglePlay() {
 }
 
 /* At its pace: a second for a second, where frames load as fast. */
-async function playFrames(record, token) {
-  const frames = keptFrames(record.video.records);
-  const clockOf = ({ time_s: time, frame }) =>
-    time === undefined ? frame / 25 : time;
-  for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
+async function playFrames(record, playback) {
+  const frames = framesWithPicture(record.video.records);
+  const first = Math.max(1, frames.indexOf(record) + 1);
+  for (let index = first; index < frames.length; index += 1) {
+    const frame = frames[index];
     const image = new Image();
-    image.src = pictureAddress(frames[at]);
-    const gap = Math.max(
-      0,
-      Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])),
-    );
-    const paced = new Promise((resolve) => {
-      setTimeout(resolve, 1000 * gap);
+    image.src = pictureAddress(frame);
+    const gapS = secondsOf(frame) - secondsOf(frames[index - 1]);
+    const waitMs = 1000 * Math.max(0, Math.min(1, gapS));
+    const pause = new Promise((resolve) => {
+      setTimeout(resolve, waitMs);
     });
-    await Promise.all([image.decode().catch(() => {}), paced]);
-    if (player.playback !== token) return;
-    openViewer(frames[at]);
+    const loaded = image.decode().catch(() => {}); // the viewer says what is missing
+    await Promise.all([loaded, pause]);
+    if (player.playback !== playback) return;
+    openViewer(frame);
   }
   stopPlaying();
+}
+
+/* When a frame is in its video. */
+function secondsOf({ time_s: timeS, frame }) {
+  return timeS === undefined ? frame / FRAME_RATE : timeS;
 }
 
 /* The annotated video that was saved beside the page, as it is. */
@@ -118,13 +134,17 @@ function playFilm(record) {
   byId("stage").append(film);
 }
 
+/* Stays at the frame that was shown last. */
 function stopPlaying() {
+  let { record } = viewer;
   const film = byId("stage").querySelector("video");
-  const { record } = viewer;
-  const frames = film ? keptFrames(record.video.records) : [];
-  const at = frames.findLast((one) => one.time_s <= film.currentTime);
-  film?.remove();
-  goTo(at || record);
+  if (film) {
+    const frames = framesWithPicture(record.video.records);
+    const isPast = (frame) => frame.time_s <= film.currentTime;
+    record = frames.findLast(isPast) || record;
+    film.remove();
+  }
+  goTo(record);
   showMoments();
 }
 

@@ -11,38 +11,48 @@ function problemRecords() {
   );
 }
 
+/* Those that failed come first. */
 function drawProblems() {
-  const named = findTest();
-  const records = problemRecords()
-    .filter(named)
-    .sort((a, b) => !a.error - !b.error);
-  const failed = records.filter((record) => record.error).length;
-  const [listed, ...more] = cutList(records, "inputs", LISTED_PROBLEMS);
-  const warned = countText(records.length - failed, "input");
-  const sums = `${countText(failed, "input")} failed, ${warned} with warnings`;
-  byId("view-problems").replaceChildren(
-    element("p.quiet", records.length ? sums : "No failed inputs, no warnings"),
-    element("ul.problems", ...listed.map(problem)),
-    ...more,
-  );
+  const records = problemRecords().filter(findTest());
+  records.sort((a, b) => !a.error - !b.error);
+  const failedCount = records.filter(({ error }) => error).length;
+  const warnedCount = records.length - failedCount;
+  const failedText = `${countText(failedCount, "input")} failed`;
+  const warnedText = `${countText(warnedCount, "input")} with warnings`;
+  const text = records.length
+    ? `${failedText}, ${warnedText}`
+    : "No failed inputs, no warnings";
+
+  const { listed, moreButton } = cutList(records, "inputs", LISTED_PROBLEMS);
+  const parts = [
+    element("p.quiet", text),
+    element("ul.problems", ...listed.map(problemItem)),
+  ];
+  if (moreButton) parts.push(moreButton);
+  byId("view-problems").replaceChildren(...parts);
 }
 
-function problem(record) {
-  const [type, message, hint] = record.error || ["warning"];
-  const texts = record.error ? [message] : record.warnings;
-  const name =
-    record.frame === undefined
-      ? record.source
-      : `${record.source} · ${momentText(record)}`;
-  const shownName = element("bdi.name", name);
+function problemItem(record) {
+  const { source, frame } = record;
+  const isFrame = frame !== undefined;
+  const text = isFrame ? `${source} · ${momentText(record)}` : source;
+  const name = element("bdi.name", text);
+  if (record.error) {
+    const [type, message, hint] = record.error;
+    return element(
+      "li",
+      { class: "failed" },
+      element("span.tag", type),
+      name,
+      element("p", message),
+      hint ? element("p.quiet", hint) : undefined,
+    );
+  }
   return element(
     "li",
-    { class: record.error ? "failed" : "warned" },
-    element("span.tag", type),
-    record.error
-      ? shownName
-      : element("a", { href: linkTo(record) }, shownName),
-    ...texts.map((text) => element("p", text)),
-    hint ? element("p.quiet", hint) : undefined,
+    { class: "warned" },
+    element("span.tag", "warning"),
+    element("a", { href: linkTo(record) }, name),
+    ...record.warnings.map((warning) => element("p", warning)),
   );
 }

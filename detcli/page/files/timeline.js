@@ -10,103 +10,131 @@ const TIMELINE_TRACKS = 40; // of a video, at once
 const OTHERS = "#8a949e";
 
 function drawTimeline() {
-  const named = findTest();
-  const videos = joinedVideos().filter(({ records }) => records.some(named));
-  const [drawn, ...more] = cutList(videos, "videos", TIMELINE_VIDEOS);
-  const none = element("p.quiet", "No video has such a name");
-  const figures = drawn.length ? drawn.map(videoFigure) : [none];
-  byId("view-timeline").replaceChildren(...figures, ...more);
+  const passesSearch = findTest();
+  const videos = joinedVideos().filter(({ records }) =>
+    records.some(passesSearch),
+  );
+  const { listed, moreButton } = cutList(videos, "videos", TIMELINE_VIDEOS);
+  const parts = listed.map(videoFigure);
+  if (!parts.length) parts.push(element("p.quiet", "No video has such a name"));
+  if (moreButton) parts.push(moreButton);
+  byId("view-timeline").replaceChildren(...parts);
 }
 
-/* Videos; the parts of one that several runs have read are one. */
+/* Videos, {source, records}; the parts of one that several runs have read are one. */
 function joinedVideos() {
-  const joined = new Map();
+  const videosByKey = new Map();
   for (const video of page.videos) {
+    const { source } = video;
     const records = video.records.filter((record) => !record.isReplaced);
     if (!records.length) continue;
-    const key =
-      records[0].time === undefined && page.runs.length > 1
-        ? video.source
-        : video;
-    if (!joined.has(key))
-      joined.set(key, { source: video.source, records: [] });
-    joined.get(key).records.push(...records);
+    const isStream = records[0].time !== undefined;
+    const mayHaveParts = !isStream && page.runs.length > 1;
+    const key = mayHaveParts ? source : video;
+    if (!videosByKey.has(key)) videosByKey.set(key, { source, records: [] });
+    videosByKey.get(key).records.push(...records);
   }
-  return [...joined.values()];
+  return [...videosByKey.values()];
 }
 
-function timeOf({ time_s: time, frame }) {
-  return time === undefined ? frame : time;
+/* Where a frame is on the axis: in seconds, or by its number where there are no times. */
+function timeOf({ time_s: timeS, frame }) {
+  return timeS === undefined ? frame : timeS;
+}
+
+/* From the first frame to the last one: where it starts, where it ends, and its length. */
+function timeSpan(records) {
+  const start = timeOf(records[0]);
+  let end = start;
+  for (const record of records) end = Math.max(end, timeOf(record));
+  return { start, end, span: Math.max(end - start, 1e-9) };
 }
 
 function videoFigure({ records }) {
-  const start = timeOf(records[0]);
-  const last = records.reduce(
-    (most, record) => Math.max(most, timeOf(record)),
-    start,
+  const { start, end, span } = timeSpan(records);
+  const { bins, allBoxes } = binRecords(records, start, span);
+  const styles = legendStyles(allBoxes);
+  const maxBoxes = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
+
+  const hasTimes = records[0].time_s !== undefined;
+  const axisTexts = [start, end].map((time) =>
+    element("span", hasTimes ? clockText(time) : `frame ${time}`),
   );
-  const span = Math.max(last - start, 1e-9);
-  const passes = boxTest();
-  const bins = records.slice(0, TIMELINE_BINS).map(() => ({ boxes: [] }));
-  const all = [];
-  for (const record of records) {
-    const place = Math.floor(((timeOf(record) - start) / span) * bins.length);
-    const bin = bins[Math.min(bins.length - 1, place)];
-    const boxes = shownBoxes(record, passes);
-    for (const box of boxes) all.push(box);
-    bin.failed ||= Boolean(record.error);
-    if (boxes.length > bin.boxes.length || !bin.record)
-      Object.assign(bin, { boxes, record });
-  }
-  const kinds = [...frequencies(all.map(styleOf)).keys()];
-  const coloured = kinds.slice(0, TIMELINE_CLASSES);
-  const more = kinds.length - coloured.length;
-  if (more) coloured.push({ name: `${more} more`, colour: OTHERS });
-  const most = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
-  const frames = records[0].time_s === undefined; // without times
-  const axis = [start, last].map((at) =>
-    element("span", frames ? `frame ${at}` : clockText(at)),
-  );
+  const frameCount = countText(records.length, "frame");
+  const boxCount = boxCountText(allBoxes.length);
+  const percentOf = (record) => `${(100 * (timeOf(record) - start)) / span}%`;
   return figure(
     baseName(records[0]),
-    `${countText(records.length, "frame")}, ${boxCountText(all.length)}, at most ${most} at once`,
-    strip(stack(bins, coloured, most), bins, records),
-    element("div.axis.quiet", { "aria-hidden": "true" }, ...axis),
-    legend(coloured.map(({ name, colour }) => legendEntry(name, colour))),
-    ...trackRows(
-      records,
-      (record) => `${(100 * (timeOf(record) - start)) / span}%`,
-    ),
+    `${frameCount}, ${boxCount}, at most ${maxBoxes} at once`,
+    strip(stack(bins, styles, maxBoxes), bins, records),
+    element("div.axis.quiet", { "aria-hidden": "true" }, ...axisTexts),
+    legend(styles.map(({ name, colour }) => legendEntry(name, colour))),
+    ...trackRows(records, percentOf),
   );
 }
 
-/* A bar for each bin, and in it a part for each colour; the last one is of all others. */
-function stack(bins, coloured, most) {
-  const paths = coloured.map(() => "");
-  let failed = "";
-  for (const [at, bin] of bins.entries()) {
-    if (bin.failed) failed += `M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`;
-    const counts = coloured.map(() => 0);
-    for (const box of bin.boxes) {
-      const number = coloured.indexOf(styleOf(box));
-      counts[number < 0 ? counts.length - 1 : number] += 1;
+/* The bins of a timeline, and all boxes that are shown. A bin has the boxes of the record that has
+   most of them, and whether any of its records failed; without records it has no record. */
+function binRecords(records, start, span) {
+  const passesFilter = boxTest();
+  const bins = records.slice(0, TIMELINE_BINS).map(() => ({ boxes: [] }));
+  const allBoxes = [];
+  for (const record of records) {
+    const share = (timeOf(record) - start) / span;
+    const index = Math.floor(share * bins.length);
+    const bin = bins[Math.min(bins.length - 1, index)];
+    const boxes = shownBoxes(record, passesFilter);
+    for (const box of boxes) allBoxes.push(box);
+    if (record.error) bin.hasFailed = true;
+    if (boxes.length > bin.boxes.length || !bin.record) {
+      bin.boxes = boxes;
+      bin.record = record;
     }
-    let base = TIMELINE_HEIGHT;
-    for (const [number, count] of counts.entries()) {
-      const height = ((TIMELINE_HEIGHT - 4) * count) / most;
-      if (count) paths[number] += `M${at} ${base}h1v${-height}h-1Z`;
-      base -= height;
+  }
+  return { bins, allBoxes };
+}
+
+/* The most frequent classes or kinds of boxes; if there are more, the last is for all others. */
+function legendStyles(boxes) {
+  const allStyles = [...frequencies(boxes.map(styleOf)).keys()];
+  const styles = allStyles.slice(0, TIMELINE_CLASSES);
+  const otherCount = allStyles.length - styles.length;
+  if (otherCount) styles.push({ name: `${otherCount} more`, colour: OTHERS });
+  return styles;
+}
+
+/* A bar for each bin, and in it a part for each style; the last one is of all others. */
+function stack(bins, styles, maxBoxes) {
+  const paths = styles.map(() => "");
+  let failedPath = "";
+  for (const [x, bin] of bins.entries()) {
+    if (bin.hasFailed) failedPath += `M${x} 0h1v${TIMELINE_HEIGHT}h-1Z`;
+    let y = TIMELINE_HEIGHT;
+    for (const [index, count] of styleCounts(bin.boxes, styles).entries()) {
+      const height = ((TIMELINE_HEIGHT - 4) * count) / maxBoxes;
+      if (count) paths[index] += `M${x} ${y}h1v${-height}h-1Z`;
+      y -= height;
     }
   }
   const viewBox = `0 0 ${bins.length} ${TIMELINE_HEIGHT}`;
   return vector(
     "svg",
     { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
-    ...paths.map((d, number) =>
-      vector("path", { d, fill: coloured[number].colour }),
+    ...paths.map((path, index) =>
+      vector("path", { d: path, fill: styles[index].colour }),
     ),
-    vector("path", { d: failed, class: "failed" }),
+    vector("path", { d: failedPath, class: "failed" }),
   );
+}
+
+/* How many boxes have each style; any other counts as the last one. */
+function styleCounts(boxes, styles) {
+  const counts = styles.map(() => 0);
+  for (const box of boxes) {
+    const index = styles.indexOf(styleOf(box));
+    counts[index < 0 ? counts.length - 1 : index] += 1;
+  }
+  return counts;
 }
 
 function legend(entries) {
@@ -117,124 +145,144 @@ function legendEntry(text, colour, sign = swatch({ colour })) {
   return element("li", sign, element("bdi", text));
 }
 
-/* A row for each track: when it is seen and crosses lines. `at` says where a frame is. */
-function trackRows(records, at) {
+/* A row for each track: when it is seen and crosses lines. `percentOf` says where a frame is. */
+function trackRows(records, percentOf) {
+  const { tracks, crossingTexts } = tracksOf(records);
+  const { listed, moreButton } = cutList(tracks, "tracks", TIMELINE_TRACKS);
+  if (!listed.length) return [];
+  const rows = listed.map((track) => trackRow(track, records, percentOf));
+  const parts = [crossingLegend(crossingTexts), element("ul.tracks", ...rows)];
+  if (moreButton) parts.push(moreButton);
+  return parts;
+}
+
+/* The tracks of a video: a box of each, its first and its last record, and its crossings; and the
+   texts of all crossings, in their order. */
+function tracksOf(records) {
   const tracks = new Map();
-  const texts = [];
+  const crossingTexts = [];
   for (const record of records) {
     for (const box of shownBoxes(record)) {
-      const track = boxColumns.track[box];
-      if (!track) continue;
-      if (!tracks.has(track))
-        tracks.set(track, { box, first: record, crossings: [] });
-      Object.assign(tracks.get(track), { last: record });
+      const number = boxColumns.track[box];
+      if (!number) continue;
+      if (!tracks.has(number))
+        tracks.set(number, { box, first: record, crossings: [] });
+      const track = tracks.get(number);
+      track.last = record;
       for (const text of boxColumns.crossings.get(box) || []) {
-        tracks.get(track).crossings.push([record, text]);
-        texts.push(text);
+        track.crossings.push({ record, text });
+        crossingTexts.push(text);
       }
     }
   }
-  const [listed, ...more] = cutList(
-    [...tracks.values()],
-    "tracks",
-    TIMELINE_TRACKS,
-  );
-  if (!listed.length) return [];
-  const rows = listed.map(({ box, first, last, crossings }) => {
-    const name = titleOf(box);
-    const link = (kind, record, title, style) => {
-      const href = linkTo(nearestPicture(record, records));
-      const place = { left: at(record), ...style };
-      return element(`a.${kind}`, {
-        href,
-        title,
-        "aria-label": title,
-        style: place,
-      });
-    };
-    const life = link(
-      "life",
-      first,
-      `${name}, ${momentText(first)} to ${momentText(last)}`,
-      {
-        right: `calc(100% - ${at(last)})`,
-        background: styleOf(box).colour,
-      },
-    );
-    const marked = crossings.map(([record, text]) =>
-      link(
-        "crossing",
-        record,
-        `${name} crosses ${text}, ${momentText(record)}`,
-      ),
-    );
-    return element(
-      "li",
-      element("bdi", name),
-      element("span.lane", life, ...marked),
-    );
-  });
-  const sums = [...frequencies(texts)].map(
-    ([text, count]) => `${text}: ${numberText(count)}`,
-  );
-  const entries = sums.map((text) =>
-    legendEntry(text, "", element("span.crossing")),
-  );
-  return [legend(entries), element("ul.tracks", ...rows), ...more];
+  return { tracks: [...tracks.values()], crossingTexts };
 }
 
-/* With the pointer or the keys of a slider one chooses a moment, and opens it. */
+/* How often lines were crossed, in each direction. */
+function crossingLegend(crossingTexts) {
+  const counts = [...frequencies(crossingTexts)];
+  const entries = counts.map(([text, count]) => {
+    const sign = element("span.crossing");
+    return legendEntry(`${text}: ${numberText(count)}`, "", sign);
+  });
+  return legend(entries);
+}
+
+function trackRow({ box, first, last, crossings }, records, percentOf) {
+  const name = titleOf(box);
+  const link = (className, record, title, style) => {
+    return element(`a.${className}`, {
+      href: linkTo(nearestPicture(record, records)),
+      title,
+      "aria-label": title,
+      style: { left: percentOf(record), ...style },
+    });
+  };
+
+  const lifeTitle = `${name}, ${momentText(first)} to ${momentText(last)}`;
+  const life = link("life", first, lifeTitle, {
+    right: `calc(100% - ${percentOf(last)})`,
+    background: styleOf(box).colour,
+  });
+  const crossingLinks = crossings.map(({ record, text }) => {
+    const title = `${name} crosses ${text}, ${momentText(record)}`;
+    return link("crossing", record, title, {});
+  });
+  const lane = element("span.lane", life, ...crossingLinks);
+  return element("li", element("bdi", name), lane);
+}
+
+/* With the pointer or the keys of a slider one chooses a moment, and opens it. The slider goes
+   through the bins that have records. */
 function strip(svg, bins, records) {
-  const filled = [...bins.keys()].filter((at) => bins[at].record);
+  const filledBins = [...bins.keys()].filter((index) => bins[index].record);
   const marker = element("span.marker", { hidden: true });
-  const shownAt = element("output.moment");
-  const label = `Moments of ${baseName(records[0])}`;
-  const range = { type: "range", max: filled.length - 1, value: 0 };
-  const slider = element("input", { ...range, "aria-label": label });
-  const choose = () => {
-    const { record, boxes, failed } = bins[filled[slider.value]];
-    const text = `${momentText(record)}: ${boxCountText(boxes.length)}`;
-    shownAt.textContent = failed ? `${text}, some frames failed` : text;
-    slider.setAttribute("aria-valuetext", shownAt.textContent);
-    const share = (100 * (filled[slider.value] + 0.5)) / bins.length;
-    marker.hidden = false;
-    marker.style.left = `${share}%`;
-    shownAt.style.left = `${Math.max(12, Math.min(88, share))}%`;
-  };
-  const point = (event) => {
-    const room = slider.getBoundingClientRect();
-    const wanted = ((event.clientX - room.left) / room.width) * bins.length;
-    slider.value = filled.indexOf(
-      nearest(filled, (at) => Math.abs(at + 0.5 - wanted)),
-    );
-    choose();
-  };
-  const open = () => {
-    location.hash = linkTo(
-      nearestPicture(bins[filled[slider.value]].record, records),
-    );
-  };
-  slider.addEventListener("input", choose);
-  slider.addEventListener("pointermove", point);
-  slider.addEventListener("click", (event) => {
-    point(event);
-    open();
+  const momentOutput = element("output.moment");
+  const slider = element("input", {
+    type: "range",
+    max: filledBins.length - 1,
+    value: 0,
+    "aria-label": `Moments of ${baseName(records[0])}`,
   });
-  slider.addEventListener("keydown", ({ key }) => key === "Enter" && open());
-  slider.setAttribute("aria-valuetext", momentText(bins[filled[0]].record));
-  return element("div.strip", svg, marker, shownAt, slider);
+  const firstRecord = bins[filledBins[0]].record;
+  slider.setAttribute("aria-valuetext", momentText(firstRecord));
+
+  const showMoment = () => {
+    const index = filledBins[slider.value];
+    momentOutput.textContent = binText(bins[index]);
+    slider.setAttribute("aria-valuetext", momentOutput.textContent);
+    const percent = (100 * (index + 0.5)) / bins.length;
+    marker.hidden = false;
+    marker.style.left = `${percent}%`;
+    momentOutput.style.left = `${Math.max(12, Math.min(88, percent))}%`;
+  };
+  const openMoment = () => {
+    const { record } = bins[filledBins[slider.value]];
+    location.hash = linkTo(nearestPicture(record, records));
+  };
+  const pointTo = (event) => {
+    slider.value = nearestBin(event, slider, filledBins, bins.length);
+    showMoment();
+  };
+  slider.addEventListener("input", showMoment);
+  slider.addEventListener("pointermove", pointTo);
+  slider.addEventListener("click", (event) => {
+    pointTo(event);
+    openMoment();
+  });
+  slider.addEventListener("keydown", ({ key }) => {
+    if (key === "Enter") openMoment();
+  });
+  return element("div.strip", svg, marker, momentOutput, slider);
 }
 
-/* The first of those that are least far. */
-function nearest(items, far) {
-  return items.reduce(
-    (best, one) => (far(one) < far(best) ? one : best),
-    items[0],
+/* Which of the filled bins is nearest to the pointer: its index among them. */
+function nearestBin(event, slider, filledBins, binCount) {
+  const area = slider.getBoundingClientRect();
+  const share = (event.clientX - area.left) / area.width;
+  const pointedAt = share * binCount;
+  const bin = lowestBy(filledBins, (index) =>
+    Math.abs(index + 0.5 - pointedAt),
   );
+  return filledBins.indexOf(bin);
+}
+
+function binText({ record, boxes, hasFailed }) {
+  const text = `${momentText(record)}: ${boxCountText(boxes.length)}`;
+  return hasFailed ? `${text}, some frames failed` : text;
+}
+
+/* The first of the items with the lowest key; undefined if there are none. */
+function lowestBy(items, keyOf) {
+  let lowest = items[0];
+  for (const item of items) {
+    if (keyOf(item) < keyOf(lowest)) lowest = item;
+  }
+  return lowest;
 }
 
 /* The frame itself, or the nearest of which a picture was kept. */
 function nearestPicture(record, records) {
-  const far = ({ frame }) => Math.abs(frame - record.frame);
-  return nearest(keptFrames(records), far) || record;
+  const distanceTo = ({ frame }) => Math.abs(frame - record.frame);
+  return lowestBy(framesWithPicture(records), distanceTo) || record;
 }
