@@ -465,7 +465,7 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     contract = model.contract
     if contract.layout is Layout.ROWS:
         return
-    size = contract.canvas(None)
+    size = contract.input_shape(None)
     noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     count = contract.batch or 1
     tensors = to_tensors(

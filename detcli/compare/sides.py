@@ -54,7 +54,7 @@ class GraphSide:
                 "export it again",
             )
         self._contract = selection.contract
-        self._canvas = self._contract.canvas(settings.imgsz)
+        self._input_shape = self._contract.input_shape(settings.imgsz)
         self._conf = settings.effective_conf(self._contract.conf)
         self._session = open_tensors("cpu", selection.body(file.model).SerializeToString(), title)
 
@@ -64,7 +64,7 @@ class GraphSide:
 
     def _detect_one(self, picture: Picture) -> Detections:
         contract, ways = self._contract, self._contract.preprocessing
-        letterbox = place(picture.size, self._canvas, ways)
+        letterbox = place(picture.size, self._input_shape, ways)
         fed = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
         rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
         kept = confident_rows(rows[0], self._conf, contract.class_count)

@@ -167,7 +167,7 @@ class Contract:
         """True if the size of the input depends on the picture's."""
         return self.preprocessing.resize in FOLLOWING
 
-    def canvas(self, image_size: int | None = None) -> Size:
+    def input_shape(self, image_size: int | None = None) -> Size:
         """Height and width of the input; the most they can be where it follows the picture.
 
         Args:

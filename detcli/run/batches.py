@@ -88,7 +88,7 @@ class BatchDetector:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract  # what the model promises: layout, classes, input size
         self.model_name, self.model_sha256 = prepared.name, prepared.sha256
-        self.canvas = contract.canvas(settings.imgsz)  # height and width of the input
+        self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
         if settings.rect and contract.input_size is not None:
             height, width = contract.input_size
             raise UsageError(

@@ -54,13 +54,13 @@ DYNAMIC = replace(STATIC, input_size=None, anchor_count=None, batch=None, defaul
 def test_canvas_prefers_the_requested_size_then_the_graphs_then_the_default(
     contract, image_size, canvas
 ):
-    assert contract.canvas(image_size) == canvas
+    assert contract.input_shape(image_size) == canvas
 
 
 @pytest.mark.parametrize("image_size", [64, 96, 640])
 def test_a_static_graph_refuses_another_size_and_names_its_own(image_size):
     with pytest.raises(UsageError, match=f"imgsz {image_size}: .*96x64") as error:
-        STATIC.canvas(image_size)
+        STATIC.input_shape(image_size)
     assert "leave imgsz out" in error.value.hint
     assert error.value.exit_code == 2
 
@@ -74,21 +74,21 @@ def test_a_size_off_the_stride_is_refused_with_the_nearest_multiples(
 ):
     contract = replace(DYNAMIC, stride=stride)
     with pytest.raises(UsageError, match=f"imgsz {image_size} .* stride, {stride}$") as error:
-        contract.canvas(image_size)
+        contract.input_shape(image_size)
     assert error.value.hint == f"use {lower} or {upper}"
-    assert contract.canvas(lower) == (lower, lower)
-    assert contract.canvas(upper) == (upper, upper)
+    assert contract.input_shape(lower) == (lower, lower)
+    assert contract.input_shape(upper) == (upper, upper)
 
 
 def test_a_size_for_an_input_that_follows_the_picture_names_what_can_be_passed():
     preprocessing = Preprocessing(resize=Resize.ROUND, multiple=32)
     contract = replace(DYNAMIC, preprocessing=preprocessing)
     with pytest.raises(UsageError, match=r"imgsz 640: .* follows the size") as error:
-        contract.canvas(640)
+        contract.input_shape(640)
     assert "--preprocess shortest-edge=MIN:MAX,multiple=32 sets its edges" in error.value.hint
     plain = replace(DYNAMIC, preprocessing=replace(preprocessing, multiple=1))
     with pytest.raises(UsageError) as error:
-        plain.canvas(640)
+        plain.input_shape(640)
     assert "--preprocess shortest-edge=MIN:MAX sets its edges" in error.value.hint
 
 

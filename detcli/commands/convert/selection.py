@@ -160,7 +160,7 @@ def _selection(
             high = Add (centre, half_extent)
             corners = Concat <axis = 2> (low, high)"""
     if contract.box_fractions:
-        height, width = contract.canvas()
+        height, width = contract.input_shape()
         constants["size"] = np.array([width, height, width, height], np.float32)
         corners, to_corners = "pixels", f"{to_corners}\n            pixels = Mul ({corners}, size)"
     rows = f"""

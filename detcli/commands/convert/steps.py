@@ -120,7 +120,7 @@ class Steps:
 
     def _image_size(self) -> tuple[ModelProto, str]:
         size, contract = self._options.config.settings.imgsz or 0, self._reading.contract
-        replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
+        replace(contract, input_size=None).input_shape(size)  # raises unless the stride divides it
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
         return self._updated(
@@ -250,7 +250,7 @@ class Steps:
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
     """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
     preprocessing = contract.preprocessing
-    letterbox = place(picture.size, contract.canvas(), preprocessing)
+    letterbox = place(picture.size, contract.input_shape(), preprocessing)
     batch = contract.batch or 1
     return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
 

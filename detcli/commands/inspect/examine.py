@@ -228,7 +228,7 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
             detector = describe(model, replace(file.reading(), contract=contract), asked)
             rounded = advise_on_rounding(file.roundings)
             warnings[:0] = [*rounded, *advise_on_detector(contract, metadata, detector.cut)]
-            canvas = (contract.batch or 1, 3, *contract.canvas(settings.imgsz))
+            canvas = (contract.batch or 1, 3, *contract.input_shape(settings.imgsz))
         elif len(images) == 1:
             canvas = tuple(map(known_size, shape(images[0])))
         placements = survey(graph.SerializeToString(), path.name)

@@ -122,7 +122,7 @@ class RunningPlan:
             )
         contracts = [file.contract for file in files if file.contract is not None]
         for contract in contracts if wanted is not None else ():
-            contract.canvas(wanted)  # raises UsageError
+            contract.input_shape(wanted)  # raises UsageError
         if fixed:
             return fixed.pop()
         if wanted is not None:

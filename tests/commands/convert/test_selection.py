@@ -69,7 +69,7 @@ def specified(head, contract, max_det, confidence):
         cxcywh=contract.box_format is BoxFormat.CXCYWH,
         logits=contract.score_form is ScoreForm.LOGITS,
     )
-    height, width = contract.canvas() if contract.box_fractions else (1, 1)
+    height, width = contract.input_shape() if contract.box_fractions else (1, 1)
     boxes = chosen.boxes * np.array([width, height, width, height], np.float32)
     columns = [boxes, chosen.score[:, None], chosen.class_id[:, None]]
     return np.concatenate(columns, axis=1).astype(np.float32)  # type: ignore[arg-type]
