@@ -107,7 +107,7 @@ LEVELS = 256
 DEFAULT = Preprocessing()
 
 
-def place(
+def fit_letterbox(
     picture: Size,
     canvas: Size,
     preprocessing: Preprocessing,

@@ -6,7 +6,7 @@ import numpy as np
 
 from detcli.backend import open_tensors
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
-from detcli.backend.preprocess import place, to_batch
+from detcli.backend.preprocess import fit_letterbox, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.config.config import Settings
 from detcli.config.values import BoxFormat
@@ -64,7 +64,7 @@ class GraphSide:
 
     def _detect_one(self, picture: Picture) -> Detections:
         contract, ways = self._contract, self._contract.preprocessing
-        letterbox = place(picture.size, self._input_shape, ways)
+        letterbox = fit_letterbox(picture.size, self._input_shape, ways)
         fed = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
         rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
         kept = confident_rows(rows[0], self._conf, contract.class_count)

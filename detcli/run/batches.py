@@ -17,7 +17,7 @@ import numpy as np
 
 from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
-from detcli.backend.preprocess import place
+from detcli.backend.preprocess import fit_letterbox
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
@@ -426,7 +426,7 @@ class BatchDetector:
     def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
         stride = self.contract.stride if self._rect else None
-        return place(size, self.canvas, self.contract.preprocessing, stride)
+        return fit_letterbox(size, self.canvas, self.contract.preprocessing, stride)
 
     @property
     def fast_for(self) -> Size | None:

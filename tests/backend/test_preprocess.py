@@ -11,8 +11,8 @@ from PIL import Image
 
 from detcli.backend.preprocess import (
     DEFAULT,
+    fit_letterbox,
     letterbox_image,
-    place,
     resample,
     resize,
     to_batch,
@@ -80,7 +80,7 @@ def test_mean_and_std_follow_the_order_of_the_channels(random):
     swapped = Preprocessing(Resize.NONE, mean=MEAN[::-1], std=STD[::-1], bgr=True)
     expected = ((rgb / 255 - mean) / std).astype(np.float32)
     for preprocessing, wanted in ((normalised, expected), (swapped, expected[::-1])):
-        letterbox = place((20, 30), (64, 64), preprocessing)
+        letterbox = fit_letterbox((20, 30), (64, 64), preprocessing)
         batch = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 2)
         np.testing.assert_allclose(batch, [wanted, wanted], rtol=1e-6, atol=1e-7)
 
@@ -88,7 +88,7 @@ def test_mean_and_std_follow_the_order_of_the_channels(random):
 def test_levels_as_they_are(random):
     image = random.integers(0, 256, (20, 30, 3), np.uint8)
     preprocessing = Preprocessing(Resize.CORNER, scale=1, bgr=True, pad=7)
-    letterbox = place((20, 30), (32, 32), preprocessing)
+    letterbox = fit_letterbox((20, 30), (32, 32), preprocessing)
     (tensor,) = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 1)
     resized = resize(image, (21, 32), Interpolation.LINEAR)
     np.testing.assert_array_equal(tensor[:, :21], resized.transpose(2, 0, 1))
@@ -113,7 +113,7 @@ def test_levels_as_they_are(random):
     ],
 )
 def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
-    letterbox = place((960, 1280), (640, 640), preprocessing, stride)
+    letterbox = fit_letterbox((960, 1280), (640, 640), preprocessing, stride)
     assert letterbox.canvas == canvas
     assert letterbox.resized == resized
 
@@ -123,11 +123,11 @@ def test_a_small_picture_is_enlarged_no_further_than_allowed(resize):
     canvases = {}
     for enlarge in (1, 1.5, 9, None):
         preprocessing = Preprocessing(resize, enlarge=enlarge)
-        letterbox = place((120, 160), (640, 640), preprocessing)
+        letterbox = fit_letterbox((120, 160), (640, 640), preprocessing)
         assert letterbox.canvas == (640, 640)
         canvases[enlarge] = (
             letterbox.resized,
-            place((120, 160), (640, 640), preprocessing, 32).canvas,
+            fit_letterbox((120, 160), (640, 640), preprocessing, 32).canvas,
         )
     assert canvases == {
         1: ((120, 160), (128, 160)),

@@ -11,7 +11,7 @@ from cell_graphs import EXPORTS
 from graph_builder import Graph
 from head_checks import file_of
 
-from detcli.backend.preprocess import place, to_tensors
+from detcli.backend.preprocess import fit_letterbox, to_tensors
 
 GREY_OF_IMAGENET = (0.485, 0.456, 0.406)
 SPREAD_OF_IMAGENET = (0.229, 0.224, 0.225)
@@ -124,7 +124,7 @@ def contract_of(name, size, batch=1):
 
 def fed(image, contract, canvas):
     """What the network is fed: `(H, W, channels)`."""
-    letterbox = place(image.shape[:2], canvas, contract.preprocessing)
+    letterbox = fit_letterbox(image.shape[:2], canvas, contract.preprocessing)
     tensors = to_tensors([image], [letterbox], contract.preprocessing, np.float32)
     return tensors[0].transpose(1, 2, 0)
 

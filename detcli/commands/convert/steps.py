@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
-from detcli.backend.preprocess import place, to_batch
+from detcli.backend.preprocess import fit_letterbox, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.convert import passes
 from detcli.commands.convert.options import ConversionOptions
@@ -250,7 +250,7 @@ class Steps:
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
     """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
     preprocessing = contract.preprocessing
-    letterbox = place(picture.size, contract.input_shape(), preprocessing)
+    letterbox = fit_letterbox(picture.size, contract.input_shape(), preprocessing)
     batch = contract.batch or 1
     return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from onnx import NodeProto, ValueInfoProto
 
 from detcli.backend import open_tensors
-from detcli.backend.preprocess import DEFAULT, place, to_batch
+from detcli.backend.preprocess import DEFAULT, fit_letterbox, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.verify.report import BisectReport, NodeReport, TensorReport, TensorSide
 from detcli.config.device import Device, DeviceOptions
@@ -110,7 +110,7 @@ class Probe:
             content = self._model.SerializeToString()
             session = open_tensors(self._device, content, self.name, self._options)
             self._session = wanted, session
-        letterbox = place(picture.size, self._size, self._preprocessing)
+        letterbox = fit_letterbox(picture.size, self._size, self._preprocessing)
         fed = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
         return self._session[1].run_watched(self._input, fed)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
 from detcli.backend.cuda.memory import PictureMemory
-from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
+from detcli.backend.preprocess import DEFAULT, letterbox_image, fit_letterbox, to_tensor
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
@@ -59,7 +59,7 @@ def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
 
 
 def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
-    letterboxes = [place(image.shape[:2], canvas, preprocessing) for image in images]
+    letterboxes = [fit_letterbox(image.shape[:2], canvas, preprocessing) for image in images]
     got = letterbox(gpu, images, letterboxes, dtype, preprocessing)
     bits = np.dtype(f"u{dtype.itemsize}")
     wanted = expected(images, letterboxes, dtype, preprocessing)
