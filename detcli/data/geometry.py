@@ -55,10 +55,15 @@ class Letterbox:
     picture: Size  # of the picture in pixels
     canvas: Size  # of the network's input
     # canvas pixels for each picture pixel, along x and y; different only in a stretched picture
-    gains: tuple[float, float]
+    scale: tuple[float, float]
     resized: Size  # of the picture on the canvas
     top: int = 0  # rows of padding above the picture
     left: int = 0  # columns of padding to its left
+
+    @property
+    def gains(self) -> tuple[float, float]:
+        """The earlier name of `scale`."""
+        return self.scale
 
     @classmethod
     def fit(
@@ -73,7 +78,7 @@ class Letterbox:
         """Place a picture of (height, width) in the middle of a canvas of (height, width).
 
         The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`; at the top left `corner`
-        that of YOLOX, which rounds sides down.
+        that of YOLOX, which rounds height and width down.
 
         Args:
             picture: Its height and width.
@@ -92,23 +97,23 @@ class Letterbox:
         """
         height, width = picture
         room = [min(side, longest or side) for side in canvas]
-        gain = min(room[0] / height, room[1] / width, enlarge or math.inf)
-        whole = int if corner else round
+        scale = min(room[0] / height, room[1] / width, enlarge or math.inf)
+        to_pixels = int if corner else round
         # At least one pixel, or a 1x5000 strip would vanish.
-        resized = max(1, whole(height * gain)), max(1, whole(width * gain))
+        resized = max(1, to_pixels(height * scale)), max(1, to_pixels(width * scale))
         if corner:
-            return cls(picture, canvas, (gain, gain), resized)
+            return cls(picture, canvas, (scale, scale), resized)
         # An odd row or column of padding goes to the bottom or the right.
         top = round((canvas[0] - resized[0]) / 2 - 0.1)
         left = round((canvas[1] - resized[1]) / 2 - 0.1)
-        return cls(picture, canvas, (gain, gain), resized, top, left)
+        return cls(picture, canvas, (scale, scale), resized, top, left)
 
     @classmethod
     def stretched(cls, picture: Size, canvas: Size) -> Self:
         """Let a picture fill a canvas, whatever its proportions.
 
         Examples:
-            >>> Letterbox.stretched((480, 640), (320, 320)).gains
+            >>> Letterbox.stretched((480, 640), (320, 320)).scale
             (0.5, 0.6666666666666666)
         """
         return cls(picture, canvas, (canvas[1] / picture[1], canvas[0] / picture[0]), canvas)
@@ -137,19 +142,22 @@ class Letterbox:
             exact = longest * short / long
         rounded = round(exact)
         # The longer side follows from the exact length of the shorter one.
-        other = long if rounded == short else int(exact * long / short)
-        sides = (rounded, other) if picture[0] <= picture[1] else (other, rounded)
-        height, width = (max(1, side // multiple) * multiple for side in sides)
+        longer = long if rounded == short else int(exact * long / short)
+        height, width = rounded, longer
+        if picture[0] > picture[1]:
+            height, width = longer, rounded
+        height = max(1, height // multiple) * multiple
+        width = max(1, width // multiple) * multiple
         return cls.stretched(picture, (height, width))
 
     def to_picture(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels.
 
-        Everything is computed in float32: subtract the padding, divide by the gain.
+        Everything is computed in float32: subtract the padding, divide by the scale.
         """
         offset = np.array([self.left, self.top, self.left, self.top], np.float32)
-        gains = np.array([*self.gains, *self.gains], np.float32)
-        mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / gains
+        scale = np.array(self.scale * 2, np.float32)
+        mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / scale
         return mapped
 
 
@@ -189,8 +197,8 @@ def non_maximum_suppression(
 
     Boxes are `(N, 4)` x1, y1, x2, y2, best first. Gives `(M,)` ascending indices, M <= limit.
     """
-    side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
-    areas = side[:, 0] * side[:, 1]
+    size = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
+    areas = size[:, 0] * size[:, 1]
     remaining = np.arange(len(boxes))
     kept: list[int] = []
     while len(remaining) and len(kept) < limit:
@@ -206,8 +214,8 @@ def _overlap(box: Boxes, its_area: np.float32, others: Boxes, areas: Boxes) -> B
     """`overlap` of one box with others, whose areas are known, which takes half the time: (N,)."""
     low = np.maximum(box[:2], others[:, :2])
     high = np.minimum(box[2:], others[:, 2:])
-    side = np.maximum(high - low, np.float32(0))
-    intersection = side[:, 0] * side[:, 1]
+    size = np.maximum(high - low, np.float32(0))
+    intersection = size[:, 0] * size[:, 1]
     union = its_area + areas - intersection
     ious: Boxes = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
     return ious

@@ -389,8 +389,8 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
         return None
     scale = 1
     if options.fast_for is not None:
-        gain = max(Letterbox.fit(header.size, options.fast_for).gains)
-        scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
+        ratio = max(Letterbox.fit(header.size, options.fast_for).scale)
+        scale = next((scale for scale in _SCALES if scale * ratio <= 1), 1)
     height, width = header.height, header.width
     is_upright = header.orientation == 1
     buffer = options.allocate((-(-height // scale), -(-width // scale))) if is_upright else None

@@ -69,7 +69,7 @@ def test_the_placed_picture_maps_back_to_the_whole_picture(height, width):
     ]
     mapped = letterbox.to_picture(np.array([box], np.float32))
     # rounding to whole canvas pixels is worth up to half of one
-    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.gains[0])
+    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.scale[0])
 
 
 def test_boxes_are_clipped_to_the_picture():
@@ -102,8 +102,12 @@ def test_in_the_corner_sides_are_rounded_down():
     assert letterbox.resized == (277, 416)  # of 277.55
     assert letterbox.top == 0
     assert letterbox.left == 0
-    assert letterbox.gains == (0.65, 0.65)
+    assert letterbox.scale == (0.65, 0.65)
     assert Letterbox.fit((1, 5000), (640, 640), corner=True).resized == (1, 640)
+
+
+def test_the_scale_has_its_earlier_name_too():
+    assert Letterbox.stretched((480, 640), (320, 320)).gains == (0.5, 320 / 480)
 
 
 def test_a_stretched_picture_maps_back_along_each_axis():
