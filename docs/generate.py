@@ -141,7 +141,7 @@ def suppressed(family: Family) -> str:
     if family.needs_nms is False:
         return "-"
     where = " where boxes are centre and size" * (family.needs_nms is None)
-    return f"{family.nms:g}{where}{', all classes together' * family.together}"
+    return f"{family.nms:g}{where}{', all classes together' * family.class_agnostic}"
 
 
 def held(family: Family) -> str:

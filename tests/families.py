@@ -100,7 +100,7 @@ def measure(entry, folder=FOLDER):
 def settled(contract):
     """The parts of the preprocessing by what settled each."""
     parts = defaultdict(list)
-    for part, source in contract.settled:
+    for part, source in contract.preprocessing_sources:
         parts[source].append(part)
     if len(parts) == 1:
         return next(iter(parts))

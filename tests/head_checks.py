@@ -100,7 +100,7 @@ def read(model, *, boxes_only=False, image=IMAGE):
     file = file_of(model, boxes_only=boxes_only)
     contract = file.detector()
     (head,) = run(file.body(), image)
-    found = detect(head[0], replace(ALL, unique=contract.one_class), contract)
+    found = detect(head[0], replace(ALL, multi_label=contract.multi_label), contract)
     sides = [*image.shape[:1:-1]] * 2
     boxes = found.boxes * np.array(sides, np.float32) if contract.box_fractions else found.boxes
     return (boxes, found.score, found.class_id), contract

@@ -22,8 +22,9 @@ compared instead, also where the sigmoid rounds two of them to one score, and wh
 sigmoid at the end, on the host, for every backend.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
-suppression of each anchor's best class replaces steps 2 and 3. With `unique`, only an anchor's
-best class counts too: at most one row for each anchor. The best class is one whose score counts.
+suppression of each anchor's best class replaces steps 2 and 3. With `MultiLabel.NEVER`, only an
+anchor's best class counts too: at most one row for each anchor. The best class is one whose score
+counts.
 
 A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` keeps those that are
 wanted.
@@ -45,7 +46,7 @@ from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Letterbox, clipped, non_maximum_suppression
 from detcli.data.topk import top_k
-from detcli.model.contract import Contract, Layout, ScoreForm
+from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 
 Floats = npt.NDArray[np.float32]
 
@@ -123,10 +124,9 @@ class SelectionOptions:
     class_ids: frozenset[int] | None  # only these classes; None means all
     # IoU above which non-maximum suppression drops a duplicate; None means no NMS
     nms_iou: float | None
-    unique: bool = False  # at most one detection for each anchor, of its best class
-    every_class: bool = False  # all classes of an anchor are candidates for NMS, not only its best
+    multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     within_anchors: bool = False  # no more detections than the head has anchors
-    together: bool = False  # NMS compares boxes of all classes, not only those of one
+    class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
     # By class id, what the scores of each class must be strictly above; None if it is one for all
     conf_thresholds: tuple[float, ...] | None = None
 
@@ -141,7 +141,7 @@ class SelectionOptions:
     @property
     def suppresses_every_class(self) -> bool:
         """Whether an anchor may be several candidates for NMS."""
-        return self.nms_iou is not None and self.every_class and not self.unique
+        return self.nms_iou is not None and self.multi_label is MultiLabel.ALWAYS
 
 
 class SelectedRows(NamedTuple):
@@ -219,7 +219,7 @@ def select(
     scores = scores.astype(np.float32, copy=False)
     if options.suppresses_every_class:
         choose = _every_class
-    elif options.unique or options.nms_iou is not None:
+    elif options.multi_label is MultiLabel.NEVER or options.nms_iou is not None:
         choose = _best_class
     else:
         choose = _select_one_to_one
@@ -250,7 +250,7 @@ def select_rows(
     Rows strictly above the confidence of their class stay, if the class is wanted; the `max_det`
     best, of equals the lower row first; with an IoU limit, those that non-maximum suppression
     leaves. A row whose class does not exist is dropped with a warning. That several rows are one
-    anchor's is not known, so `unique` changes nothing.
+    anchor's is not known, so `multi_label` changes nothing.
 
     Rows `(R, 6)` are x1, y1, x2, y2, score, class id; padding has a score of 0.
     """
@@ -425,6 +425,6 @@ def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> Sele
     """What non-maximum suppression leaves, if it is asked for."""
     if options.nms_iou is None:
         return chosen
-    classes = np.zeros_like(chosen.class_id) if options.together else chosen.class_id
+    classes = np.zeros_like(chosen.class_id) if options.class_agnostic else chosen.class_id
     kept = non_maximum_suppression(chosen.boxes, classes, options.nms_iou, options.max_det)
     return SelectedRows(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])

@@ -180,7 +180,7 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
         boxes, scores = _decoded_cells(add, head.cells, plan.image)
     else:
         boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
-    if head.crossed:
+    if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
         objectness = add.cut(scores, 0, 1, axis)

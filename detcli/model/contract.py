@@ -58,6 +58,14 @@ class ScoreForm(StrEnum):
     LOGITS = "logits"  # before a sigmoid
 
 
+class MultiLabel(StrEnum):
+    """Whether an anchor may give a detection for each of several classes."""
+
+    NEVER = "never"  # its best class only
+    WITHOUT_NMS = "without NMS"  # non-maximum suppression takes its best class only
+    ALWAYS = "always"  # each class is a candidate for non-maximum suppression
+
+
 class Resize(StrEnum):
     """How a picture is fitted to the network's input."""
 
@@ -139,7 +147,7 @@ class Contract:
     # the box rows are fractions of the input's width and height, not pixels
     box_fractions: bool = False
     score_form: ScoreForm = ScoreForm.FINAL
-    one_class: bool = False  # at most one class counts for each anchor, its best
+    multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     # the most detections that its family takes from a picture; None where any number
     most: int | None = None
     within_anchors: bool = False  # that is as many as the head has anchors
@@ -150,16 +158,16 @@ class Contract:
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
     # family's; None where there is one box for each object
     nms: float | None = None
-    every_class: bool = False  # each class of an anchor is a candidate for that, not only its best
-    together: bool = False  # that compares boxes of all classes, not only those of one
+    class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
     preprocessing: Preprocessing = Preprocessing()
-    # the file's input is of whole numbers: a picture's levels, as they are
-    takes_levels: bool = False
-    settled: tuple[tuple[str, str], ...] = ()  # parts of the contract, and what settled each
-    # parts of the preprocessing that nothing settles; they are as in a YOLO
-    unsettled: tuple[str, ...] = ()
-    # parts that nothing in the file settles, and what is assumed of each
-    assumed: tuple[tuple[str, str], ...] = ()
+    # the file's input is of whole numbers: a picture's uint8 values, as they are
+    takes_uint8: bool = False
+    # steps of the preprocessing, and where each is known from
+    preprocessing_sources: tuple[tuple[str, str], ...] = ()
+    # steps of the preprocessing that nothing tells; they are as in a YOLO
+    unknown_preprocessing: tuple[str, ...] = ()
+    # steps that nothing in the file tells, and what is assumed of each
+    assumed_preprocessing: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -211,8 +219,9 @@ class Contract:
         """
         if self.layout is Layout.ROWS:
             return False
-        is_suppressed = nms is not None and not self.every_class
-        return unique or self.one_class or is_suppressed
+        if unique or self.multi_label is MultiLabel.NEVER:
+            return True
+        return nms is not None and self.multi_label is not MultiLabel.ALWAYS
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names; where it is not known, they tell C.
@@ -252,6 +261,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "layout": Layout,
     "box_format": BoxFormat,
     "score_form": ScoreForm,
+    "multi_label": MultiLabel,
     "resize": Resize,
     "interpolation": Interpolation,
 }

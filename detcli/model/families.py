@@ -15,6 +15,7 @@ from detcli.model.contract import (
     FOLLOWING,
     Interpolation,
     Layout,
+    MultiLabel,
     Preprocessing,
     Resize,
     Size,
@@ -69,12 +70,13 @@ class Family:
     # several boxes are given for an object; None where the file says it
     needs_nms: bool | None = True
     nms: float = 0.45  # the IoU that its authors suppress them with
-    every_class: bool = False  # each class of a box is a candidate for that, not only its best
-    together: bool = False  # boxes of all classes are compared for that, not only those of one
+    class_agnostic: bool = (
+        False  # boxes of all classes are compared for that, not only those of one
+    )
     # scores become shares of all classes (softmax), and the one of this index, that of no object,
     # is dropped: 0 or -1
     no_object: int | None = None
-    one_class: bool = False  # at most one class counts for each box
+    multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     fractions: bool = False  # boxes are fractions of the picture
     # corners of rows are y1, x1, y2, x2, where the nodes do not show their order
     swapped: bool = False
@@ -174,7 +176,7 @@ RETINAFACE = Family(
     "RetinaFace",
     "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
     replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
-    every_class=True,
+    multi_label=MultiLabel.ALWAYS,
     no_object=0,
     cells=RETINAFACE_CELLS,
     names=FACE,
@@ -214,7 +216,7 @@ FAMILIES = (
             _queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
         ),
         no_object=-1,
-        one_class=True,
+        multi_label=MultiLabel.NEVER,
     ),
     SET(
         "RF-DETR",
@@ -255,15 +257,15 @@ FAMILIES = (
         "SSD",
         "qfgaohao/pytorch-ssd, vision/ssd/ssd.py",
         fits=lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         no_object=0,
         fractions=True,
     ),
     Family(
         "PP-YOLOE",
         "PaddlePaddle/PaddleDetection, configs/ppyoloe; without suppression",
-        fits=lambda head: _cells(head) and head.crossed,
-        every_class=True,
+        fits=lambda head: _cells(head) and head.scores_transposed,
+        multi_label=MultiLabel.ALWAYS,
     ),
     Family(
         "DAMO-YOLO",
@@ -281,10 +283,10 @@ FAMILIES = (
             and head.decoded is not None
             and (head.decoded.how, head.decoded.box_format) == (BoxDecode.DISTANCES, BoxFormat.XYXY)
             and head.bins in {NAS_BINS, None}
-            and not head.one_class
+            and not head.best_class_only
         ),
         nms=0.7,
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         margin=4,
     ),
     Family(
@@ -316,7 +318,7 @@ FAMILIES = (
         "NanoDet",
         "RangiLyu/nanodet, nanodet_head.py, before Plus",
         NANODET,
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
@@ -324,7 +326,7 @@ FAMILIES = (
         "NanoDet-Plus",
         "RangiLyu/nanodet, nanodet_plus_head.py",
         replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
         nms=0.6,
     ),
@@ -332,7 +334,7 @@ FAMILIES = (
         "PicoDet",
         "PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine",
         replace(IMAGENET, interpolation=Interpolation.CUBIC),
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         cells=Cells(
             _parts(classes=0, box=32),
             Offset.DISTANCES,
@@ -366,8 +368,8 @@ FAMILIES = (
             powers=(0.6, 0.4),
             softmax=True,
         ),
-        one_class=True,
-        together=True,
+        multi_label=MultiLabel.NEVER,
+        class_agnostic=True,
     ),
     Family(
         "Yolo-FastestV2",
@@ -384,8 +386,8 @@ FAMILIES = (
             softmax=True,
             shared=True,
         ),
-        one_class=True,
-        together=True,
+        multi_label=MultiLabel.NEVER,
+        class_agnostic=True,
         nms=0.4,
     ),
     Family(
@@ -398,7 +400,7 @@ FAMILIES = (
             mean=(127.0, 127.0, 127.0),
             std=(128.0, 128.0, 128.0),
         ),
-        every_class=True,
+        multi_label=MultiLabel.ALWAYS,
         no_object=0,
         fractions=True,
         cells=Cells(

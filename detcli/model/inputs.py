@@ -35,7 +35,7 @@ from detcli.model.preprocessing import (
     changed,
     named_parts,
     parse,
-    require_levels,
+    require_uint8_values,
     settle,
 )
 
@@ -346,11 +346,11 @@ def with_preprocessing(
 ) -> Contract:
     """The contract of a graph, with what changes the preprocessing of its family, if any."""
     nodes = read_input_nodes(index, image)
-    found, by, size = contract.preprocessing, dict(contract.settled), None
+    found, by, size = contract.preprocessing, dict(contract.preprocessing_sources), None
     if nodes.resized and image.size is None:
         found = changed(found, {"resize": Resize.NONE})
         by["resize"] = by["interpolation"] = NODES
-    if contract.settled and metadata.get("author") == EXPORTER:
+    if contract.preprocessing_sources and metadata.get("author") == EXPORTER:
         # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
         found = replace(found, interpolation=Interpolation.LINEAR)
         by = dict.fromkeys(PARTS, EXPORTED)
@@ -377,7 +377,7 @@ def _through_metadata(found: Preprocessing, text: str, *, levels: bool) -> Prepr
     try:
         found = changed(found, parse(text))
         if levels:
-            require_levels(found, text)
+            require_uint8_values(found, text)
     except UsageError as error:
         problem = str(error).replace("--preprocess", METADATA_KEY)
         raise ModelError(

@@ -99,7 +99,7 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     """A contract with the parts of its preprocessing that the user names, if any."""
     if text is None:
         return contract
-    by = dict(contract.settled) | dict.fromkeys(named_parts(text), OPTION)
+    by = dict(contract.preprocessing_sources) | dict.fromkeys(named_parts(text), OPTION)
     settled = settle(contract, changed(contract.preprocessing, parse(text)), by)
     if settled.follows_picture and contract.input_size is not None:
         height, width = contract.input_size
@@ -107,8 +107,8 @@ def overridden(contract: Contract, text: str | None) -> Contract:
             f"--preprocess {text}: this graph takes {width}x{height} pictures only",
             "use letterbox, corner or stretch",
         )
-    if settled.takes_levels:
-        require_levels(settled.preprocessing, text)
+    if settled.takes_uint8:
+        require_uint8_values(settled.preprocessing, text)
     return settled
 
 
@@ -128,15 +128,20 @@ def settle(contract: Contract, preprocessing: Preprocessing, by: dict[str, str])
     settled = replace(
         contract,
         preprocessing=preprocessing,
-        settled=tuple((part, by[part]) for part in PARTS if part in by),
-        unsettled=tuple(part for part in PARTS if part not in by),
+        preprocessing_sources=tuple((part, by[part]) for part in PARTS if part in by),
+        unknown_preprocessing=tuple(part for part in PARTS if part not in by),
     )
     known = {part for part, origin in by.items() if origin != RULE}
     known |= {SIZE} if settled.follows_picture else set()
-    return replace(settled, assumed=tuple(one for one in contract.assumed if one[0] not in known))
+    return replace(
+        settled,
+        assumed_preprocessing=tuple(
+            one for one in contract.assumed_preprocessing if one[0] not in known
+        ),
+    )
 
 
-def require_levels(preprocessing: Preprocessing, text: str) -> None:
+def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
     """Check that a picture's levels are fed as they are, since whole numbers hold no others."""
     plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     if preprocessing != plain:

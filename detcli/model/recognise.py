@@ -22,6 +22,7 @@ from detcli.model.contract import (
     UNKNOWN_CLASSES,
     Contract,
     Layout,
+    MultiLabel,
     Preprocessing,
     ScoreForm,
     Size,
@@ -125,7 +126,7 @@ class Reading:
             return adapt(model, self.adaptation)
         return cut(model, self.contract.head)
 
-    def fed(self, model: onnx.ModelProto) -> onnx.ModelProto:
+    def with_image_input(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The graph with one input for pictures, `[B, 3, H, W]`, and all else as it is."""
         return with_one_input(model, self.adaptation) if self.adaptation.is_needed else model
 
@@ -290,7 +291,7 @@ def _reading(
         heads=parts,
         box_fractions=fractions,
         score_form=adaptation.score_form,
-        one_class=head.one_class or family.one_class,
+        multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
         most=_most(index, head, family),
         within_anchors=family.gives_a_set,
         clips=family.clips,
@@ -298,12 +299,11 @@ def _reading(
         class_conf=class_conf,
         tile=tile,
         nms=nms,
-        every_class=family.every_class,
-        together=family.together,
+        class_agnostic=family.class_agnostic,
         preprocessing=preprocessing or Preprocessing(),
-        takes_levels=image.dtype == "uint8",
-        settled=BY_FAMILY if preprocessing else (),
-        assumed=_assumed(metadata, image, assumed_values),
+        takes_uint8=image.dtype == "uint8",
+        preprocessing_sources=BY_FAMILY if preprocessing else (),
+        assumed_preprocessing=_assumed(metadata, image, assumed_values),
         warnings=(*warnings, *ignored, *_against_nodes(head, asked)),
     )
     return Reading(contract, adaptation)

@@ -189,7 +189,9 @@ def open_run(
     options = config.runtime.options(cores or (1 if alone else available_cores()), cores)
     with BatchDetector(located, config.runtime.device[0], config.settings, options) as detector:
         # The files of named models are known.
-        for part, what in detector.contract.assumed if config.runtime.model not in MODELS else ():
+        for part, what in (
+            detector.contract.assumed_preprocessing if config.runtime.model not in MODELS else ()
+        ):
             if part != SIZE or config.settings.imgsz is None:
                 warnings.warn(f"{detector.model_name}: assumed: {what}", DetcliNote, stacklevel=3)
         yield Run.over(config, detector)

@@ -30,6 +30,7 @@ from detcli.data.tiling import merge
 from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,
+    MultiLabel,
     Resize,
     class_conf_by_id,
     class_ids,
@@ -70,10 +71,10 @@ class BatchDetector:
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
-        if contract.unsettled:
+        if contract.unknown_preprocessing:
             raise ModelError(
                 f"{prepared.name} does not say how pictures are prepared for it; unknown: "
-                f"{', '.join(contract.unsettled)}",
+                f"{', '.join(contract.unknown_preprocessing)}",
                 "pass --preprocess, for example "
                 "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
             )
@@ -121,9 +122,8 @@ class BatchDetector:
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=self.nms,
-            unique=settings.unique or contract.one_class,
-            every_class=contract.every_class,
-            together=contract.together,
+            multi_label=MultiLabel.NEVER if settings.unique else contract.multi_label,
+            class_agnostic=contract.class_agnostic,
             within_anchors=contract.within_anchors,
         )
         self._selection = selection.with_conf_thresholds(self.conf_thresholds)
@@ -157,7 +157,8 @@ class BatchDetector:
         log.info(
             "preprocessing: %s (%s)",
             written(contract.preprocessing),
-            ", ".join(f"{part}: {by}" for part, by in contract.settled) or "nothing settles it",
+            ", ".join(f"{part}: {by}" for part, by in contract.preprocessing_sources)
+            or "nothing settles it",
         )
 
     def _require_large_tiles(self) -> None:
@@ -189,7 +190,8 @@ class BatchDetector:
     @property
     def unique(self) -> bool:
         """Whether an anchor gives one detection at most, asked for or not."""
-        return self.contract.counts_best_class(self.nms, unique=self._selection.unique)
+        is_asked_for = self._selection.multi_label is MultiLabel.NEVER
+        return self.contract.counts_best_class(self.nms, unique=is_asked_for)
 
     @property
     def _cuts_all(self) -> bool:

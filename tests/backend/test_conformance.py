@@ -21,7 +21,7 @@ from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoi
 from detcli.config.values import Shape, Tiling
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.data.geometry import Letterbox
-from detcli.model.contract import Layout, ScoreForm
+from detcli.model.contract import Layout, MultiLabel, ScoreForm
 from detcli.model.file import PreparedModel, prepare
 
 BACKENDS = [
@@ -36,7 +36,9 @@ LOGIT_OPTIONS = [
     SelectionOptions(conf=0.0, max_det=20, class_ids=None, nms_iou=None),
     SelectionOptions(conf=0.63, max_det=300, class_ids=None, nms_iou=None),
     SelectionOptions(conf=0.5, max_det=30, class_ids=frozenset({1, 2}), nms_iou=None),
-    SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=None, unique=True),
+    SelectionOptions(
+        conf=0.5, max_det=30, class_ids=None, nms_iou=None, multi_label=MultiLabel.NEVER
+    ),
     SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=0.5),
     SelectionOptions(conf=1.0, max_det=20, class_ids=None, nms_iou=None),
 ]
@@ -207,13 +209,13 @@ def weighted_picture(*squares):
 
 
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
-@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("multi_label", [MultiLabel.WITHOUT_NMS, MultiLabel.NEVER])
 @pytest.mark.parametrize("form", [ScoreForm.FINAL, ScoreForm.LOGITS])
-def test_confidences_of_classes_on_noise(nms_iou, unique, form, make_model, random, detect_once):
+def test_confidences_of_classes_on_noise(nms_iou, multi_label, form, make_model, random, detect_once):
     """The rows of the specification, which the CPU runs, on every backend."""
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = promising(make_model(), score_form=form)
-    options = SelectionOptions(0, 12, None, nms_iou, unique=unique)
+    options = SelectionOptions(0, 12, None, nms_iou, multi_label=multi_label)
     options = options.with_conf_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
     (found,) = detect_once(model, [image], options)
     (expected,) = detect(open_backend("cpu", model), [image], options)

@@ -25,6 +25,7 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.data.geometry import Letterbox
+from detcli.model.contract import MultiLabel
 from detcli.model.recognise import read_graph
 
 CONTRACT = read_graph(colour_model.build(), "colours").contract
@@ -76,7 +77,7 @@ def plain_select_with_nms(head, wanted):
         candidates = list(best.values())
     kept = []
     for row in sorted(candidates, key=lambda row: (-row[2], row[0], row[1])):
-        rivals = [other for other in kept if wanted.together or other[1] == row[1]]
+        rivals = [other for other in kept if wanted.class_agnostic or other[1] == row[1]]
         box = head[:4, row[0]]
         if all(plain_iou(head[:4, other[0]], box) <= wanted.nms_iou for other in rivals):
             kept.append(row)
@@ -158,8 +159,8 @@ def test_confidences_of_classes_act_before_the_limit(
         assert rows(select(head, wanted)) == plain_select(head, wanted)
         return
     head[2:4] = head[0] + 0.5  # as with NMS among boxes that do not meet
-    expected = plain_select_with_nms(head, replace(wanted, nms_iou=1, unique=True))
-    assert rows(select(head, replace(wanted, unique=True))) == expected
+    expected = plain_select_with_nms(head, replace(wanted, nms_iou=1, multi_label=MultiLabel.NEVER))
+    assert rows(select(head, replace(wanted, multi_label=MultiLabel.NEVER))) == expected
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -167,17 +168,17 @@ def test_confidences_of_classes_act_before_the_limit(
     SCORES,
     BY_CLASS,
     st.integers(1, 15),
-    st.booleans(),
+    st.sampled_from(MultiLabel),
     st.booleans(),
     st.integers(1, 3),
 )
 def test_confidences_of_classes_act_before_suppression(
-    scores, confidences, max_det, every_class, together, apart
+    scores, confidences, max_det, multi_label, class_agnostic, apart
 ):
     """Boxes whose neighbours overlap, by more the closer they are."""
     wanted = options(0, max_det, nms_iou=0.45)
     wanted = with_conf_thresholds(wanted, confidences, len(scores))
-    wanted = replace(wanted, every_class=every_class, together=together)
+    wanted = replace(wanted, multi_label=multi_label, class_agnostic=class_agnostic)
     head = head_of(scores)
     head[0] *= apart
     head[2], head[3] = head[0] + 4, 10
@@ -210,24 +211,25 @@ def test_nan_is_counted_once_whatever_the_confidence_of_its_class(recwarn):
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
-@pytest.mark.parametrize("unique", [False, True])
-@pytest.mark.parametrize("every_class", [False, True])
+@pytest.mark.parametrize("multi_label", MultiLabel)
 @pytest.mark.parametrize("class_ids", [None, frozenset({8, 1, 0})])  # a set gives 8 first
-def test_anchors_count_once_or_with_every_class(nms_iou, unique, every_class, class_ids, random):
+def test_anchors_count_once_or_with_every_class(nms_iou, multi_label, class_ids, random):
     """Many ties, which a sort that is not stable would settle in another way, and NaN."""
     head = head_of(random.choice(np.float32([-1, 0.25, 0.5, 0.75, math.nan]), (9, 200)))
     head[0] *= 100
     head[2], head[3] = head[0] + 10, 10  # none over another
     classes = sorted(class_ids or range(9))
     for max_det in (5, 60, 10_000):
-        wanted = SelectionOptions(-0.5, max_det, class_ids, nms_iou, unique, every_class)
-        assert wanted.suppresses_every_class == (nms_iou is not None and every_class and not unique)
+        wanted = SelectionOptions(-0.5, max_det, class_ids, nms_iou, multi_label)
+        has_nms = nms_iou is not None
+        is_always = multi_label is MultiLabel.ALWAYS
+        assert wanted.suppresses_every_class == (has_nms and is_always)
         pairs = [
             (-head[4 + class_id, anchor], anchor, class_id)
             for anchor, class_id in itertools.product(range(200), classes)
             if head[4 + class_id, anchor] > -0.5
         ]
-        if not wanted.suppresses_every_class and (unique or nms_iou is not None):
+        if not wanted.suppresses_every_class and (multi_label is MultiLabel.NEVER or has_nms):
             pairs = [min(own) for _, own in itertools.groupby(pairs, lambda pair: pair[1])]
         elif nms_iou is None:
             pairs = [(-s, anchor, class_id) for anchor, class_id, s in plain_select(head, wanted)]
@@ -253,7 +255,7 @@ def test_nms_of_all_classes_together():
     apart = SelectionOptions(0.25, 300, None, 0.5)
     kept = [
         [class_id for _, class_id, _ in rows(select(head, each))]
-        for each in (apart, replace(apart, together=True))
+        for each in (apart, replace(apart, class_agnostic=True))
     ]
     assert kept == [[0, 1, 1], [0, 1]]
 
@@ -262,7 +264,7 @@ def test_nms_of_all_classes_together():
 def test_nms_with_every_class_suppresses_within_each(confidence):
     head = head_of([[0.9, 0.8], [0.5, np.nan], [0.3, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10]]).T
-    wanted = SelectionOptions(confidence, 300, None, 0.5, every_class=True)
+    wanted = SelectionOptions(confidence, 300, None, 0.5, multi_label=MultiLabel.ALWAYS)
     with pytest.warns(DetcliWarning, match="1 of 6 scores are NaN"):
         found = rows(select(head, wanted))
     assert (
@@ -327,7 +329,7 @@ def test_warnings(scores, logits, said, kept, recwarn):
 def test_logits_with_nms_and_with_one_class_for_each_anchor():
     head = head_of([[3, 2, 1], [4, -3, 2]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
-    unique = SelectionOptions(0.25, 300, None, None, unique=True)
+    unique = SelectionOptions(0.25, 300, None, None, multi_label=MultiLabel.NEVER)
     for wanted, logits in ((options(0.25, nms_iou=0.5), [4, 2]), (unique, [4, 2, 2])):
         chosen = select(head, wanted, logits=True)
         assert chosen.score.tolist() == sigmoid(logits).tolist()

@@ -110,8 +110,8 @@ def test_rows_of_efficientdet(classes, clipped):
     assert_same(found, (rows[:, [2, 1, 4, 3]], rows[:, 5], rows[:, 6].astype(int)))
     assert contract.preprocessing.resize == Resize.CORNER
     assert contract.preprocessing.scale == 1
-    assert contract.unsettled == ()
-    assert METADATA_KEY not in dict(contract.settled)
+    assert contract.unknown_preprocessing == ()
+    assert METADATA_KEY not in dict(contract.preprocessing_sources)
 
 
 def mmdetection(classes, order=("dets", "labels")):
@@ -144,7 +144,7 @@ def test_rows_of_mmdetection(classes, order):
     assert contract.family == "MMDetection"
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
-    assert contract.unsettled == tuple(PARTS)
+    assert contract.unknown_preprocessing == tuple(PARTS)
     out = outputs_of(model, order)
     detected = out["dets"][:, 4] > 0
     assert 0 < np.count_nonzero(detected) <= 20
@@ -221,7 +221,7 @@ def test_rows_of_paddledetection(classes, order, limited, normalised):
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
     assert contract.batch == 1
-    assert contract.unsettled == tuple(PARTS)
+    assert contract.unknown_preprocessing == tuple(PARTS)
     rows = outputs_of(model, order)["rows"]
     assert 0 < len(rows) <= 20
     assert_same(found, (rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)))

@@ -296,7 +296,7 @@ def test_an_option_changes_what_is_cached_without_an_entry_of_its_own(tmp_path, 
     before = entries(cache)
     changed = prepare(path, preprocess="stretch,bgr").contract
     assert changed.preprocessing == Preprocessing(Resize.STRETCH, bgr=True)
-    assert dict(changed.settled) == {
+    assert dict(changed.preprocessing_sources) == {
         "interpolation": "the family's rule",
         "values": "the family's rule",
         "resize": "--preprocess",

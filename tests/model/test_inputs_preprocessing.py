@@ -32,7 +32,9 @@ def resolved(nodes="", family=YOLO, metadata=None, beside=None, **more):
 def resolved_of(model, family, metadata=None, beside=None):
     index = GraphIndex(model.graph)
     contract = replace(
-        STATIC, preprocessing=family or Preprocessing(), settled=BY_FAMILY if family else ()
+        STATIC,
+        preprocessing=family or Preprocessing(),
+        preprocessing_sources=BY_FAMILY if family else (),
     )
     return with_preprocessing(contract, index, find_inputs(index)[0], metadata or {}, beside)
 
@@ -55,22 +57,22 @@ def normalising(sidecar):
 def test_the_family_alone():
     found = resolved(family=YOLOX)
     assert found.preprocessing == YOLOX
-    assert dict(found.settled) == dict.fromkeys(
+    assert dict(found.preprocessing_sources) == dict.fromkeys(
         ("resize", "interpolation", "values", "channels"), "the family's rule"
     )
-    assert found.unsettled == ()
+    assert found.unknown_preprocessing == ()
 
 
 def test_nothing_at_all():
     found = resolved(family=None)
-    assert found.settled == ()
-    assert found.unsettled == ("resize", "interpolation", "values", "channels")
+    assert found.preprocessing_sources == ()
+    assert found.unknown_preprocessing == ("resize", "interpolation", "values", "channels")
 
 
 def test_a_file_beside_the_model_comes_before_the_family(normalising):
     found = resolved(family=YOLOX, beside=normalising, layout="any")
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET)
-    assert {by for _, by in found.settled} == {"preprocessor_config.json"}
+    assert {by for _, by in found.preprocessing_sources} == {"preprocessor_config.json"}
     assert found.default_size == (320, 320)
 
 
@@ -80,8 +82,8 @@ def test_the_metadata_comes_before_all(normalising):
     assert found.preprocessing == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, mean=(1.0, 2.0, 3.0)
     )
-    assert dict(found.settled)["values"] == "metadata detcli.preprocess"
-    assert dict(found.settled)["interpolation"] == "preprocessor_config.json"
+    assert dict(found.preprocessing_sources)["values"] == "metadata detcli.preprocess"
+    assert dict(found.preprocessing_sources)["interpolation"] == "preprocessor_config.json"
 
 
 def test_malformed_metadata_is_refused():
@@ -119,7 +121,7 @@ def test_nodes_at_the_input_are_fed_what_they_want(nodes, family, fed):
 def test_what_a_graph_does_itself_is_not_done_twice(normalising):
     found = resolved(NORMALISES, beside=normalising)
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, scale=1.0)
-    assert dict(found.settled)["values"] == "nodes at the input"
+    assert dict(found.preprocessing_sources)["values"] == "nodes at the input"
 
 
 def test_a_division_alone_leaves_the_rest_to_us(normalising):
@@ -147,7 +149,7 @@ def test_whole_numbers_hold_nothing_but_levels(text):
 
 
 def test_a_constant_that_shows_nothing_leaves_values_open():
-    assert resolved("t = Div(x, by2)").unsettled == ("values",)
+    assert resolved("t = Div(x, by2)").unknown_preprocessing == ("values",)
 
 
 def test_a_graph_that_resizes_takes_the_whole_picture():
@@ -164,7 +166,7 @@ def test_a_fixed_input_cannot_follow_the_picture(sidecar):
 
 def test_a_filter_that_detcli_lacks_stays_open(sidecar):
     beside = sidecar(resample=1)
-    assert resolved(family=None, beside=beside).unsettled == ("interpolation",)
+    assert resolved(family=None, beside=beside).unknown_preprocessing == ("interpolation",)
 
 
 def test_what_ultralytics_exported_is_prepared_as_there(normalising):
@@ -197,8 +199,8 @@ def test_files_that_say_it_themselves(name, shared):
     assert fed.mean == tuple(wanted["mean"] or (0, 0, 0))
     assert fed.std == tuple(wanted["std"] or (1, 1, 1))
     assert not fed.bgr
-    assert "values" not in found.unsettled
-    if "resize" not in found.unsettled:
+    assert "values" not in found.unknown_preprocessing
+    if "resize" not in found.unknown_preprocessing:
         assert fed.resize == wanted["resize"].replace("_", "-")
         assert found.default_size == tuple(wanted["size"] or STATIC.default_size)
     if "shortest_edge" in wanted:

@@ -57,7 +57,7 @@ def test_large_first_weights_are_those_of_the_first_release(weight, stem):
     ways = contract.preprocessing
     assert (ways.mean, ways.std) == EARLIER
     assert not ways.bgr
-    assert "values" not in dict(contract.assumed)
+    assert "values" not in dict(contract.assumed_preprocessing)
 
 
 @pytest.mark.parametrize("stem", [None, in_integers])
@@ -67,7 +67,7 @@ def test_small_first_weights_are_those_of_later_ones(weight, stem):
     ways = contract.preprocessing
     assert (ways.mean, ways.std) == LATER
     assert ways.bgr
-    assert "values" not in dict(contract.assumed)
+    assert "values" not in dict(contract.assumed_preprocessing)
 
 
 def test_a_normalisation_behind_it_counts():
@@ -83,7 +83,7 @@ def test_weights_that_are_computed_leave_the_values_assumed():
     model.graph.node.insert(0, doubled)
     convolution.input[1] = "computed_weight"
     contract = file_of(model).contract
-    assert contract is None or "values" in dict(contract.assumed)
+    assert contract is None or "values" in dict(contract.assumed_preprocessing)
 
 
 def test_values_that_are_given_count():

@@ -11,7 +11,7 @@ from colour_model import picture
 from detcli import Settings
 from detcli.core.errors import UsageError
 from detcli.data.geometry import Picture
-from detcli.model.contract import Layout
+from detcli.model.contract import Layout, MultiLabel
 from detcli.model.families import FAMILIES
 from detcli.model.file import prepare
 from detcli.run.batches import BatchDetector
@@ -55,12 +55,12 @@ def test_a_confidence_replaces_the_one_that_the_model_recommends(make_model):
     [
         ({}, {}, False),
         ({"unique": True}, {}, True),
-        ({}, {"one_class": True}, True),
+        ({}, {"multi_label": MultiLabel.NEVER}, True),
         ({"nms": 0.5}, {}, True),
         ({}, {"nms": 0.5}, True),
         ({"nms": "none"}, {"nms": 0.5}, False),
-        ({}, {"nms": 0.5, "every_class": True}, False),
-        ({"unique": True}, {"nms": 0.5, "every_class": True}, True),
+        ({}, {"nms": 0.5, "multi_label": MultiLabel.ALWAYS}, False),
+        ({"unique": True}, {"nms": 0.5, "multi_label": MultiLabel.ALWAYS}, True),
         ({"nms": 0.5}, {"layout": Layout.ROWS}, False),
     ],
 )
@@ -88,5 +88,9 @@ def test_the_families_are_named_in_which_each_class_takes_part():
     page = Path(__file__).parents[2] / "docs/models.md"
     text = " ".join(page.read_text("utf-8").split())
     (named,) = re.findall(r"is true then; in (.*?), each of its classes takes part", text)
-    expected = {family.name.partition(",")[0] for family in FAMILIES if family.every_class}
+    expected = {
+        family.name.partition(",")[0]
+        for family in FAMILIES
+        if family.multi_label is MultiLabel.ALWAYS
+    }
     assert {*re.split(", | and ", named)} == expected

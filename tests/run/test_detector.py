@@ -29,7 +29,7 @@ from detcli import (
 )
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
 from detcli.data.geometry import Picture
-from detcli.model.contract import Layout, ScoreForm
+from detcli.model.contract import Layout, MultiLabel, ScoreForm
 from detcli.model.file import prepare
 from detcli.run import detector as module
 from detcli.run.batches import BatchDetector
@@ -124,7 +124,7 @@ def test_a_class_below_its_confidence_takes_no_place(tail, make_model):
 
 def test_a_class_below_its_confidence_suppresses_nothing(make_model, promise):
     """The blue one lies beneath a red one that does not count, and all classes are compared."""
-    promise(together=True, nms=0.5)
+    promise(class_agnostic=True, nms=0.5)
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
     found = detected(make_model(), image, **HIGH_FOR_RED)
     assert [name for name, *_ in found] == ["blue", "green"]
@@ -161,7 +161,7 @@ def test_a_model_may_leave_one_class_to_each_anchor(make_model, promise, random)
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     unique = detected(make_model(), image, conf=0.3, unique=True)
     several = detected(make_model(), image, conf=0.3)
-    promise(one_class=True)
+    promise(multi_label=MultiLabel.NEVER)
     assert detected(make_model(), image, conf=0.3) == unique
     assert len(unique) < len(several)
 

@@ -29,7 +29,7 @@ from detcli.backend.postprocess import (
     warn_about_nan,
 )
 from detcli.core import frozen
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, MultiLabel
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu, Graph
@@ -146,14 +146,15 @@ class SelectionKernels:
         found = (at("nan_count"), result, result + 8 * head.batch)
         spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
         if options.nms_iou is None:
-            rule = (*counted, unsigned(head.cxcywh), max_det, unsigned(options.unique), least)
+            best_class_only = unsigned(options.multi_label is MultiLabel.NEVER)
+            rule = (*counted, unsigned(head.cxcywh), max_det, best_class_only, least)
             space = (survivors[0], at("ranked"), at("wide"), *spill, survivors[1])
             graph.launch(f"select_{variant}", grid, 1024, *rule, *best, *space, *found)
             return
         ranked = (at("ranked"), at("ranked_count"))
         candidates = (unsigned(head.anchors), *survivors, *ranked, *spill)
         graph.launch("rank_anchors", grid, 1024, *candidates)
-        suppression = (max_det, np.float32(options.nms_iou), unsigned(options.together))
+        suppression = (max_det, np.float32(options.nms_iou), unsigned(options.class_agnostic))
         limits = (*shape, unsigned(head.cxcywh), *suppression)
         classes = (best[0], best[2], at("row_class"))
         graph.launch(f"nms_{head.dtype}", grid, 1024, *limits, *ranked, *classes, *found)

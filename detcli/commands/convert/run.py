@@ -200,7 +200,10 @@ def _with_contract(file: ModelFile) -> ModelProto:
     if file.box_format is not None:
         entries[BOX_FORMAT_KEY] = contract.box_format
     alone = read_graph(file.model, file.path.name, file.box_format).contract
-    if (alone.preprocessing, alone.unsettled) != (contract.preprocessing, contract.unsettled):
+    if (alone.preprocessing, alone.unknown_preprocessing) != (
+        contract.preprocessing,
+        contract.unknown_preprocessing,
+    ):
         entries[METADATA_KEY] = written(contract.preprocessing)
     if alone.names != contract.names:
         entries |= names_entry(contract.names)

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.model.contract import Contract, Layout, ScoreForm
+from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
 from detcli.model.heads import BOX_ROWS
@@ -65,7 +65,10 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
         node.output[:] = [names.get(name, f"{PREFIX}{name}") for name in node.output]
         graph.node.append(node)
     anchors, batch = contract.anchor_count, contract.batch or "batch"
-    scores = anchors and anchors * (1 if contract.one_class else contract.class_count)
+    scores_of_anchor = contract.class_count
+    if contract.multi_label is MultiLabel.NEVER:
+        scores_of_anchor = 1
+    scores = anchors and anchors * scores_of_anchor
     kept = min(max_det, scores) if scores else OUTPUT
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, kept, 6]))
     return body
@@ -170,7 +173,7 @@ def _selection(
         rank = Div (row_indices, classes)
         class = Mod (row_indices, classes)
         chosen = GatherElements <axis = 1> (anchor_indices, rank)"""
-    if contract.one_class:
+    if contract.multi_label is MultiLabel.NEVER:
         rows = f"""
         best_class = ArgMax <axis = {channel_axis}, keepdims = 0> (sound)
         class = GatherElements <axis = 1> (best_class, anchor_indices)

@@ -223,7 +223,7 @@ class Steps:
         if not tensors:
             return {}, pluralize(0, "picture")  # a network that returns nothing cannot run
         batches = (tensor_of(one, self._reading.contract) for one in self._pictures())
-        network = self._reading.fed(self._known)
+        network = self._reading.with_image_input(self._known)
         ranges, seen = observe(network, tensors, batches, self._title, outlying)
         if not seen:
             raise SourceError(

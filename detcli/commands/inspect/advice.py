@@ -79,13 +79,16 @@ def advise_on_detector(
 ) -> Iterator[ModelAdvice]:
     """Advise on what a graph promises."""
     yield from _on_names(contract, metadata)
-    if contract.unsettled:
+    if contract.unknown_preprocessing:
+        unknown = ", ".join(contract.unknown_preprocessing)
         yield ModelAdvice(
             "preprocessing-unknown",
-            f"nothing says how pictures are prepared for it: {', '.join(contract.unsettled)}",
+            f"nothing says how pictures are prepared for it: {unknown}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    origins = {by for part, by in contract.settled if part in PARTS} | {contract.names_origin}
+    origins = {by for part, by in contract.preprocessing_sources if part in PARTS} | {
+        contract.names_origin
+    }
     if beside := sorted(origins & {CONFIG, PREPROCESSOR}):
         yield ModelAdvice(
             "beside-the-model",

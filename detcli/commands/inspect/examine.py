@@ -25,7 +25,7 @@ from detcli.commands.inspect.advice import (
 from detcli.config.config import Settings
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.model.contract import BOXES_OF_MORE, Layout, ScoreForm, read_names
+from detcli.model.contract import BOXES_OF_MORE, Layout, MultiLabel, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile, ModelFile, damage_reported
 from detcli.model.graph import (
@@ -306,21 +306,24 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         box_unit="fractions" if contract.box_fractions else "pixels",
         score_form=contract.score_form,
         score_reason=_score_reason(reading),
-        one_class=contract.one_class or contract.counts_best_class(contract.nms),
+        one_class=contract.multi_label is MultiLabel.NEVER
+        or contract.counts_best_class(contract.nms),
         needs_nms=contract.nms is not None,
         conf=contract.conf,
         class_conf=dict(contract.class_conf),
         tile=None if contract.tile is None else str(contract.tile),
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),
-        preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},
-        unsettled=contract.unsettled,
+        preprocessing_origins={
+            part: by for part, by in contract.preprocessing_sources if part in PARTS
+        },
+        unsettled=contract.unknown_preprocessing,
         class_count=contract.class_count,
         anchor_count=contract.anchor_count,
         batch=contract.batch,
         input_size=contract.input_size,
         default_size=contract.default_size,
-        assumed=dict(contract.assumed),
+        assumed=dict(contract.assumed_preprocessing),
         stride=contract.stride,
         stride_origin="the model's metadata"
         if metadata.get("stride")

@@ -180,12 +180,12 @@ class Head:
     layer: str = ""
     # one more score comes before those of the classes, and is a factor for all
     objectness: bool = False
-    one_class: bool = False  # the graph takes the best class of each box
+    best_class_only: bool = False  # the graph takes the best class of each box
     labels: Columns | None = None  # where the class ids are, of rows that the graph selects
     # how many detections the graph would select, where it is cut before that
     most: int | None = None
     # the scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside `[B, 4, N]`
-    crossed: bool = False
+    scores_transposed: bool = False
     # into how many bins each distance to a side is distributed, 1 where it is not; None where that
     # is not known
     bins: int | None = None

@@ -337,7 +337,9 @@ def pair(index: GraphIndex) -> Head | None:
     return head
 
 
-def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = False) -> Head | None:
+def _of_pair(
+    index: GraphIndex, boxes: str, scores: str, *, best_class_only: bool = False
+) -> Head | None:
     """Boxes and scores of the same anchors, if that is what two tensors are."""
     box_dims, score_dims = index.shapes[boxes], index.shapes[scores]
     if len(box_dims) != BATCHED or len(score_dims) != BATCHED:
@@ -368,8 +370,8 @@ def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = Fa
         scores_are=scores_are,
         layer=layer,
         objectness=objectness,
-        one_class=one_class,
-        crossed=axis != (2 if first else 1),
+        best_class_only=best_class_only,
+        scores_transposed=axis != (2 if first else 1),
         bins=bins_of(index, boxes),
         from_corners=from_corners(index, boxes),
     )
@@ -447,7 +449,7 @@ def best_class(index: GraphIndex) -> Head | None:
         if not any(output.name in chosen for output in index.graph.output):
             continue
         for boxes in _box_candidates(index, chosen):
-            if (head := _of_pair(index, boxes, scores, one_class=True)) is not None:
+            if (head := _of_pair(index, boxes, scores, best_class_only=True)) is not None:
                 return head
     return None
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
 from detcli.backend.cuda.memory import PictureMemory
-from detcli.backend.preprocess import DEFAULT, letterbox_image, fit_letterbox, to_tensor
+from detcli.backend.preprocess import DEFAULT, fit_letterbox, letterbox_image, to_tensor
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 

@@ -12,6 +12,7 @@ from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import SHARED_LIST, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DetcliWarning
+from detcli.model.contract import MultiLabel
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +21,10 @@ CLASSES = (1, 2, 80, 365)
 WANTED = (1, 300, 1000)
 THREE = np.array([0.26, 0.5, 0.75], np.float32)
 ODDITIES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 0.3, 0.5, 2.0], np.float32)
+
+
+NEVER = MultiLabel.NEVER
+WITHOUT_NMS = MultiLabel.WITHOUT_NMS
 
 
 def noise(random, shape):
@@ -100,14 +105,14 @@ def test_logits(gpu, random):
     for scores, anchors in thin("heads of logits", SCORES_AND_ANCHORS, 8):
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, 4:] = heads[:, 4:] * np.float32(60) - np.float32(30)
-        for confidence, classes, nms_iou, unique in (
-            (0.0, None, None, False),
-            (0.25, frozenset({1, 4}), None, False),
-            (0.5, None, None, True),
-            (0.25, None, 0.45, False),
-            (1.0, None, None, False),
+        for confidence, classes, nms_iou, multi_label in (
+            (0.0, None, None, WITHOUT_NMS),
+            (0.25, frozenset({1, 4}), None, WITHOUT_NMS),
+            (0.5, None, None, NEVER),
+            (0.25, None, 0.45, WITHOUT_NMS),
+            (1.0, None, None, WITHOUT_NMS),
         ):
-            options = SelectionOptions(confidence, 300, classes, nms_iou, unique=unique)
+            options = SelectionOptions(confidence, 300, classes, nms_iou, multi_label=multi_label)
             found = select(gpu, heads, options, logits=True)
             assert_as_specified(found, heads, options, logits=True)
 
@@ -123,16 +128,16 @@ def test_confidences_of_classes(gpu, random):
         heads[:, :4] *= np.float32(0.5)
         if number % 2:
             heads = heads.astype(np.float16)
-        for class_ids, nms_iou, unique, logits, max_det in (
-            (None, None, False, False, 300),
-            (None, None, False, False, 5),
-            (frozenset({1, 2, 4}), None, False, False, 20),
-            (None, None, True, False, 20),
-            (None, 0.45, False, False, 300),
-            (frozenset({0, 3}), 0.45, False, True, 300),
-            (None, None, False, True, 20),
+        for class_ids, nms_iou, multi_label, logits, max_det in (
+            (None, None, WITHOUT_NMS, False, 300),
+            (None, None, WITHOUT_NMS, False, 5),
+            (frozenset({1, 2, 4}), None, WITHOUT_NMS, False, 20),
+            (None, None, NEVER, False, 20),
+            (None, 0.45, WITHOUT_NMS, False, 300),
+            (frozenset({0, 3}), 0.45, WITHOUT_NMS, True, 300),
+            (None, None, WITHOUT_NMS, True, 20),
         ):
-            options = SelectionOptions(0, max_det, class_ids, nms_iou, unique=unique)
+            options = SelectionOptions(0, max_det, class_ids, nms_iou, multi_label=multi_label)
             options = options.with_conf_thresholds(CLASS_CONFIDENCES)
             layout = {"anchors_first": number % 3 == 0}
             found = select(gpu, heads, options, logits=logits, runs=2, **layout)
@@ -144,7 +149,7 @@ def test_confidences_of_classes(gpu, random):
     [
         (
             [((2, 5), anchors) for anchors in (1, 33, 1025, 8400)],
-            [SelectionOptions(0.25, k, None, None, unique=True) for k in (1, 300, 5000)],
+            [SelectionOptions(0.25, k, None, None, multi_label=NEVER) for k in (1, 300, 5000)],
         ),
         (
             [((2, 3), 2500)],  # more rows than fit into shared memory
@@ -200,7 +205,7 @@ def test_non_maximum_suppression(gpu, random, anchors, max_det):
         heads[:, :4, ::50] = np.nan
         heads[:, 2, 1::50] = np.inf
         heads[:, 2, 2::50] *= -1
-        options = SelectionOptions(0.25, max_det, None, nms_iou=0.45, together=together)
+        options = SelectionOptions(0.25, max_det, None, nms_iou=0.45, class_agnostic=together)
         with np.errstate(invalid="ignore"):  # inf - inf
             found = select(gpu, heads, options, cxcywh=cxcywh)
             assert_as_specified(found, heads, options, cxcywh=cxcywh)

@@ -67,7 +67,7 @@ def test_an_appended_selection_gives_the_same_detections(write_query_model, tail
     assert new.layout is Layout.END_TO_END
     assert new.family == old.family
     assert new.preprocessing == old.preprocessing
-    assert new.one_class == old.one_class
+    assert new.multi_label == old.multi_label
     assert new.clips == old.clips
     assert new.most == old.most
 

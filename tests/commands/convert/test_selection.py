@@ -17,7 +17,7 @@ from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.selection import append_selection
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.model.contract import Contract, Layout, Preprocessing, Resize, ScoreForm
+from detcli.model.contract import Contract, Layout, MultiLabel, Preprocessing, Resize, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import read_graph
 
@@ -62,7 +62,7 @@ def specified(head, contract, max_det, confidence):
     """The same rows from the NumPy code, (M, 6)."""
     if contract.anchors_first:
         head = head.T
-    options = SelectionOptions(confidence, max_det, None, None, unique=contract.one_class)
+    options = SelectionOptions(confidence, max_det, None, None, multi_label=contract.multi_label)
     chosen = select(
         head,
         options,
@@ -114,7 +114,7 @@ def test_rows_are_those_of_the_specification(
         input_size=(320, 640) if logits else None,
         box_fractions=logits,
         score_form=ScoreForm.LOGITS if logits else ScoreForm.FINAL,
-        one_class=one_class,
+        multi_label=MultiLabel.NEVER if one_class else MultiLabel.WITHOUT_NMS,
     )
     rows = ending_in(head, contract, max_det, opset)
     assert rows.shape == (batch, min(max_det, anchors * (1 if one_class else classes)), 6)

@@ -26,7 +26,7 @@ def test_a_choice_of_constants_is_none_of_maps():
 def preprocessing_of(name):
     model, _ = model_of(name, 3)
     contract = file_of(model).contract
-    return contract.preprocessing, contract.unsettled
+    return contract.preprocessing, contract.unknown_preprocessing
 
 
 @pytest.mark.parametrize(
