@@ -144,7 +144,7 @@ class SelectionOptions:
         return self.nms_iou is not None and self.multi_label is MultiLabel.ALWAYS
 
 
-class SelectedRows(NamedTuple):
+class SelectedBoxes(NamedTuple):
     """The M rows that were selected, best first."""
 
     boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
@@ -152,7 +152,7 @@ class SelectedRows(NamedTuple):
     class_id: Indices  # (M,)
 
 
-def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedRows:
+def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
     """Select the detections of one picture from what the network gave, as the contract reads it.
 
     The output is `(4 + C, N)`, or as the contract says `(N, 4 + C)` or rows `(R, 6)`.
@@ -202,7 +202,7 @@ def detect_all(
 
 def select(
     head: HeadArray, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
-) -> SelectedRows:
+) -> SelectedBoxes:
     """Select the detections of one picture from its head, `(4 + C, N)`: at most `max_det` rows.
 
     With `class_ids`, other classes are treated as if the head lacked them. With `cxcywh`, the box
@@ -230,7 +230,7 @@ def select(
         places, score, class_index = choose(counting, options)
         anchors = candidates[places]
     boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
-    chosen = SelectedRows(boxes, score, classes[class_index])
+    chosen = SelectedBoxes(boxes, score, classes[class_index])
     return _reported(_without_duplicates(chosen, options), logits=logits)
 
 
@@ -244,7 +244,7 @@ def on_logits(options: SelectionOptions) -> SelectionOptions:
 
 def select_rows(
     rows: HeadArray, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
-) -> SelectedRows:
+) -> SelectedBoxes:
     """Choose among the rows that a graph selected from one picture.
 
     Rows strictly above the confidence of their class stay, if the class is wanted; the `max_det`
@@ -263,7 +263,7 @@ def select_rows(
     kept = options.max_det if options.nms_iou is None else len(rows)
     rows = rows[top_k(rows[:, 4], kept)[1]]
     boxes = _corners(rows[:, :4], cxcywh=cxcywh)
-    chosen = SelectedRows(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
+    chosen = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
     return _reported(_without_duplicates(chosen, options))
 
 
@@ -286,9 +286,9 @@ def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
     return kept
 
 
-def as_selection(rows: Floats, *, logits: bool = False) -> SelectedRows:
+def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:
     """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score or logit, class id."""
-    chosen = SelectedRows(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+    chosen = SelectedBoxes(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
     return _reported(chosen, logits=logits)
 
 
@@ -298,7 +298,7 @@ def warn_about_nan(count: int, scores: int) -> None:
         _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
 
 
-def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contract) -> Detections:
+def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
     """Map a picture's rows back to it; those without an area, or a NaN, go with a warning."""
     boxes, scores, class_id = selection
     if contract.box_fractions:
@@ -321,14 +321,14 @@ def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contr
     return found if sound.all() else found[np.flatnonzero(sound)]
 
 
-def _reported(chosen: SelectedRows, *, logits: bool = False) -> SelectedRows:
+def _reported(chosen: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
     """The scores of logits; other scores clipped to 1, which quantised heads may exceed."""
     boxes, score, class_id = chosen
     if logits:
-        return SelectedRows(boxes, sigmoid(score), class_id)
+        return SelectedBoxes(boxes, sigmoid(score), class_id)
     if score.size and score[0] > TOO_HIGH:
         _warn("scores reach far above 1, as if the model ended without a sigmoid")
-    return SelectedRows(boxes, np.minimum(score, np.float32(1)), class_id)
+    return SelectedBoxes(boxes, np.minimum(score, np.float32(1)), class_id)
 
 
 def _warn(what: str) -> None:
@@ -421,10 +421,10 @@ def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
     return np.concatenate([centre - half, centre + half], axis=1)
 
 
-def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> SelectedRows:
+def _without_duplicates(chosen: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
     """What non-maximum suppression leaves, if it is asked for."""
     if options.nms_iou is None:
         return chosen
     classes = np.zeros_like(chosen.class_id) if options.class_agnostic else chosen.class_id
     kept = non_maximum_suppression(chosen.boxes, classes, options.nms_iou, options.max_det)
-    return SelectedRows(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])
+    return SelectedBoxes(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])

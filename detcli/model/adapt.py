@@ -27,7 +27,16 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import SCORES, Activation, CellHead, CellPart, Columns, Head, Offset, Piece
+from detcli.model.heads import (
+    SCORES,
+    Activation,
+    ChannelRange,
+    ChannelSlice,
+    GridHead,
+    Head,
+    HeadPart,
+    Offset,
+)
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
@@ -55,7 +64,7 @@ class Adaptation:
         """True if the head is a tensor of the graph."""
         head = self.head
         one = len(head.tensors) == 1 and head.layout not in {Layout.ROWS, Layout.SCALES}
-        return one and not (head.objectness or head.left_out) and self.no_object is None
+        return one and not (head.objectness or head.has_more) and self.no_object is None
 
     @property
     def made(self) -> tuple[str, tuple[str, ...]]:
@@ -79,7 +88,7 @@ class Adaptation:
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Cut a graph at its head, and add the nodes that a plan asks for."""
     adapted = copied(model)
-    if plan.head.is_free:
+    if plan.head.takes_any_size:
         free(adapted, plan.image.name)
     add = _Builder(adapted)
     rows = plan.head.layout is Layout.ROWS
@@ -163,7 +172,7 @@ class _Builder:
             return self("Slice", tensor, starts=[start], ends=[stop], axes=[axis])
         return self("Slice", tensor, [start], [stop], [axis])
 
-    def columns(self, piece: Columns, axis: int) -> str:
+    def columns(self, piece: ChannelRange, axis: int) -> str:
         """The channels of a tensor that a piece names."""
         if (piece.start, piece.stop) == (0, None):
             return piece.tensor
@@ -176,8 +185,8 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     if plan.is_joined:
         return head.tensors[0]
     axis = 2 if head.anchors_first else 1
-    if head.cells is not None and head.layout is Layout.SCALES:
-        boxes, scores = _decoded_cells(add, head.cells, plan.image)
+    if head.grid is not None and head.layout is Layout.SCALES:
+        boxes, scores = _decoded_grid(add, head.grid, plan.image)
     else:
         boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
     if head.scores_transposed:
@@ -197,47 +206,47 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     return add("Concat", boxes, scores, axis=axis)
 
 
-def _decoded_cells(add: _Builder, cells: CellHead, image: ImageInput) -> tuple[str, str]:
+def _decoded_grid(add: _Builder, grid: GridHead, image: ImageInput) -> tuple[str, str]:
     """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
-    found: dict[CellPart, str] = {
-        part: add.cast(add("Concat", *(_of_piece(add, one) for one in pieces), axis=1), FLOAT)
-        for part, pieces in cells.parts.items()
-        if part is not CellPart.POINTS
+    found: dict[HeadPart, str] = {
+        part: add.cast(add("Concat", *(_of_slice(add, one) for one in pieces), axis=1), FLOAT)
+        for part, pieces in grid.parts.items()
+        if part is not HeadPart.POINTS
     }
-    numbers = found.get(CellPart.BOX) or add(
-        "Concat", found[CellPart.CENTRE], found[CellPart.SIZE], axis=2
+    numbers = found.get(HeadPart.BOX) or add(
+        "Concat", found[HeadPart.CENTRE], found[HeadPart.SIZE], axis=2
     )
-    if cells.row.rows_first:
+    if grid.spec.rows_first:
         numbers = add("Gather", numbers, [1, 0, 3, 2], axis=2)
-    anchors = _anchors(add, cells, image)
-    if cells.row.offset is Offset.DISTANCES:
-        boxes = _from_distances(add, numbers, cells.parts[CellPart.BOX][0].width // 4, anchors)
+    anchors = _anchors(add, grid, image)
+    if grid.spec.offset is Offset.DISTANCES:
+        boxes = _from_distances(add, numbers, grid.parts[HeadPart.BOX][0].width // 4, anchors)
     else:
-        boxes = _from_offsets(add, numbers, cells, anchors, image)
-    return boxes, _scores_of_cells(add, found, cells)
+        boxes = _from_offsets(add, numbers, grid, anchors, image)
+    return boxes, _scores_of_grid(add, found, grid)
 
 
-def _scores_of_cells(add: _Builder, found: dict[CellPart, str], cells: CellHead) -> str:
+def _scores_of_grid(add: _Builder, found: dict[HeadPart, str], grid: GridHead) -> str:
     """Scores: of the classes, or of these and the objectness to some powers."""
-    row = cells.row
+    spec = grid.spec
     for part in found.keys() & SCORES:
-        if cells.parts[part][0].kind is Activation.LINEAR:
-            if row.softmax and part is CellPart.CLASSES:
+        if grid.parts[part][0].activation is Activation.LINEAR:
+            if spec.softmax and part is HeadPart.CLASSES:
                 found[part] = add("Softmax", found[part], axis=2)
-            elif CellPart.OBJECTNESS in found:
+            elif HeadPart.OBJECTNESS in found:
                 found[part] = add("Sigmoid", found[part])
-    scores = found.get(CellPart.CLASSES) or found[CellPart.PAIR]
-    if CellPart.OBJECTNESS not in found:
+    scores = found.get(HeadPart.CLASSES) or found[HeadPart.PAIR]
+    if HeadPart.OBJECTNESS not in found:
         return scores
     factors = [
         one if power == 1 else add("Pow", one, add.constant(power, np.float32))
-        for one, power in zip((found[CellPart.OBJECTNESS], scores), row.powers, strict=True)
+        for one, power in zip((found[HeadPart.OBJECTNESS], scores), spec.powers, strict=True)
     ]
     return add("Mul", *factors)
 
 
 def _from_offsets(
-    add: _Builder, numbers: str, cells: CellHead, anchors: str, image: ImageInput
+    add: _Builder, numbers: str, grid: GridHead, anchors: str, image: ImageInput
 ) -> str:
     """Centre and size, from what a family's layers give for them."""
     centre, size = add.cut(numbers, 0, 2, 2), add.cut(numbers, 2, 4, 2)
@@ -246,13 +255,13 @@ def _from_offsets(
     def times(tensor: str, factor: float) -> str:
         return add("Mul", tensor, add.constant(factor, np.float32)) if factor != 1 else tensor
 
-    match cells.row.offset:
+    match grid.spec.offset:
         case Offset.EXPONENTIAL:
-            variances = cells.row.variances
+            variances = grid.spec.variances
             centre = add("Mul", times(centre, variances[0]), sides)
             size = add("Mul", add("Exp", times(size, variances[1])), sides)
         case Offset.SIGMOID:
-            if cells.parts[CellPart.BOX][0].kind is Activation.LINEAR:
+            if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
                 centre, size = add("Sigmoid", centre), add("Sigmoid", size)
             moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
             doubled = times(size, 2)
@@ -265,18 +274,18 @@ def _from_offsets(
     return add("Concat", add("Add", middle, centre), size, axis=2)
 
 
-def _of_piece(add: _Builder, piece: Piece) -> str:
-    """A part of some cells as `[B, N, width]`."""
-    tensor = add.cut(piece.tensor, piece.start, piece.stop, piece.axis)
-    batch = 0 if piece.rank > 2 else 1
-    if piece.axis == 1 and piece.rank > 2:
-        tensor = add("Reshape", tensor, [batch, piece.anchors, piece.width, -1])
+def _of_slice(add: _Builder, channels: ChannelSlice) -> str:
+    """A part of some grid as `[B, N, width]`."""
+    tensor = add.cut(channels.tensor, channels.start, channels.stop, channels.axis)
+    batch = 0 if channels.rank > 2 else 1
+    if channels.axis == 1 and channels.rank > 2:
+        tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
         tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
     else:
-        tensor = add("Reshape", tensor, [batch, -1, piece.anchors, piece.width])
-    if piece.repeated > 1:
-        tensor = add("Tile", tensor, [1, 1, piece.repeated, 1])
-    return add("Reshape", tensor, [0, -1, piece.width])
+        tensor = add("Reshape", tensor, [batch, -1, channels.anchors, channels.width])
+    if channels.repeated > 1:
+        tensor = add("Tile", tensor, [1, 1, channels.repeated, 1])
+    return add("Reshape", tensor, [0, -1, channels.width])
 
 
 def _from_distances(add: _Builder, sides: str, bins: int, anchors: str) -> str:
@@ -291,18 +300,18 @@ def _from_distances(add: _Builder, sides: str, bins: int, anchors: str) -> str:
     return add("Concat", low, high, axis=2)
 
 
-def _anchors(add: _Builder, cells: CellHead, image: ImageInput) -> str:
+def _anchors(add: _Builder, grid: GridHead, image: ImageInput) -> str:
     """Centre, sides and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
     scales = []
-    for scale, stride in enumerate(cells.strides):
-        share, pixels = cells.row.centre
+    for scale, stride in enumerate(grid.strides):
+        share, pixels = grid.spec.centre
         steps, most = [float(stride)] * 2, (np.inf, np.inf)
-        if cells.row.even and image.size is not None:
+        if grid.spec.cells_divide_input_evenly and image.size is not None:
             most = image.size[::-1]
             steps = [side / -(-side // stride) for side in most]
         middle = [share * step + pixels for step in steps]
         each = [
-            (*middle, *np.minimum(sides, most), stride, stride) for sides in cells.anchors(scale)
+            (*middle, *np.minimum(sides, most), stride, stride) for sides in grid.anchors(scale)
         ]
         if image.size is None:
             counts = add("Add", _sides(add, image), add.constant([stride - 1]))

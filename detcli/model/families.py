@@ -25,11 +25,12 @@ from detcli.model.heads import (
     Activation,
     Anchors,
     BoxDecode,
-    CellPart,
-    Cells,
+    GridSpec,
     Head,
+    HeadPart,
     Offset,
     Queries,
+    TensorsPerScale,
     Unrecognised,
 )
 from detcli.model.inputs import ImageInput
@@ -86,7 +87,8 @@ class Family:
     single: bool | None = None  # its graphs take one picture without a batch; None if either way
     clips: bool = True  # its own code ends boxes at the edges of the picture
     margin: int = 0  # pixels of the input that the longer side of a picture leaves free
-    cells: Cells | None = None  # what its layers' numbers are, where the graph does not decode them
+    # what its layers give for each cell, where the graph does not decode it
+    grid: GridSpec | None = None
     names: tuple[str, ...] = ()  # of the classes that all its models have
     # the values that are assumed, where its files do not say that they were trained on others
     variant: str = ""
@@ -101,8 +103,8 @@ class Family:
 
     def is_of(self, head: Head) -> bool:
         """True if a head is of this family."""
-        if head.cells is not None:
-            return head.cells.row is self.cells
+        if head.grid is not None:
+            return head.grid.spec is self.grid
         return self.fits is not None and self.fits(head)
 
     def preprocess(self, size: Size | None, default: Size) -> Preprocessing | None:
@@ -150,9 +152,9 @@ def _places(head: Head) -> tuple[int, ...]:
     return tuple(part.start for part in parts if part is not None) if one else ()
 
 
-def _parts(**widths: int) -> tuple[tuple[CellPart, int], ...]:
+def _parts(**widths: int) -> tuple[tuple[HeadPart, int], ...]:
     """The parts of cells in their order, with the width of each."""
-    return tuple((CellPart(part), width) for part, width in widths.items())
+    return tuple((HeadPart(part), width) for part, width in widths.items())
 
 
 def _squares(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
@@ -164,13 +166,13 @@ SET = partial(Family, needs_nms=False, fractions=True, clips=False)
 """Families that give a box for each object, as DETR and its successors."""
 SELECTS = partial(Family, needs_nms=False)  # families whose graphs select detections themselves
 
-RETINAFACE_CELLS = Cells(
+RETINAFACE_GRID = GridSpec(
     _parts(classes=2, box=4, points=10),
     Offset.EXPONENTIAL,
     anchors=_squares((16, 32), (64, 128), (256, 512)),
     centre=(0.5, 0),
     variances=(0.1, 0.2),
-    joined=False,
+    tensors=TensorsPerScale.APART,
 )
 RETINAFACE = Family(
     "RetinaFace",
@@ -178,7 +180,7 @@ RETINAFACE = Family(
     replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
     multi_label=MultiLabel.ALWAYS,
     no_object=0,
-    cells=RETINAFACE_CELLS,
+    grid=RETINAFACE_GRID,
     names=FACE,
     nms=0.4,
 )
@@ -190,11 +192,11 @@ FAMILIES = (
         YOLOX,
         lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         clips=False,
-        cells=Cells(
+        grid=GridSpec(
             _parts(box=4, objectness=1, classes=0),
             Offset.EXPONENTIAL,
             STRIDES,
-            joined=True,
+            tensors=TensorsPerScale.JOINED,
         ),
         variant="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
         "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
@@ -281,7 +283,8 @@ FAMILIES = (
         lambda head: (
             _cells(head)
             and head.decoded is not None
-            and (head.decoded.how, head.decoded.box_format) == (BoxDecode.DISTANCES, BoxFormat.XYXY)
+            and (head.decoded.method, head.decoded.box_format)
+            == (BoxDecode.DISTANCES, BoxFormat.XYXY)
             and head.bins in {NAS_BINS, None}
             and not head.best_class_only
         ),
@@ -299,19 +302,19 @@ FAMILIES = (
         "YOLO, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov8; and other exporters' raw outputs",
         LETTERBOX,
-        cells=Cells(_parts(box=64, classes=0), Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
+        grid=GridSpec(_parts(box=64, classes=0), Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
     ),
     Family(
         "YOLOv6, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov6",
         LETTERBOX,
-        cells=Cells(
+        grid=GridSpec(
             _parts(box=4, classes=0),
             Offset.DISTANCES,
             STRIDES,
             centre=(0.5, 0),
-            joined=False,
-            whole=False,
+            tensors=TensorsPerScale.APART,
+            scales_may_be_joined=False,
         ),
     ),
     Family(
@@ -319,7 +322,7 @@ FAMILIES = (
         "RangiLyu/nanodet, nanodet_head.py, before Plus",
         NANODET,
         multi_label=MultiLabel.ALWAYS,
-        cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
+        grid=GridSpec(_parts(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
     Family(
@@ -327,7 +330,12 @@ FAMILIES = (
         "RangiLyu/nanodet, nanodet_plus_head.py",
         replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
         multi_label=MultiLabel.ALWAYS,
-        cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
+        grid=GridSpec(
+            _parts(classes=0, box=32),
+            Offset.DISTANCES,
+            ((8, 16, 32, 64),),
+            tensors=TensorsPerScale.JOINED,
+        ),
         nms=0.6,
     ),
     Family(
@@ -335,12 +343,12 @@ FAMILIES = (
         "PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine",
         replace(IMAGENET, interpolation=Interpolation.CUBIC),
         multi_label=MultiLabel.ALWAYS,
-        cells=Cells(
+        grid=GridSpec(
             _parts(classes=0, box=32),
             Offset.DISTANCES,
             ((8, 16, 32, 64),),
             centre=(0.5, 0),
-            joined=False,
+            tensors=TensorsPerScale.APART,
         ),
         nms=0.6,
     ),
@@ -348,11 +356,11 @@ FAMILIES = (
         "YuNet",
         "ShiqiYu/libfacedetection.train, as OpenCV's FaceDetectorYN",
         Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
-        cells=Cells(
+        grid=GridSpec(
             _parts(classes=0, objectness=1, box=4, points=10),
             Offset.EXPONENTIAL,
             powers=(0.5, 0.5),
-            joined=False,
+            tensors=TensorsPerScale.APART,
         ),
         names=FACE,
         nms=0.3,
@@ -361,7 +369,7 @@ FAMILIES = (
         "FastestDet",
         "dog-qiuqiu/FastestDet, test.py",
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
-        cells=Cells(
+        grid=GridSpec(
             _parts(objectness=1, box=4, classes=0),
             Offset.TANH,
             ((16,),),
@@ -375,7 +383,7 @@ FAMILIES = (
         "Yolo-FastestV2",
         "dog-qiuqiu/Yolo-FastestV2, utils.handel_preds",
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
-        cells=Cells(
+        grid=GridSpec(
             _parts(box=4, objectness=1, classes=0),
             Offset.SIGMOID,
             ((16, 32),),
@@ -384,7 +392,7 @@ FAMILIES = (
                 ((126.91, 78.23), (131.57, 214.55), (279.92, 258.87)),
             ),
             softmax=True,
-            shared=True,
+            classes_shared_by_anchors=True,
         ),
         multi_label=MultiLabel.NEVER,
         class_agnostic=True,
@@ -403,16 +411,16 @@ FAMILIES = (
         multi_label=MultiLabel.ALWAYS,
         no_object=0,
         fractions=True,
-        cells=Cells(
+        grid=GridSpec(
             _parts(classes=2, box=4),
             Offset.EXPONENTIAL,
             ((8, 16, 32, 64),),
             anchors=_squares((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
             centre=(0.5, 0),
             variances=(0.1, 0.2),
-            even=True,
-            joined=False,
-            sides=((240, 320), (480, 640)),
+            cells_divide_input_evenly=True,
+            tensors=TensorsPerScale.APART,
+            input_sizes=((240, 320), (480, 640)),
         ),
         names=FACE,
         nms=0.3,
@@ -427,12 +435,12 @@ FAMILIES = (
             mean=(127.5, 127.5, 127.5),
             std=(128.0, 128.0, 128.0),
         ),
-        cells=Cells(
+        grid=GridSpec(
             _parts(classes=1, box=4, points=10),
             Offset.DISTANCES,
             anchors=_squares((0, 0)) * 3,
-            bare=True,
-            joined=False,
+            landmarks_optional=True,
+            tensors=TensorsPerScale.APART,
         ),
         names=FACE,
         nms=0.4,
@@ -441,12 +449,12 @@ FAMILIES = (
         "RetinaFace, MXNet",
         "deepinsight/insightface, detection/retinaface, mnet.25",
         replace(BLACK, resize=Resize.CORNER, scale=1.0),
-        cells=Cells(
+        grid=GridSpec(
             _parts(pair=2, box=4, points=10),
             Offset.EXPONENTIAL,
             anchors=_squares((32, 16), (128, 64), (512, 256)),
             centre=(0, 8),
-            joined=False,
+            tensors=TensorsPerScale.APART,
         ),
         names=FACE,
         nms=0.5,
@@ -456,8 +464,8 @@ FAMILIES = (
         RETINAFACE,
         name="RetinaFace, plates",
         source="zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
-        cells=replace(
-            RETINAFACE_CELLS,
+        grid=replace(
+            RETINAFACE_GRID,
             parts=_parts(classes=2, box=4, points=8),
             anchors=_squares((24, 48), (96, 192), (384, 768)),
         ),
@@ -467,13 +475,13 @@ FAMILIES = (
         "CenterFace",
         "Star-Clouds/CenterFace, prj-python/centerface.py",
         Preprocessing(resize=Resize.ROUND, scale=1.0, multiple=32),
-        cells=Cells(
+        grid=GridSpec(
             _parts(classes=1, size=2, centre=2, points=10),
             Offset.EXPONENTIAL,
             ((4,),),
             centre=(0.5, 0),
-            joined=False,
-            free=True,
+            tensors=TensorsPerScale.APART,
+            takes_any_size=True,
             rows_first=True,
         ),
         names=FACE,
@@ -483,13 +491,13 @@ FAMILIES = (
         "BlazeFace",
         "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
         replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
-        cells=Cells(
+        grid=GridSpec(
             _parts(box=4, points=12, classes=1),
             Offset.PIXELS,
             ((8, 16), (16, 32)),
             anchors=_squares((0, 0), (0, 0, 0, 0, 0, 0)),
             centre=(0.5, 0),
-            sides=((128, 128), (256, 256)),
+            input_sizes=((128, 128), (256, 256)),
         ),
         names=FACE,
         nms=0.3,

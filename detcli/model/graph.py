@@ -175,7 +175,7 @@ def known_size(dim: int | str | None) -> int | None:
     return dim if isinstance(dim, int) and dim > 0 else None
 
 
-def known_sides(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
+def image_size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
     """Height and width; None if one is a symbol or unknown."""
     sides = known_size(height), known_size(width)
     return (sides[0], sides[1]) if sides[0] and sides[1] else None

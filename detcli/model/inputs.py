@@ -17,8 +17,8 @@ from detcli.model.graph import (
     CONVOLUTIONS,
     GraphIndex,
     attribute,
+    image_size,
     integers,
-    known_sides,
     known_size,
     shape,
 )
@@ -116,7 +116,7 @@ def _image(value: ValueInfoProto) -> ImageInput | None:
     height, width = dims[1:3] if last else dims[2:4]
     if isinstance(height, int) != isinstance(width, int):
         raise Unrecognised("its input fixes one side of the image but not the other")
-    size = known_sides(height, width)
+    size = image_size(height, width)
     pixels = (known_size(dims[0]) or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:
         raise Unrecognised(f"its input has {pixels} pixels")

@@ -32,7 +32,7 @@ from detcli.model.contract import (
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, FIRST_WEIGHT, Family, family_of
-from detcli.model.graph import GraphIndex, known_sides, known_size, shape, type_name
+from detcli.model.graph import GraphIndex, image_size, known_size, shape, type_name
 from detcli.model.heads import (
     BATCHED,
     BOXES_ONLY,
@@ -54,13 +54,13 @@ from detcli.model.heads.joined import (
     single_tensor,
 )
 from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.raw_outputs import cell_heads, shapes_at
+from detcli.model.heads.raw_outputs import grid_heads, shapes_at
 from detcli.model.heads.selected_in_graph import (
     box_columns,
-    row_corners,
-    rows_head,
-    selected_rows,
-    usual_rows,
+    corner_order,
+    detections_head,
+    selected_detections,
+    six_columns,
 )
 from detcli.model.inputs import (
     MAX_INPUT,
@@ -183,8 +183,8 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     if contract.layout is Layout.ROWS or not selects:
         return None
     # The columns of a YOLO's rows are taken by place, so that a wrong one is found.
-    head, found = None, selected_rows(index)
-    if contract.layout is Layout.END_TO_END and (usual := usual_rows(index)) is not None:
+    head, found = None, selected_detections(index)
+    if contract.layout is Layout.END_TO_END and (usual := six_columns(index)) is not None:
         head = replace(usual, decoded=None if found is None else found.decoded)
     if (head := head or found) is None:
         return None
@@ -240,7 +240,7 @@ def _reading(
         if not has_hint and mixes_channels(index, [output.name for output in index.graph.output]):
             raise Unrecognised(MIXED) from error
         raise
-    if head.is_free:
+    if head.takes_any_size:
         image = replace(image, size=None, batch=None)
     if mixes_channels(index, head.tensors):
         raise Unrecognised(MIXED)
@@ -254,7 +254,7 @@ def _reading(
     no_object = None if left_out else family.no_object
     count = _class_count(head, named, dropped=no_object is not None)
     names, names_origin, warnings = class_names(metadata.get("names", ""), count, family.names)
-    if head.left_out:
+    if head.has_more:
         warnings = (*warnings, BOXES_OF_MORE)
     swapped, fractions = _corners(index, head, family)
     several = family.needs_nms is None and _gives_several(head, metadata)
@@ -330,7 +330,7 @@ def _find_head(
         best_class,
         queries,
         plugin,
-        partial(rows_head, boxes_only=boxes_only),
+        partial(detections_head, boxes_only=boxes_only),
         lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR else None),
         pair,
         partial(single_tensor, names=names, boxes_only=boxes_only),
@@ -372,19 +372,19 @@ def _cells(
     """The head of cells that a graph ends in: at its own size, or at one that is supposed."""
     names, named = parse_names(metadata.get("names", "")), metadata.get(FAMILY_KEY)
     rows = {
-        family.cells: family.name
+        family.grid: family.name
         for family in FAMILIES
-        if family.cells is not None and named in {None, "", family.name}
-        if supposed is None or family.cells.free or image.size is None
+        if family.grid is not None and named in {None, "", family.name}
+        if supposed is None or family.grid.takes_any_size or image.size is None
     }
     size = image.size if supposed is None else supposed
     if size is None or not rows:
         return None
     shapes = index.shapes if supposed is None else shapes_at(model, image.name, size)
-    heads = [*cell_heads(index, shapes, size, rows)]
+    heads = [*grid_heads(index, shapes, size, rows)]
     heads = [head for head in heads if names and head.class_count == len(names)] or heads
     if len(heads) > 1:
-        fits = " or ".join(rows[head.cells.row] for head in heads if head.cells)
+        fits = " or ".join(rows[head.grid.spec] for head in heads if head.grid)
         raise Unrecognised(f"it may be {fits}, which decode their boxes differently", SAY_WHICH)
     return heads[0] if heads else None
 
@@ -405,7 +405,7 @@ def _sizes(metadata: dict[str, str]) -> tuple[Size, int]:
 
 
 def _named_size(metadata: dict[str, str]) -> Size | None:
-    size = known_sides(*_integers(metadata.get("imgsz"), 2))
+    size = image_size(*_integers(metadata.get("imgsz"), 2))
     return None if size is None or math.prod(size) > MAX_INPUT else size
 
 
@@ -424,7 +424,7 @@ def _assumed(
 
 def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
     """Whether corners of rows are y1, x1, y2, x2, and whether boxes are fractions of the input."""
-    shown = row_corners(index, head)
+    shown = corner_order(index, head)
     # Distances to sides give x before y in pixels, unless nodes behind them change that.
     changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
     if (shown is None and family.shown) or (family.swapped and not changed):
@@ -475,7 +475,7 @@ def _shown_format(head: Head) -> BoxFormat | None:
     undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
-    if undecoded and not head.cells:
+    if undecoded and not head.grid:
         return None
     return head.decoded and head.decoded.box_format
 
@@ -524,7 +524,7 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
     """N, or the number of rows. None where it depends on the input."""
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
-        return head.cells.count if head.cells and size else None
+        return head.grid.anchor_count if head.grid and size else None
     if head.layout is Layout.ROWS:
         return index.size(tensor, -2)
     batched = len(index.shapes[tensor]) == BATCHED
@@ -533,8 +533,8 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
 
 def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
     """The most detections that a family takes from a picture; None where any number."""
-    if head.most is not None or not family.gives_a_set:
-        return head.most
+    if head.max_detections is not None or not family.gives_a_set:
+        return head.max_detections
     if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
         dims = index.shapes[index.graph.output[0].name]
         return known_size(dims[1]) if len(dims) == BATCHED else None

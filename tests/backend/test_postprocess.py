@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from detcli import DetcliWarning
 from detcli.backend.postprocess import (
-    SelectedRows,
+    SelectedBoxes,
     SelectionOptions,
     as_selection,
     logit_threshold,
@@ -390,7 +390,9 @@ def test_nms_ignores_nan_scores():
 )
 def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
     boxes = np.array(boxes, np.float32)
-    selection = SelectedRows(boxes, np.ones(len(boxes), np.float32), np.zeros(len(boxes), np.int64))
+    selection = SelectedBoxes(
+        boxes, np.ones(len(boxes), np.float32), np.zeros(len(boxes), np.int64)
+    )
     letterbox = Letterbox.fit((side, side), (side, side))
     with pytest.warns(DetcliWarning, match=said):
         found = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))

@@ -13,7 +13,7 @@ from detcli.core.errors import ModelError
 from detcli.model.editing import is_valid
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import columns
+from detcli.model.heads.decode import groups_along
 
 OPERATORS = (
     *("Cast", "Clip", "Concat", "Constant", "Conv", "DequantizeLinear", "Expand", "Flatten"),
@@ -34,7 +34,7 @@ def test_a_join_of_unknown_rank_within_another_is_no_damage():
         helper.make_node("Concat", ["body", "inner"], ["head"], axis=1),
     ]
     index = GraphIndex(helper.make_graph(nodes, "g", values[:1], values[1:]))
-    assert columns(index, "head", 1) == [(7, "body"), (0, "inner")]
+    assert groups_along(index, "head", 1) == [(7, "body"), (0, "inner")]
 
 
 def test_the_detector_with_a_rank_of_zero_is_refused_for_what_it_is(shared, detcli):

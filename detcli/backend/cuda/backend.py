@@ -17,7 +17,7 @@ from detcli.backend.cuda.memory import PictureMemory, Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.postprocess import (
     HeadArray,
-    SelectedRows,
+    SelectedBoxes,
     SelectionOptions,
     detect,
     to_detections,
@@ -192,7 +192,7 @@ class CudaBackend:
         return wait
 
     def _detections(
-        self, chosen: Iterable[SelectedRows], letterboxes: Sequence[Letterbox]
+        self, chosen: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
         found = [
             to_detections(rows, letterbox, self._contract)

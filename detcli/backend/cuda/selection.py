@@ -21,7 +21,7 @@ import numpy.typing as npt
 from detcli.backend.cuda.topk import spill_capacity, upload
 from detcli.backend.postprocess import (
     HeadArray,
-    SelectedRows,
+    SelectedBoxes,
     SelectionOptions,
     as_selection,
     detect,
@@ -169,7 +169,7 @@ class SelectionKernels:
             found.append((own.copy(), nan_count))
         return found
 
-    def choose(self, rows: Rows) -> SelectedRows:
+    def choose(self, rows: Rows) -> SelectedBoxes:
         """What was selected from one picture, with a warning about NaN."""
         values, nan_count = rows
         warn_about_nan(nan_count, self._score_count)
@@ -212,6 +212,6 @@ class HostSelection:
         """Copy the rows or head of each picture out of a downloaded result."""
         return [*result[: self.result_size].view(self._dtype).reshape(self._shape).copy()]
 
-    def choose(self, output: HeadArray) -> SelectedRows:
+    def choose(self, output: HeadArray) -> SelectedBoxes:
         """What is kept of one picture's rows or head, see `postprocess.detect`."""
         return detect(output, self._options, self._contract)

@@ -40,7 +40,7 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.heads import SELECTION, BoxDecode, CellPart, Head
+from detcli.model.heads import SELECTION, BoxDecode, Head, HeadPart
 from detcli.model.inputs import Role
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
@@ -344,9 +344,9 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
 
 
 def _left_out(head: Head) -> str:
-    if head.left_out:
+    if head.has_more:
         return f"; {BOXES_OF_MORE}"
-    landmarks = head.cells is not None and CellPart.POINTS in head.cells.parts
+    landmarks = head.grid is not None and HeadPart.POINTS in head.grid.parts
     return "; its landmarks are left out" if landmarks else ""
 
 
@@ -355,8 +355,8 @@ def _box_reason(reading: Reading) -> str:
     if reading.contract.layout is Layout.ROWS:
         corners = "corners" if form is BoxFormat.XYXY else "centre and size"
         return f"{corners} of what the graph selects"
-    if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.how in CENTRES:
-        return CENTRES[decoded.how]
+    if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.method in CENTRES:
+        return CENTRES[decoded.method]
     return BOX_FORMATS[form]
 
 
@@ -364,7 +364,7 @@ def _score_reason(reading: Reading) -> str:
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
     head = reading.adaptation.head
-    if head.objectness or (head.cells is not None and CellPart.OBJECTNESS in head.cells.parts):
+    if head.objectness or (head.grid is not None and HeadPart.OBJECTNESS in head.grid.parts):
         return "objectness times the class's score"
     if reading.adaptation.no_object is not None:
         return "softmax over the classes and no object, which is left out"

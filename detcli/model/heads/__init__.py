@@ -1,6 +1,7 @@
 """What the head of a detector is: the tensors that hold boxes and scores, and how to read them.
 
-decode.py follows a tensor back to what makes it; tensors.py, rows.py and cells.py find heads.
+decode.py follows a tensor back to what makes it. joined.py, raw_outputs.py and
+selected_in_graph.py find heads, and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Activation(StrEnum):
 class BoxDecode(StrEnum):
     """How the four numbers of a box come about."""
 
-    DISTANCES = "distances"  # from an anchor point to the four sides
+    DISTANCES = "distances"  # from an anchor point to the four edges
     GRID = "grid"  # cell and size of an anchor box, by sigmoids
     EXPONENTIAL = "exponential"  # offset from a point, and the logarithm of a size
     SIGMOID = "sigmoid"  # of a layer's output
@@ -33,17 +34,17 @@ class BoxDecode(StrEnum):
 
 
 class Decoded(NamedTuple):
-    """How boxes are decoded, and what is in the four columns."""
+    """How boxes are decoded, and what their four numbers are."""
 
-    how: BoxDecode
+    method: BoxDecode
     box_format: BoxFormat
-    # what a product or quotient behind the decode makes of them: fractions of the input, or pixels;
-    # None where there is none
+    # whether a product or quotient behind the decode makes fractions of the input of them, or
+    # pixels; None where there is none
     fractions: bool | None = None
 
 
 class Queries(StrEnum):
-    """What queries begin with."""
+    """What the queries of a transformer begin with."""
 
     LEARNT = "learnt"  # the same for every picture
     MAPS = "maps"  # the best places of maps, as convolutions leave them
@@ -66,16 +67,16 @@ class Unrecognised(Exception):  # noqa: N818 - never leaves detcli.model
     """How a graph differs from every known detector; a second argument is a hint."""
 
 
-class Columns(NamedTuple):
-    """A tensor, or some of the entries along its channel axis."""
+class ChannelRange(NamedTuple):
+    """Channels of a tensor, from `start` to before `stop`; all of them by default."""
 
     tensor: str
     start: int = 0
     stop: int | None = None
 
 
-class CellPart(StrEnum):
-    """What numbers of an anchor are."""
+class HeadPart(StrEnum):
+    """What some channels of a head hold."""
 
     BOX = "box"
     CENTRE = "centre"  # of a box, where its size is a tensor of its own
@@ -86,28 +87,39 @@ class CellPart(StrEnum):
     POINTS = "points"  # landmarks, which are left out
 
 
-SCORES = {CellPart.CLASSES, CellPart.OBJECTNESS, CellPart.PAIR}
+SCORES = {HeadPart.CLASSES, HeadPart.OBJECTNESS, HeadPart.PAIR}
 
 
 class Offset(StrEnum):
     """How boxes lie about their anchors."""
 
-    DISTANCES = "distances"  # to four sides, in strides; distributed, if there are more than four
+    DISTANCES = "distances"  # to four edges, in strides; distributed, if there are more than four
     EXPONENTIAL = "exponential"  # in sizes of the anchor, of which width and height have logarithms
     SIGMOID = "sigmoid"  # YOLOv5's: 2 s - 0.5 strides, and (2 s)**2 sizes
-    TANH = "tanh"  # a stride at most, and a share of the input's sides
+    TANH = "tanh"  # a stride at most, and a share of the input's width and height
     PIXELS = "pixels"  # as they are
+
+
+class TensorsPerScale(StrEnum):
+    """How the parts of a scale are spread over the outputs of a graph."""
+
+    ANY = "any"
+    APART = "apart"  # a tensor for each part
+    JOINED = "joined"  # some tensor holds several parts
 
 
 Anchors = tuple[tuple[float, float], ...]  # width and height of each anchor of a cell, in pixels
 
+PartWidths = tuple[tuple[HeadPart, int], ...]
+"""Parts that follow one another, and how many channels each has; 0 where the file says it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """What the numbers of a family's cells are."""
+class GridSpec:
+    """What a family's layers give for each cell of a grid, and how boxes are decoded from it."""
 
-    # in the order in which one tensor holds them, and how many; 0 where the file says it
-    parts: tuple[tuple[CellPart, int], ...]
+    # in the order in which one tensor holds them
+    parts: PartWidths
     offset: Offset
     strides: tuple[tuple[int, ...], ...] = ((8, 16, 32),)  # of all scales; any of these
     # of each scale; one anchor as large as the stride, if there are none
@@ -115,52 +127,59 @@ class Cells:
     # where the anchors of a cell are: this many strides from its top left, and pixels
     centre: tuple[float, float] = (0.0, 0.0)
     # cells divide the sides of the input evenly, where a stride does not, and anchors end there
-    even: bool = False
+    cells_divide_input_evenly: bool = False
     variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
     powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
     softmax: bool = False  # classes exclude each other
-    shared: bool = False  # all anchors of a cell have the same classes
-    bare: bool = False  # some of its models give no landmarks
-    joined: bool | None = None  # one tensor holds several parts; None if either way
-    whole: bool = True  # one tensor may hold all scales
-    sides: tuple[Size, ...] = ()  # the inputs that its anchors are for; any, if there are none
-    free: bool = False  # files fix the size that they were traced with, and take any
+    classes_shared_by_anchors: bool = False  # all anchors of a cell have the same classes
+    landmarks_optional: bool = False  # some of its models give no landmarks
+    tensors: TensorsPerScale = TensorsPerScale.ANY
+    scales_may_be_joined: bool = True  # one tensor may hold all scales
+    input_sizes: tuple[Size, ...] = ()  # those that its anchors are for; any, if there are none
+    takes_any_size: bool = False  # files fix the size that they were traced with, and take any
     rows_first: bool = False  # y comes before x
 
     @property
-    def choices(self) -> tuple[tuple[tuple[CellPart, int], ...], ...]:
-        """The parts of its models, and those of the ones without landmarks."""
-        without = tuple(part for part in self.parts if part[0] is not CellPart.POINTS)
-        return (self.parts, without) if self.bare else (self.parts,)
+    def part_lists(self) -> tuple[PartWidths, ...]:
+        """The parts of its models, and of those without landmarks if there are such."""
+        if not self.landmarks_optional:
+            return (self.parts,)
+        without_landmarks = []
+        for part, width in self.parts:
+            if part is not HeadPart.POINTS:
+                without_landmarks.append((part, width))
+        return (self.parts, tuple(without_landmarks))
 
 
-class Piece(NamedTuple):
-    """Where a part of some cells is: channels of a tensor."""
+class ChannelSlice(NamedTuple):
+    """The channels of a tensor that hold a part of a grid head."""
 
     tensor: str
     start: int
     stop: int
     axis: int  # of the channels
     rank: int
-    anchors: int  # in the channels; 1 where each has its own row
-    width: int  # numbers of an anchor
+    anchors: int  # whose channels these are; 1 where each has an entry on another axis
+    width: int  # channels of an anchor
     repeated: int  # how many anchors share them
-    kind: Activation | None  # what makes them
+    activation: Activation | None  # what makes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellHead:
-    """Cells of a graph: their row, their scales and where each part is."""
+class GridHead:
+    """The grid head of a graph: its family's spec, its strides and where each part is."""
 
-    row: Cells
+    spec: GridSpec
     strides: tuple[int, ...]
-    parts: dict[CellPart, tuple[Piece, ...]]
-    count: int  # N at the size that was looked at
+    parts: dict[HeadPart, tuple[ChannelSlice, ...]]
+    anchor_count: int  # N at the size that was looked at
 
     def anchors(self, scale: int) -> Anchors:
         """The anchors of a cell."""
+        if self.spec.anchors:
+            return self.spec.anchors[scale]
         stride = self.strides[scale]
-        return self.row.anchors[scale] if self.row.anchors else ((stride, stride),)
+        return ((stride, stride),)
 
 
 @frozen
@@ -168,9 +187,9 @@ class Head:
     """Where boxes and scores are, and how to read them."""
 
     layout: Layout
-    boxes: tuple[Columns, ...]  # where the boxes are: one tensor, or one of each scale
+    boxes: tuple[ChannelRange, ...]  # where the boxes are: one tensor, or one of each scale
     # where the scores are, likewise; the tensor of the boxes where they are joined
-    scores: tuple[Columns, ...]
+    scores: tuple[ChannelRange, ...]
     class_count: int | None  # C, or None where that is not clear
     anchors_first: bool  # whether the tensors are `[B, N, channels]` instead of `[B, channels, N]`
     decoded: Decoded | None  # how the boxes are decoded; None where that is not recognised
@@ -181,28 +200,28 @@ class Head:
     # one more score comes before those of the classes, and is a factor for all
     objectness: bool = False
     best_class_only: bool = False  # the graph takes the best class of each box
-    labels: Columns | None = None  # where the class ids are, of rows that the graph selects
+    labels: ChannelRange | None = None  # the class ids of detections that the graph selects
     # how many detections the graph would select, where it is cut before that
-    most: int | None = None
+    max_detections: int | None = None
     # the scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside `[B, 4, N]`
     scores_transposed: bool = False
-    # into how many bins each distance to a side is distributed, 1 where it is not; None where that
+    # into how many bins each distance to an edge is distributed, 1 where it is not; None where that
     # is not known
     bins: int | None = None
     from_corners: bool = False  # boxes are distances from the corners of cells
-    left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
+    has_more: bool = False  # the tensors hold masks or keypoints too, which are not read
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
-    cells: CellHead | None = None  # what its numbers are, of a family that has a row of them
+    grid: GridHead | None = None  # what its channels are, of a family that has a spec of them
 
-    def decodes(self, *ways: BoxDecode) -> bool:
-        """True if boxes are known to be decoded in one of these ways."""
-        return self.decoded is not None and self.decoded.how in ways
+    def decodes(self, *methods: BoxDecode) -> bool:
+        """True if boxes are known to be decoded by one of these methods."""
+        return self.decoded is not None and self.decoded.method in methods
 
     @property
-    def is_free(self) -> bool:
+    def takes_any_size(self) -> bool:
         """True if its graph takes pictures of any size, whatever it says."""
-        return self.cells is not None and self.cells.row.free
+        return self.grid is not None and self.grid.spec.takes_any_size
 
     @property
     def of_queries(self) -> bool:
@@ -212,5 +231,7 @@ class Head:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors at which the graph is cut, each once."""
-        pieces = (*self.boxes, *self.scores, *([self.labels] if self.labels else []))
-        return tuple(dict.fromkeys(piece.tensor for piece in pieces))
+        ranges = list(self.boxes + self.scores)
+        if self.labels is not None:
+            ranges.append(self.labels)
+        return tuple(dict.fromkeys(channel_range.tensor for channel_range in ranges))

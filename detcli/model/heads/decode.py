@@ -45,7 +45,9 @@ DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in pr
 # From centre and size to two corners, as DeepStream-Yolo multiplies it.
 TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
 
-Parts = list[tuple[int, str]]  # what a tensor is joined from: number of channels and name of each
+ChannelGroups = list[
+    tuple[int, str]
+]  # what a tensor is joined from: number of channels and name of each
 
 
 def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
@@ -59,13 +61,15 @@ def computed(index: GraphIndex, tensor: str) -> bool:
     return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
 
 
-def part_of(index: GraphIndex, tensor: str) -> str:
+def only_group(index: GraphIndex, tensor: str) -> str:
     """The tensor that some channels were joined from, where they are cut out again."""
-    behind, parts = parts_of(index, tensor)
+    behind, parts = channel_groups(index, tensor)
     return parts[0][1] if len(parts) == 1 else behind
 
 
-def parts_of(index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH) -> tuple[str, Parts]:
+def channel_groups(
+    index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
+) -> tuple[str, ChannelGroups]:
     """The tensors that channels were joined from, where some are cut out again."""
     while (node := index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")) is not None:
         tensor = node.input[0]
@@ -78,10 +82,10 @@ def parts_of(index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH) -> tuple
     if axis is None or length is None:
         return tensor, []
     reached, offset = [], 0
-    for size, name in columns(index, node.input[0], axis):
+    for size, name in groups_along(index, node.input[0], axis):
         taken = min(offset + size, start + length) - max(offset, start)
         if taken > 0:
-            inner = parts_of(index, name, depth - 1)[1] if depth and taken == size else []
+            inner = channel_groups(index, name, depth - 1)[1] if depth and taken == size else []
             reached += inner or [(taken, name)]
         offset += size
     return tensor, reached
@@ -118,7 +122,7 @@ def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
 
 def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
     """What scores are; None if their makers are of several kinds, or unknown."""
-    behind, parts = parts_of(index, tensor)
+    behind, parts = channel_groups(index, tensor)
     tensors = [name for _, name in parts] or [behind]
     kinds = {_score_kind(index, node) for name in tensors for node in makers(index, name)}
     return kinds.pop() if len(kinds) == 1 else None
@@ -174,7 +178,7 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
 
 
 def _layers(index: GraphIndex, tensor: str) -> list[NodeProto]:
-    steps = _steps(index, part_of(index, tensor))
+    steps = _steps(index, only_group(index, tensor))
     return [node for node in steps if node.op_type in LEARNT]
 
 
@@ -194,7 +198,7 @@ def bins_of(index: GraphIndex, tensor: str) -> int | None:
 
     One where it is not distributed.
     """
-    steps = _steps(index, part_of(index, tensor))
+    steps = _steps(index, only_group(index, tensor))
     softmax = next((node for node in steps if node.op_type == "Softmax"), None)
     return 1 if softmax is None else shares_of(index, softmax)
 
@@ -222,7 +226,7 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             ends = node.op_type in ENDS and not quantises
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
-            inputs = [part for _, part in parts_of(index, name)[1]] or inputs
+            inputs = [part for _, part in channel_groups(index, name)[1]] or inputs
         return () if ends else [n for n in inputs if index.constant_tensor(n) is None]
 
     return (node for node, _ in index.behind_all([tensor], onward))
@@ -252,7 +256,7 @@ def _decoded(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
     for _ in range(DECODE_DEPTH):
         following = list[str]()
         for behind in level:
-            name, parts = parts_of(index, behind)
+            name, parts = channel_groups(index, behind)
             if [size for size, _ in parts] == [2, 2]:
                 return _of_halves(index, parts[0][1], parts[1][1])
             name = parts[0][1] if len(parts) == 1 else name
@@ -385,10 +389,10 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
         if len(factors) != 1:
             break
         size = factors[0]
-    by = makers(index, part_of(index, centre))
+    by = makers(index, only_group(index, centre))
     if by and all(node.op_type == "Sigmoid" for node in by):
         return _by_sigmoid(index, by[0])
-    return centre_and_size(index, part_of(index, centre), part_of(index, size))
+    return centre_and_size(index, only_group(index, centre), only_group(index, size))
 
 
 def _same(index: GraphIndex, one: str, other: str, depth: int = 8) -> bool:
@@ -420,7 +424,7 @@ def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | No
     return None
 
 
-def columns(index: GraphIndex, head: str, axis: int) -> Parts:
+def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
     """The parts that are joined along an axis: number of channels and tensor of each.
 
     Looks behind transposes, reshapes that keep the channels apart, and the join of several scales,
@@ -452,14 +456,14 @@ def columns(index: GraphIndex, head: str, axis: int) -> Parts:
     return []
 
 
-def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> Parts:
+def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> ChannelGroups:
     """What a Concat joins: number of channels and tensor of each; empty if it is not clear."""
     sizes = [index.size(name, axis) or 0 for name in join.input]
     if sum(sizes) != channels:
         return []
     found = []
     for size, name in zip(sizes, join.input, strict=True):
-        inner, nested = index.producer(name, "Concat"), Parts()
+        inner, nested = index.producer(name, "Concat"), ChannelGroups()
         if inner is not None and len(inner.input) > 1:
             own = attribute(inner, "axis", 0)
             rank = len(index.shapes[name])  # 0 where it is not known

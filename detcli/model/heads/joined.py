@@ -26,7 +26,7 @@ from detcli.model.heads import (
     SUPPRESSION,
     Activation,
     BoxDecode,
-    Columns,
+    ChannelRange,
     Decoded,
     Head,
     Queries,
@@ -34,18 +34,18 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.decode import (
     LEARNT,
-    Parts,
+    ChannelGroups,
     bins_of,
     boxes_of,
-    columns,
+    channel_groups,
     computed,
     decoded_from,
     from_corners,
+    groups_along,
     layer_of,
     layers_of,
     makers,
     moved_inputs,
-    parts_of,
     scores_of,
     to_corners,
 )
@@ -110,7 +110,7 @@ def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: boo
     return _unjoined(index, candidates[0], names) if alone else None
 
 
-def _are_of_queries(index: GraphIndex, boxes: list[str], rest: Parts) -> bool:
+def _are_of_queries(index: GraphIndex, boxes: list[str], rest: ChannelGroups) -> bool:
     """True if graphs choose queries, not detections: layers behind the choice make the scores."""
     layers = {layer for _, name in rest for layer in layers_of(index, name)}
     for node in index.nodes(*SELECTION):
@@ -137,8 +137,8 @@ def _head(tensor: str, classes: int | None, *, first: bool, stop: int | None = N
     """A head of four box rows and then the scores, whose making is not known."""
     return Head(
         Layout.TRANSPOSED_BODY if first else Layout.BODY,
-        (Columns(tensor, 0, BOX_ROWS),),
-        (Columns(tensor, BOX_ROWS, stop),),
+        (ChannelRange(tensor, 0, BOX_ROWS),),
+        (ChannelRange(tensor, BOX_ROWS, stop),),
         class_count=classes,
         anchors_first=first,
         decoded=None,
@@ -149,7 +149,7 @@ def _of_join(index: GraphIndex, head: str, scores: str, *, first: bool) -> Head:
     """A head of four box rows and then the scores."""
     boxes = box_rows(index, head)
     if boxes == head:  # empty where they cannot be told from the scores
-        parts = columns(index, head, 2 if first else 1)
+        parts = groups_along(index, head, 2 if first else 1)
         boxes = parts[0][1] if parts and parts[0][0] == BOX_ROWS else ""
     return replace(
         _head(head, _class_count(index, head, scores, first=first), first=first),
@@ -181,7 +181,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     objectness, classes]; YOLOv5, v7, and YOLOX with its decode [centre, size, objectness and
     classes].
     """
-    boxes, rest = _after_boxes(columns(index, head, axis))
+    boxes, rest = _after_boxes(groups_along(index, head, axis))
     if not rest or not _are_of_queries(index, boxes, rest):
         return None
     decoded = decoded_from(index, boxes)
@@ -204,7 +204,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
 
 
 def _of_more(
-    index: GraphIndex, head: str, rest: Parts, *, first: bool, boxes_only: bool
+    index: GraphIndex, head: str, rest: ChannelGroups, *, first: bool, boxes_only: bool
 ) -> Head | None:
     """A head whose scores are followed by something else, if only its boxes are wanted."""
     (classes, name), *more = rest
@@ -217,10 +217,12 @@ def _of_more(
     return _boxes_of_more(index, head, classes, first=first)
 
 
-def _classes_of(index: GraphIndex, decoded: Decoded | None, rest: Parts) -> tuple[int, bool] | None:
+def _classes_of(
+    index: GraphIndex, decoded: Decoded | None, rest: ChannelGroups
+) -> tuple[int, bool] | None:
     """C, and whether an objectness comes before the classes; None if there is more than these."""
     size, name = rest[-1]
-    how = None if decoded is None else decoded.how
+    how = None if decoded is None else decoded.method
     if len(rest) == 1:
         if how not in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}:  # those of anchor boxes
             return size, False
@@ -242,7 +244,7 @@ def _is_final(index: GraphIndex, tensor: str) -> bool:
     return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
-def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
+def _after_boxes(parts: ChannelGroups) -> tuple[list[str], ChannelGroups]:
     """The parts that make up the first four channels, and those that follow; empty if none do."""
     ends = [*itertools.accumulate(size for size, _ in parts)]
     count = ends.index(BOX_ROWS) + 1 if BOX_ROWS in ends else 0
@@ -251,11 +253,11 @@ def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
 
 def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, first: bool) -> Head:
     """The boxes and scores of a head that masks or keypoints follow in."""
-    boxes, _ = _after_boxes(columns(index, head, 2 if first else 1))
+    boxes, _ = _after_boxes(groups_along(index, head, 2 if first else 1))
     return replace(
         _head(head, classes, first=first, stop=BOX_ROWS + classes),
         decoded=decoded_from(index, boxes),
-        left_out=True,
+        has_more=True,
     )
 
 
@@ -362,8 +364,8 @@ def _of_pair(
         return None
     return Head(
         Layout.PAIR,
-        (Columns(boxes),),
-        (Columns(scores),),
+        (ChannelRange(boxes),),
+        (ChannelRange(scores),),
         class_count=count - objectness,
         anchors_first=first,
         decoded=decoded,
@@ -382,7 +384,7 @@ def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
 
     It is a part of its own, or one layer makes it, the scores and the boxes.
     """
-    behind, parts = parts_of(index, scores)
+    behind, parts = channel_groups(index, scores)
     if [size for size, _ in parts[:-1]] == [1]:
         return True
     made = makers(index, parts[0][1] if parts else behind)
@@ -427,14 +429,14 @@ def _tells_apart(
     decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
     """True if boxes and scores of one shape are which, by what makes them."""
-    other = None if as_boxes is None else as_boxes.how
-    if decoded is None or decoded.how is BoxDecode.LINEAR or other in ARITHMETIC:
+    other = None if as_boxes is None else as_boxes.method
+    if decoded is None or decoded.method is BoxDecode.LINEAR or other in ARITHMETIC:
         return False
-    if decoded.how in ARITHMETIC:
+    if decoded.method in ARITHMETIC:
         return True
     if layer not in PRODUCTS:
         return False
-    return scores_are is not Activation.SIGMOID or (decoded.how, other) == (
+    return scores_are is not Activation.SIGMOID or (decoded.method, other) == (
         BoxDecode.REFINED,
         BoxDecode.SIGMOID,
     )
@@ -489,7 +491,7 @@ def queries(index: GraphIndex) -> Head | None:
                 selected |= index.moved_from(extra.name)
         for boxes in _box_candidates(index, selected):
             if (head := _of_pair(index, boxes, scores)) is not None:
-                return replace(head, most=_kept(index, node))
+                return replace(head, max_detections=_kept(index, node))
     return None
 
 
@@ -528,8 +530,8 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
 def plugin(index: GraphIndex) -> Head | None:
     """What TensorRT's EfficientNMS selects from; only TensorRT has that node."""
     for node in index.nodes("EfficientNMS_TRT"):
-        left_out = [a for a in node.attribute if a.name == "background_class"]
-        if any(number >= 0 for a in left_out for number in (a.ints or [a.i])):
+        has_more = [a for a in node.attribute if a.name == "background_class"]
+        if any(number >= 0 for a in has_more for number in (a.ints or [a.i])):
             raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
         return _of_pair(index, *map(str, node.input[:2]))
     return None

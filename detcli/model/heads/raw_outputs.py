@@ -1,10 +1,13 @@
-"""Finds heads that a graph leaves as its layers made them, by what their numbers add up to.
+"""Finds heads that a graph leaves undecoded: the raw outputs of its layers, cell by cell.
 
-Each scale of such a detector is a map of cells: the input's sides over the scale's stride. For each
-anchor of a cell a layer gives a few numbers, and what they are is the same for all detectors of a
-family: a row says it (`Cells`), and `detcli.model.adapt` adds the nodes that decode them. Tensors
-may hold a scale or all of them, a part of these numbers or all, as maps `[B, channels, H, W]`, as
-`[B, N, channels]` or `[B, channels, N]`, and without B where a graph takes one picture.
+Each scale of such a detector is a feature map of cells: the input's height and width divided
+by the scale's stride. For each anchor of a cell the layers give some channels: the box, objectness,
+scores of classes, landmarks. Their widths and order are the same for all detectors of a family,
+which a `GridSpec` describes; `detcli.model.adapt` adds the nodes that decode them.
+
+An output may hold one scale or all scales, and one of these parts or several. Its shape is
+`[B, channels, H, W]`, `[B, N, channels]` or `[B, channels, N]`, or the same without B where a graph
+takes a single picture.
 """
 
 import itertools
@@ -24,242 +27,397 @@ from detcli.model.heads import (
     SCORES,
     Activation,
     BoxDecode,
-    CellHead,
-    CellPart,
-    Cells,
-    Columns,
+    ChannelRange,
+    ChannelSlice,
     Decoded,
+    GridHead,
+    GridSpec,
     Head,
+    HeadPart,
     Offset,
-    Piece,
+    PartWidths,
+    TensorsPerScale,
     Unrecognised,
 )
-from detcli.model.heads.decode import boxes_of, columns, layer_of, parts_of, scores_of
+from detcli.model.heads.decode import boxes_of, channel_groups, groups_along, layer_of, scores_of
 
-_Parts = dict[CellPart, Piece]
+ALL_SCALES = -1
+
+Slices = dict[HeadPart, ChannelSlice]
+"""Where each part is."""
 
 
-class _Place(NamedTuple):
-    """What a tensor holds: a scale, or all (-1), with this many channels along an axis."""
+class OutputLayout(NamedTuple):
+    """What the axes of an output are."""
 
     name: str
-    scale: int
-    axis: int
+    scale: int  # its number, or ALL_SCALES
+    channel_axis: int
     rank: int
     channels: int
-    anchors: int  # in the channels
+    anchors: int  # anchors in the channels; 1 where each anchor is an entry of another axis
 
 
 def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]:
-    """The shapes of a graph's outputs where its input is of (height, width); empty if unknown."""
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    graph = fixed.graph
-    ranks = {value.name: len(shape(value)) for value in graph.output}  # before a batch is added
+    """The shapes of a graph's outputs if its input `image` is of (height, width).
+
+    An output whose shape cannot be inferred has an empty one.
+    """
+    fixed_model = onnx.ModelProto()
+    fixed_model.CopyFrom(model)
+    graph = fixed_model.graph
+    ranks = {output.name: len(shape(output)) for output in graph.output}  # without an added batch
     del graph.value_info[:], graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
-    for value in graph.input:
-        dims = value.type.tensor_type.shape.dim
-        if value.name == image and len(dims) == 4:
-            for dim, side in zip(dims, (1, None, *size), strict=True):
-                if side is not None:
-                    dim.dim_value = side
-    found = {value.name: shape(value) for value in tidy(fixed, folds=True).graph.output}
-    return {name: dims[-ranks[name] :] for name, dims in found.items()}
+    height, width = size
+    for graph_input in graph.input:
+        dims = graph_input.type.tensor_type.shape.dim
+        if graph_input.name == image and len(dims) == 4:
+            dims[0].dim_value = 1
+            dims[2].dim_value = height
+            dims[3].dim_value = width
+    shapes = {}
+    for output in tidy(fixed_model, folds=True).graph.output:
+        shapes[output.name] = shape(output)[-ranks[output.name] :]
+    return shapes
 
 
-def cell_heads(
-    index: GraphIndex, shapes: Mapping[str, Dims], size: Size, rows: Iterable[Cells]
-) -> Iterator[Head]:
-    """The heads of cells that the outputs of a graph may be, at an input of (height, width)."""
-    names = [value.name for value in index.graph.output]
-    made = {name: number for number, node in enumerate(index.graph.node) for name in node.output}
-    # Exporters name and order outputs as they like; layers stay in the order of the network.
-    names = sorted((n for n in names if not _is_sum(index, n, names)), key=lambda n: made.get(n, 0))
-    outputs = {name: shapes.get(name, []) for name in names}
-    for row in rows:
-        fits = (_of_row(index, outputs, size, row, strides) for strides in row.strides)
-        if (not row.sides or size in row.sides) and (head := next(filter(None, fits), None)):
-            yield head
-
-
-def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
-    """True if a map is the sum of another's channels, by which RKNN's runtime skips cells."""
-    while (node := index.producer(tensor, "Clip", "Max", "Min")) is not None:
-        tensor = node.input[0]
-    node = index.producer(tensor, "ReduceSum")
-    return node is not None and node.input[0] in maps
-
-
-def _of_row(
+def grid_heads(
     index: GraphIndex,
-    outputs: dict[str, Dims],
-    size: Size,
-    row: Cells,
+    shapes: Mapping[str, Dims],
+    input_size: Size,
+    specs: Iterable[GridSpec],
+) -> Iterator[Head]:
+    """Yield a head for each family whose grid head the graph's outputs may be.
+
+    Args:
+        index: The graph.
+        shapes: The shapes of its outputs at this input size.
+        input_size: Height and width of the input.
+        specs: The grid heads of the families in question.
+    """
+    outputs = {name: shapes.get(name, []) for name in _outputs_in_network_order(index)}
+    for spec in specs:
+        if spec.input_sizes and input_size not in spec.input_sizes:
+            continue
+        for strides in spec.strides:
+            head = _head_of_family(index, outputs, input_size, spec, strides)
+            if head is not None:
+                yield head
+                break
+
+
+def _outputs_in_network_order(index: GraphIndex) -> list[str]:
+    """The outputs in the order of the nodes that make them, as exporters reorder outputs."""
+    node_numbers = {}
+    for number, node in enumerate(index.graph.node):
+        for tensor in node.output:
+            node_numbers[tensor] = number
+    all_outputs = [output.name for output in index.graph.output]
+    outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
+    return sorted(outputs, key=lambda name: node_numbers.get(name, 0))
+
+
+def _is_channel_sum(index: GraphIndex, tensor: str, outputs: list[str]) -> bool:
+    """True if a map sums the channels of another output; RKNN's runtime skips cells by it."""
+    node = index.producer(tensor, "Clip", "Max", "Min")
+    while node is not None:
+        tensor = node.input[0]
+        node = index.producer(tensor, "Clip", "Max", "Min")
+    sum_node = index.producer(tensor, "ReduceSum")
+    return sum_node is not None and sum_node.input[0] in outputs
+
+
+def _head_of_family(
+    index: GraphIndex,
+    outputs: Mapping[str, Dims],
+    input_size: Size,
+    spec: GridSpec,
     strides: tuple[int, ...],
 ) -> Head | None:
-    anchors = [len(row.anchors[scale]) if row.anchors else 1 for scale in range(len(strides))]
-    maps = [[-(-side // stride) for side in size] for stride in strides]
-    places = [_place(name, dims, maps, anchors) for name, dims in outputs.items()]
-    held = _held_by(index, places, row, len(strides))
-    if not held or any(one.keys() != held[0].keys() for one in held):
+    """The head, if the outputs are the grid head of a family at these strides; else None."""
+    map_sizes = []
+    anchor_counts = []
+    for scale, stride in enumerate(strides):
+        map_sizes.append([-(-side // stride) for side in input_size])  # rounded up
+        anchor_counts.append(len(spec.anchors[scale]) if spec.anchors else 1)
+    layouts = []
+    for name, dims in outputs.items():
+        layout = _layout_of(name, dims, map_sizes, anchor_counts)
+        if layout is None:
+            return None
+        layouts.append(layout)
+    groups = _groups_by_scale(layouts, spec, len(strides))
+    slices_of_groups = [_slices_of_group(index, group, spec) for group in groups]
+    parts = _parts_of_scales(slices_of_groups)
+    if parts is None:
         return None
-    parts = {part: tuple(one[part] for one in held) for part in held[0]}
-    if any(len({(piece.kind, piece.width) for piece in each}) > 1 for each in parts.values()):
-        return None
-    count = sum(math.prod(sides) * each for sides, each in zip(maps, anchors, strict=True))
-    return _head(index, CellHead(row, strides, parts, count))
+    total_anchors = 0
+    for map_size, anchor_count in zip(map_sizes, anchor_counts, strict=True):
+        total_anchors += math.prod(map_size) * anchor_count
+    return _make_head(index, GridHead(spec, strides, parts, total_anchors))
 
 
-def _held_by(
-    index: GraphIndex, places: list[_Place | None], row: Cells, scales: int
-) -> list[_Parts]:
-    """What the tensors of each scale hold, or those of all; empty if some do not fit."""
-    found = [place for place in places if place is not None]
-    whole, *apart = ([one for one in found if one.scale == each] for each in range(-1, scales))
-    groups = apart if not whole else [whole] if row.whole and not any(apart) else []
-    if len(found) < len(places) or not all(groups):
-        return []
-    held = [_assigned(index, group, row) for group in groups]
-    return held if all(held) else []
-
-
-def _place(name: str, dims: Dims, maps: list[list[int]], anchors: list[int]) -> _Place | None:
-    """What a tensor of some shape holds; None if it holds no cells."""
+def _layout_of(
+    name: str, dims: Dims, map_sizes: list[list[int]], anchor_counts: list[int]
+) -> OutputLayout | None:
+    """What the axes of an output are, by its shape; None if it does not hold spec."""
     rank = len(dims)
-    sides = [int(side) for side in dims[rank > 2 :] if isinstance(side, int)]
-    if len(sides) < rank - (rank > 2) or rank not in {2, BATCHED, 4}:
+    if rank not in {2, BATCHED, 4}:
         return None
-    if rank == 4:
-        counts = [(sides, scale, anchors[scale]) for scale, sides in enumerate(maps)]
-    else:
-        cells = [math.prod(sides) for sides in maps]
-        each = [cell * held for cell, held in zip(cells, anchors, strict=True)]
-        # The number of cells or of anchors, what scale these are, and anchors in the channels.
-        counts = [
-            *(([one], scale, 1) for scale, one in enumerate(each)),
-            *(([one], scale, anchors[scale]) for scale, one in enumerate(cells)),
-            ([sum(each)], -1, 1),
-            *([([sum(cells)], -1, anchors[0])] if len(set(anchors)) == 1 else []),
-        ]
-    for axis in [len(sides) - 1, *([0] if rank > 2 else [])]:
-        around = sides[:axis] + sides[axis + 1 :]
-        for wanted, scale, held in counts:
-            if around == wanted:
-                return _Place(name, scale, axis + (rank > 2), rank, sides[axis], held)
+    batch_axes = 1 if rank > 2 else 0
+    sides = [side for side in dims[batch_axes:] if isinstance(side, int)]
+    if len(sides) < rank - batch_axes:  # some are not known
+        return None
+    # The channels are last, or first behind the batch.
+    candidate_axes = [len(sides) - 1]
+    if batch_axes:
+        candidate_axes.append(0)
+    for axis in candidate_axes:
+        other_sides = sides[:axis] + sides[axis + 1 :]
+        for expected_sides, scale, anchors in _expected_sides(rank, map_sizes, anchor_counts):
+            if other_sides == expected_sides:
+                return OutputLayout(name, scale, axis + batch_axes, rank, sides[axis], anchors)
     return None
 
 
-def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Parts:
-    """What each tensor of a scale holds: parts that follow one another in the family's order."""
-    fits = list[_Parts]()
-    for parts in row.choices:
-        if row.joined is not None and row.joined == (len(group) == len(parts)):
+def _expected_sides(
+    rank: int, map_sizes: list[list[int]], anchor_counts: list[int]
+) -> Iterator[tuple[list[int], int, int]]:
+    """Yield what the axes besides the channels may be: sides, scale, anchors in the channels."""
+    if rank == 4:
+        for scale, map_size in enumerate(map_sizes):
+            yield map_size, scale, anchor_counts[scale]
+        return
+    cell_counts = [math.prod(map_size) for map_size in map_sizes]
+    totals = [
+        cell_count * anchor_count
+        for cell_count, anchor_count in zip(cell_counts, anchor_counts, strict=True)
+    ]
+    for scale, total in enumerate(totals):  # an entry for each anchor
+        yield [total], scale, 1
+    for scale, cell_count in enumerate(cell_counts):  # an entry for each cell
+        yield [cell_count], scale, anchor_counts[scale]
+    yield [sum(totals)], ALL_SCALES, 1
+    if len(set(anchor_counts)) == 1:
+        yield [sum(cell_counts)], ALL_SCALES, anchor_counts[0]
+
+
+def _groups_by_scale(
+    layouts: list[OutputLayout], spec: GridSpec, scale_count: int
+) -> list[list[OutputLayout]]:
+    """The outputs of each scale, or one group if each holds all scales; empty if they are mixed."""
+    of_all_scales = [layout for layout in layouts if layout.scale == ALL_SCALES]
+    groups = []
+    for scale in range(scale_count):
+        groups.append([layout for layout in layouts if layout.scale == scale])
+    if of_all_scales:
+        if any(groups) or not spec.scales_may_be_joined:
+            return []
+        return [of_all_scales]
+    return groups if all(groups) else []
+
+
+def _parts_of_scales(
+    slices_of_groups: list[Slices],
+) -> dict[HeadPart, tuple[ChannelSlice, ...]] | None:
+    """The slices of each part, one for each scale; None if the scales do not hold the same."""
+    if not slices_of_groups or not all(slices_of_groups):
+        return None
+    first = slices_of_groups[0]
+    if any(slices.keys() != first.keys() for slices in slices_of_groups):
+        return None
+    parts = {}
+    for part in first:
+        parts[part] = tuple(slices[part] for slices in slices_of_groups)
+        kinds = {(part_slice.activation, part_slice.width) for part_slice in parts[part]}
+        if len(kinds) > 1:
+            return None
+    return parts
+
+
+def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpec) -> Slices:
+    """Tell which parts each output of a scale holds; empty if the family's parts do not fit.
+
+    Raises:
+        Unrecognised: They fit in several ways.
+    """
+    assignments: list[Slices] = []
+    for parts in spec.part_lists:
+        tensors = TensorsPerScale.JOINED
+        if len(group) == len(parts):
+            tensors = TensorsPerScale.APART
+        if spec.tensors not in {TensorsPerScale.ANY, tensors}:
             continue
-        for cuts in itertools.combinations(range(1, len(parts)), len(group) - 1):
-            ends = itertools.pairwise((0, *cuts, len(parts)))
-            runs = [parts[start:stop] for start, stop in ends]
-            for order in itertools.permutations(group):
-                held = [_held(index, *one, row) for one in zip(order, runs, strict=True)]
-                if all(held):
-                    fits.append({part: piece for each in held for part, piece in each.items()})
-    if len({one[CellPart.BOX].tensor for one in fits if CellPart.BOX in one}) > 1:
+        for runs in _splits(parts, len(group)):
+            for ordered_group in itertools.permutations(group):
+                slices_of_outputs = [
+                    _slices_of_output(index, layout, run, spec)
+                    for layout, run in zip(ordered_group, runs, strict=True)
+                ]
+                if all(slices_of_outputs):
+                    assignments.append(_merged(slices_of_outputs))
+    box_tensors = {slices[HeadPart.BOX].tensor for slices in assignments if HeadPart.BOX in slices}
+    if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    return fits[0] if fits else {}
+    return assignments[0] if assignments else {}
 
 
-def _held(
-    index: GraphIndex, place: _Place, run: tuple[tuple[CellPart, int], ...], row: Cells
-) -> _Parts:
-    """The parts that a tensor holds; none if these are not what it holds."""
-    shared = {CellPart.CLASSES} if row.shared else set()
-    held = [1 if part in shared else place.anchors for part, _ in run]
-    known = sum(width * each for (_, width), each in zip(run, held, strict=True))
-    starts = {0: place.name} | (_starts(index, place) if len(run) > 1 else {})
-    found, start = _Parts(), 0
-    for (part, width), each in zip(run, held, strict=True):
-        span = range(start, start + (width * each or place.channels - known))
-        points = part is CellPart.POINTS and place.anchors == 1
-        tensor = _maker(starts, span, points=points)
+def _splits(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
+    """Yield every way to cut a sequence of parts into a number of runs."""
+    for cuts in itertools.combinations(range(1, len(parts)), count - 1):
+        bounds = [0, *cuts, len(parts)]
+        yield [parts[start:stop] for start, stop in itertools.pairwise(bounds)]
+
+
+def _merged(slices_of_outputs: list[Slices]) -> Slices:
+    merged: Slices = {}
+    for slices in slices_of_outputs:
+        merged.update(slices)
+    return merged
+
+
+def _slices_of_output(
+    index: GraphIndex, layout: OutputLayout, run: PartWidths, spec: GridSpec
+) -> Slices:
+    """Cut an output's channels into a run of parts; empty if that is not what it holds."""
+    anchors_of_parts = []
+    for part, _ in run:
+        anchors_share_it = spec.classes_shared_by_anchors and part is HeadPart.CLASSES
+        anchors_of_parts.append(1 if anchors_share_it else layout.anchors)
+    known_channels = 0
+    for (_, width), anchors in zip(run, anchors_of_parts, strict=True):
+        known_channels += width * anchors
+    tensors = {0: layout.name}
+    if len(run) > 1:
+        tensors |= _concatenated_tensors(index, layout)
+    slices: Slices = {}
+    start = 0
+    for (part, width), anchors in zip(run, anchors_of_parts, strict=True):
+        stop = start + (width * anchors or layout.channels - known_channels)
+        with_box = part is HeadPart.POINTS and layout.anchors == 1
+        tensor = _tensor_of(tensors, range(start, stop), may_be_with_box=with_box)
         if tensor is None:
             return {}
-        if not _may_be(index, tensor, row, (part, width), place):
+        if not _may_be(index, tensor, spec, (part, width), layout):
             return {}
-        first = (start + span.stop) // 2 if part is CellPart.PAIR else start  # the second half
-        found[part] = Piece(
-            *(place.name, first, span.stop, place.axis, place.rank),
-            anchors=each,
-            width=(span.stop - first) // each,
-            repeated=place.anchors if part in shared else 1,
-            kind=_made_by(index, tensor, part),
+        first = start
+        if part is HeadPart.PAIR:  # its second half is the class
+            first = (start + stop) // 2
+        anchors_share_it = spec.classes_shared_by_anchors and part is HeadPart.CLASSES
+        slices[part] = ChannelSlice(
+            tensor=layout.name,
+            start=first,
+            stop=stop,
+            axis=layout.channel_axis,
+            rank=layout.rank,
+            anchors=anchors,
+            width=(stop - first) // anchors,
+            repeated=layout.anchors if anchors_share_it else 1,
+            activation=_activation_of(index, tensor, part),
         )
-        start = span.stop
-    return found if start == place.channels else {}
+        start = stop
+    return slices if start == layout.channels else {}
 
 
-def _maker(starts: Mapping[int, str], span: range, *, points: bool) -> str | None:
-    """The one tensor that a part's channels were joined from; None if they are more or less."""
-    inside = [name for first, name in starts.items() if first in span]
-    if points and not inside:
-        return starts[0]  # one layer makes boxes and landmarks
-    return inside[0] if len(inside) == 1 and span.start in starts else None
+def _tensor_of(tensors: Mapping[int, str], channels: range, *, may_be_with_box: bool) -> str | None:
+    """The one tensor that these channels come from; None if they are several, or a part of one.
+
+    One layer may make boxes and landmarks, which then do not begin a tensor of their own.
+    """
+    beginning_inside = [name for first, name in tensors.items() if first in channels]
+    if may_be_with_box and not beginning_inside:
+        return tensors[0]
+    if len(beginning_inside) == 1 and channels.start in tensors:
+        return beginning_inside[0]
+    return None
 
 
-def _starts(index: GraphIndex, place: _Place) -> dict[int, str]:
-    """The tensors that channels were joined from, by the first channel of each."""
-    cut = columns(index, place.name, place.axis) or parts_of(index, place.name)[1]
-    ends = itertools.accumulate(size for size, _ in cut)
-    return dict(zip((0, *ends), (name for _, name in cut), strict=False))
+def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, str]:
+    """The tensors that an output's channels were joined from, by the first channel of each."""
+    widths_and_names = (
+        groups_along(index, layout.name, layout.channel_axis)
+        or channel_groups(index, layout.name)[1]
+    )
+    tensors = {}
+    first = 0
+    for width, name in widths_and_names:
+        tensors[first] = name
+        first += width
+    return tensors
 
 
-def _made_by(index: GraphIndex, tensor: str, part: CellPart) -> Activation | None:
-    """What makes numbers; of boxes, "linear" if nothing decodes them."""
-    kind = scores_of(index, tensor)
-    if part is CellPart.BOX and kind is Activation.LINEAR:
+def _activation_of(index: GraphIndex, tensor: str, part: HeadPart) -> Activation | None:
+    """What makes a tensor; for boxes, LINEAR if nothing decodes them, else None."""
+    activation = scores_of(index, tensor)
+    if part is HeadPart.BOX and activation is Activation.LINEAR:
         decoded = boxes_of(index, tensor)
-        return kind if decoded is None or decoded.how is BoxDecode.LINEAR else None
-    return kind
+        if decoded is not None and decoded.method is not BoxDecode.LINEAR:
+            return None
+    return activation
 
 
 def _may_be(
-    index: GraphIndex, tensor: str, row: Cells, wanted: tuple[CellPart, int], place: _Place
+    index: GraphIndex,
+    tensor: str,
+    spec: GridSpec,
+    expected: tuple[HeadPart, int],
+    layout: OutputLayout,
 ) -> bool:
-    """True if numbers may be a part, by the nodes that make them."""
-    part, kind = wanted[0], _made_by(index, tensor, wanted[0])
-    # Of two classes that share 1, each has its own map for all anchors, or each anchor a row.
-    if part is CellPart.PAIR or wanted == (CellPart.CLASSES, 2):
-        fits = (place.anchors > 1) == (part is CellPart.PAIR)
-        return fits and kind in {Activation.SOFTMAX, Activation.LINEAR}
+    """True if the nodes that make a tensor do not contradict that it is this part."""
+    part, _ = expected
+    activation = _activation_of(index, tensor, part)
+    if part is HeadPart.PAIR or expected == (HeadPart.CLASSES, 2):
+        # Two scores that add up to 1: each has its own map with all anchors (PAIR), or each anchor
+        # has an entry of its own.
+        has_own_map = layout.anchors > 1
+        is_plausible = activation in {Activation.SOFTMAX, Activation.LINEAR}
+        return is_plausible and has_own_map == (part is HeadPart.PAIR)
     if part in SCORES:
-        return kind is not None and (row.softmax or kind is not Activation.SOFTMAX)
-    if part is CellPart.BOX and kind is not Activation.LINEAR:
-        # Boxes that the graph decodes are known where the number of anchors says whose they are.
-        return bool(row.sides) if kind is None else row.offset is Offset.SIGMOID
-    return layer_of(index, tensor) not in PRODUCTS  # of queries
+        if activation is Activation.SOFTMAX:
+            return spec.softmax
+        return activation is not None
+    if part is HeadPart.BOX and activation is None:
+        # The graph decodes its boxes: the input's size has to tell which family's they are.
+        return bool(spec.input_sizes)
+    if part is HeadPart.BOX and activation is not Activation.LINEAR:
+        return spec.offset is Offset.SIGMOID
+    return layer_of(index, tensor) not in PRODUCTS  # a matrix product makes queries
 
 
-def _head(index: GraphIndex, cells: CellHead) -> Head | None:
-    """The head that cells make."""
-    parts, row = cells.parts, cells.row
-    scores = parts[CellPart.PAIR if CellPart.PAIR in parts else CellPart.CLASSES]
-    boxes = parts[CellPart.CENTRE if CellPart.CENTRE in parts else CellPart.BOX]
-    corners = row.offset is Offset.DISTANCES
-    way = BoxDecode.DISTANCES if corners else BoxDecode.LINEAR
-    logits = CellPart.OBJECTNESS not in parts and not row.softmax
+def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
+    """The head that a grid head makes; None if the graph decodes their boxes in an unknown way."""
+    spec = grid_head.spec
+    parts = grid_head.parts
+    scores = parts[HeadPart.PAIR if HeadPart.PAIR in parts else HeadPart.CLASSES]
+    boxes = parts[HeadPart.CENTRE if HeadPart.CENTRE in parts else HeadPart.BOX]
+    box_slices = boxes + parts.get(HeadPart.SIZE, ())
+    score_slices = scores + parts.get(HeadPart.OBJECTNESS, ())
+    if spec.offset is Offset.DISTANCES:
+        decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
+    else:
+        decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
+    activation = scores[0].activation
+    if HeadPart.OBJECTNESS in parts or spec.softmax:  # the decode multiplies, or normalises
+        activation = Activation.SIGMOID
     head = Head(
         Layout.SCALES,
-        tuple(Columns(piece.tensor) for piece in (*boxes, *parts.get(CellPart.SIZE, ()))),
-        tuple(Columns(piece.tensor) for piece in (*scores, *parts.get(CellPart.OBJECTNESS, ()))),
+        boxes=tuple(ChannelRange(part_slice.tensor) for part_slice in box_slices),
+        scores=tuple(ChannelRange(part_slice.tensor) for part_slice in score_slices),
         class_count=scores[0].width,
         anchors_first=True,
-        decoded=Decoded(way, BoxFormat.XYXY if corners else BoxFormat.CXCYWH, fractions=False),
-        scores_are=scores[0].kind if logits else Activation.SIGMOID,
-        cells=cells,
+        decoded=decoded,
+        scores_are=activation,
+        grid=grid_head,
     )
-    if boxes[0].kind is Activation.LINEAR or row.offset is Offset.SIGMOID:
+    if boxes[0].activation is Activation.LINEAR or spec.offset is Offset.SIGMOID:
         return head
-    # The graph decodes its boxes itself; what is left are the facts of its family.
-    found = boxes_of(index, boxes[0].tensor) if len(boxes) == 1 else None
-    if found is None or found.how not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
+    # The graph decodes its boxes itself; the family only says how pictures are prepared.
+    if len(boxes) != 1:
         return None
-    return replace(head, layout=Layout.PAIR, decoded=found, scores_are=scores[0].kind)
+    graph_decode = boxes_of(index, boxes[0].tensor)
+    if graph_decode is None:
+        return None
+    if graph_decode.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
+        return None
+    return replace(head, layout=Layout.PAIR, decoded=graph_decode, scores_are=scores[0].activation)

@@ -9,7 +9,15 @@ from onnx import NodeProto
 
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute
-from detcli.model.heads import BATCHED, BOX_ROWS, BOXES_ONLY, SELECTION, Columns, Head, Unrecognised
+from detcli.model.heads import (
+    BATCHED,
+    BOX_ROWS,
+    BOXES_ONLY,
+    SELECTION,
+    ChannelRange,
+    Head,
+    Unrecognised,
+)
 from detcli.model.heads.decode import (
     MAX_FACTOR,
     boxes_of,
@@ -21,37 +29,37 @@ from detcli.model.heads.decode import (
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 PICTURE_COLUMN, CLASS_COLUMN = 0, 1
-"""Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
+"""ChannelRange of what NonMaxSuppression gives: picture of the batch, class, box."""
 
 
-def rows_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+def detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """The detections of a graph that selects them itself."""
-    head = selected_rows(index) if index.nodes(*SELECTION) else None
+    head = selected_detections(index) if index.nodes(*SELECTION) else None
     if head is None:
         return None
     axes = len(index.shapes[head.boxes[0].tensor])
     shapes = [index.shapes[output.name] for output in index.graph.output]
     more = [dims for dims in shapes if len(dims) > axes]
-    if (more or head.left_out) and not boxes_only:
+    if (more or head.has_more) and not boxes_only:
         points = all(dims[-1] in {2, 3} for dims in more)  # column, row, and how sure
         task = "it finds poses: keypoints come" if points else "it segments objects: masks come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
-    return replace(head, left_out=head.left_out or bool(more))
+    return replace(head, has_more=head.has_more or bool(more))
 
 
-class RowPart(NamedTuple):
+class OutputPart(NamedTuple):
     """A part of an output: where it is, the tensor that was joined there, and how many columns."""
 
-    columns: Columns
+    columns: ChannelRange
     tensor: str
     size: int
 
 
-def selected_rows(index: GraphIndex) -> Head | None:
+def selected_detections(index: GraphIndex) -> Head | None:
     """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
     pieces = [piece for output in index.graph.output for piece in _pieces(index, output.name)]
     kept = [piece for piece in pieces if not _follows_row(piece, pieces)]
-    left_out, pieces = len(kept) < len(pieces), kept
+    has_more, pieces = len(kept) < len(pieces), kept
     boxes = [piece for piece in pieces if piece.size == BOX_ROWS]
     others = _others(index, pieces, boxes[0].columns) if len(boxes) == 1 else []
     scores = [one for one in others if not is_integral(index, one.tensor)]
@@ -71,11 +79,11 @@ def selected_rows(index: GraphIndex) -> Head | None:
         decoded=boxes_of(index, boxes[0].tensor),
         layer=layer_of(index, boxes[0].tensor),
         labels=labels[0].columns,
-        left_out=left_out,
+        has_more=has_more,
     )
 
 
-def _follows_row(piece: RowPart, pieces: list[RowPart]) -> bool:
+def _follows_row(piece: OutputPart, pieces: list[OutputPart]) -> bool:
     """True if a part is what Ultralytics joins to box, score and class: mask or keypoints.
 
     Oriented boxes have one column there, their angle.
@@ -85,7 +93,7 @@ def _follows_row(piece: RowPart, pieces: list[RowPart]) -> bool:
     return row[-1] is piece and sizes == [BOX_ROWS, 1, 1] and piece.size > 1
 
 
-def _others(index: GraphIndex, pieces: list[RowPart], boxes: Columns) -> list[RowPart]:
+def _others(index: GraphIndex, pieces: list[OutputPart], boxes: ChannelRange) -> list[OutputPart]:
     """What may be scores and class ids beside boxes."""
     rank = len(index.shapes[boxes.tensor])
     images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
@@ -104,16 +112,16 @@ def _others(index: GraphIndex, pieces: list[RowPart], boxes: Columns) -> list[Ro
     ]
 
 
-def _pieces(index: GraphIndex, output: str) -> list[RowPart]:
+def _pieces(index: GraphIndex, output: str) -> list[OutputPart]:
     """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
     width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
     rows = _joined_rows(index, output) if width > BOX_ROWS else []
-    return _with_boxes(index, rows) or [RowPart(Columns(output), output, width)]
+    return _with_boxes(index, rows) or [OutputPart(ChannelRange(output), output, width)]
 
 
-def _with_boxes(index: GraphIndex, parts: list[RowPart]) -> list[RowPart]:
+def _with_boxes(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
     """Parts of rows, with the sides of the boxes as one, if they were cut out of one tensor."""
     for first in range(len(parts) - BOX_ROWS + 1):
         sides = parts[first : first + BOX_ROWS]
@@ -121,8 +129,8 @@ def _with_boxes(index: GraphIndex, parts: list[RowPart]) -> list[RowPart]:
         source = cuts[0][0] if cuts else ""
         if source and cuts == [(source, place) for place in range(BOX_ROWS)]:
             start = sides[0].columns.start
-            columns = Columns(sides[0].columns.tensor, start, start + BOX_ROWS)
-            boxes = RowPart(columns, source, BOX_ROWS)
+            columns = ChannelRange(sides[0].columns.tensor, start, start + BOX_ROWS)
+            boxes = OutputPart(columns, source, BOX_ROWS)
             return [*parts[:first], boxes, *parts[first + BOX_ROWS :]]
     return parts
 
@@ -139,18 +147,18 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
     return "", 0
 
 
-def usual_rows(index: GraphIndex) -> Head | None:
+def six_columns(index: GraphIndex) -> Head | None:
     """The only output as rows `[B, K, 6]` of corners, score and class id, in this order."""
     output = index.graph.output[0].name
     if index.size(output, -1) != BOX_ROWS + 2:
         return None
-    boxes, scores, labels = (Columns(output, *ends) for ends in ((0, 4), (4, 5), (5, 6)))
+    boxes, scores, labels = (ChannelRange(output, *ends) for ends in ((0, 4), (4, 5), (5, 6)))
     return Head(
         Layout.ROWS, (boxes,), (scores,), None, anchors_first=True, decoded=None, labels=labels
     )
 
 
-def _joined_rows(index: GraphIndex, output: str) -> list[RowPart]:
+def _joined_rows(index: GraphIndex, output: str) -> list[OutputPart]:
     """The parts of rows such as [B, K, 6] or [K, 7].
 
     Looks behind padding to a fixed number of rows.
@@ -164,7 +172,7 @@ def _joined_rows(index: GraphIndex, output: str) -> list[RowPart]:
         if sizes and 0 not in sizes and sum(sizes) == width:
             ends = itertools.accumulate(sizes)
             return [
-                RowPart(Columns(output, end - size, end), name, size)
+                OutputPart(ChannelRange(output, end - size, end), name, size)
                 for end, size, name in zip(ends, sizes, parts, strict=True)
             ]
     return []
@@ -243,7 +251,7 @@ def _without_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
     return 0, labels
 
 
-def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
+def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     """True if corners of rows are y1, x1, y2, x2, and whether they are fractions of the input.
 
     None where the nodes between the decode of the boxes and the rows do not show it.

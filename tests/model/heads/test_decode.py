@@ -15,13 +15,13 @@ from detcli.model.heads.decode import (
     _same,
     boxes_of,
     centre_and_size,
-    columns,
+    channel_groups,
     cut_along,
     from_corners,
+    groups_along,
     is_linear,
     layers_of,
     moved_inputs,
-    parts_of,
     scores_of,
     shares_of,
 )
@@ -39,7 +39,7 @@ def test_channels_that_were_cut_out_and_joined_again_are_followed(levels):
     for _ in range(levels):
         joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
     last = graph.cut(joined, 0, 5, 1)
-    assert parts_of(read(graph, last), last)[1] == [(2, first), (3, second)]
+    assert channel_groups(read(graph, last), last)[1] == [(2, first), (3, second)]
 
 
 def test_a_cast_behind_a_split_leads_to_its_own_part():
@@ -50,7 +50,7 @@ def test_a_cast_behind_a_split_leads_to_its_own_part():
     casts = [graph("Cast", half, to=TensorProto.DOUBLE) for half in halves]
     finals = [graph("Sigmoid", cast) for cast in casts]
     index = read(graph, *finals)
-    assert parts_of(index, casts[1])[1] == [(3, maps[1])]
+    assert channel_groups(index, casts[1])[1] == [(3, maps[1])]
     assert layers_of(index, finals[1]) == layers_of(index, maps[1])
 
 
@@ -60,7 +60,7 @@ def test_a_long_chain_of_cuts_ends_somewhere():
     for _ in range(2000):
         joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
     last = graph.cut(joined, 0, 2, 1)
-    assert sum(size for size, _ in parts_of(read(graph, last), last)[1]) == 2
+    assert sum(size for size, _ in channel_groups(read(graph, last), last)[1]) == 2
 
 
 def test_what_scores_are():
@@ -97,7 +97,7 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     for operator, factor in steps:
         boxes = graph(operator, boxes, np.float32(factor))
     found = boxes_of(read(graph, boxes), boxes)
-    assert found.how == BoxDecode.SIGMOID
+    assert found.method == BoxDecode.SIGMOID
     assert found.box_format == BoxFormat.CXCYWH
     assert found.fractions is fractions
 
@@ -158,7 +158,7 @@ def test_boxes_that_are_joined_twice_are_still_followed(joins):
         other = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
         boxes = graph("Concat", boxes, other, np.zeros((1, 2, 4)), axis=1)
     found = boxes_of(read(graph, boxes), boxes)
-    assert (found and found.how) == (BoxDecode.SIGMOID if joins < 3 else None)
+    assert (found and found.method) == (BoxDecode.SIGMOID if joins < 3 else None)
 
 
 @pytest.mark.parametrize("dims", [(4,), (1, 1, 4), (24, 4)])
@@ -167,7 +167,7 @@ def test_constants_that_differ_from_query_to_query_are_earlier_boxes(dims):
     changes = graph("MatMul", graph.queries(), graph.weights(8, 4))
     boxes = graph("Sigmoid", graph("Add", changes, graph.weights(*dims)))
     how = BoxDecode.REFINED if dims[0] == 24 else BoxDecode.SIGMOID
-    assert boxes_of(read(graph, boxes), boxes).how is how
+    assert boxes_of(read(graph, boxes), boxes).method is how
 
 
 def test_a_softmax_without_an_axis_takes_the_last():
@@ -237,7 +237,7 @@ def test_parts_that_are_joined_along_an_axis_from_the_end():
     boxes, final = (graph.linear(graph.queries(), 8, count) for count in (4, 3))
     other = graph.linear(graph.queries(), 8, 2)
     head = graph("Concat", graph("Concat", boxes, final, axis=-1), other, axis=-1)
-    assert columns(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, other)]
+    assert groups_along(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, other)]
 
 
 def four(graph):
@@ -272,7 +272,7 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
     high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
     boxes = graph("Concat", low, high, axis=2)
     decoded = boxes_of(read(graph, boxes), boxes)
-    assert decoded.how is how
+    assert decoded.method is how
     assert decoded.box_format is BoxFormat.XYXY
 
 
@@ -295,7 +295,7 @@ def test_a_cut_of_unknown_length_has_no_known_parts():
     part = graph("Slice", joined, np.array([1]), graph("Sub", end, np.array([1])), np.array([1]))
     index = read(graph, part)
     index.shapes[part] = [1, "length", 96]  # as where nothing is folded
-    assert parts_of(index, part) == (part, [])
+    assert channel_groups(index, part) == (part, [])
 
 
 def test_a_join_of_parts_of_unknown_size_is_not_clear():
@@ -303,9 +303,9 @@ def test_a_join_of_parts_of_unknown_size_is_not_clear():
     parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
     joined = graph("Concat", *parts, axis=1)
     index = read(graph, joined)
-    assert columns(index, joined, 1) == [(2, parts[0]), (3, parts[1])]
+    assert groups_along(index, joined, 1) == [(2, parts[0]), (3, parts[1])]
     index.shapes[parts[1]] = [1, "channels", 96]
-    assert columns(index, joined, 1) == []
+    assert groups_along(index, joined, 1) == []
 
 
 def test_a_transpose_without_an_order_tells_no_columns():
@@ -313,7 +313,7 @@ def test_a_transpose_without_an_order_tells_no_columns():
     graph = Graph()
     parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
     turned = graph("Transpose", graph("Concat", *parts, axis=1))
-    assert columns(read(graph, turned), turned, 1) == []
+    assert groups_along(read(graph, turned), turned, 1) == []
 
 
 @pytest.mark.parametrize(

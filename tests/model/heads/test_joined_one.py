@@ -15,7 +15,7 @@ CLASSES = 3
 
 
 def keypoints(graph, count):
-    """Columns and rows, in pixels, and visibilities."""
+    """ChannelRange and rows, in pixels, and visibilities."""
     raw = graph.flat(graph.convolution(count, 8), count)
     parts = []
     for start in range(0, count, 3):

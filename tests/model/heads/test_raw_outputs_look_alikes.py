@@ -6,7 +6,7 @@ from graph_builder import Graph
 from head_checks import file_of
 
 from detcli.core.errors import ModelError
-from detcli.model.heads.raw_outputs import _place
+from detcli.model.heads.raw_outputs import _layout_of
 
 STRIDES = (8, 16, 32)
 MAPS = [[-(-side // stride) for side in SIZE] for stride in STRIDES]
@@ -124,10 +124,10 @@ def test_landmarks_are_of_one_layer(point_widths, family):
     "dims", [[1, "a", "b", 384, 4], [8], [], [1, "N", 4], [1, 3, "H", "W"], [1, 3, 16, "W"]]
 )
 def test_a_tensor_with_other_axes_or_unknown_sides_holds_no_cells(dims):
-    assert _place("tensor", dims, MAPS, [1, 1, 1]) is None
+    assert _layout_of("tensor", dims, MAPS, [1, 1, 1]) is None
 
 
 def test_a_map_holds_the_cells_of_its_scale():
-    place = _place("tensor", [1, 3, 8, 12], MAPS, [1, 1, 1])
-    assert place.scale == 1
-    assert place.channels == 3
+    layout = _layout_of("tensor", [1, 3, 8, 12], MAPS, [1, 1, 1])
+    assert layout.scale == 1
+    assert layout.channels == 3

@@ -1,4 +1,4 @@
-"""Columns of the rows that a graph ends in."""
+"""ChannelRange of the rows that a graph ends in."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.selected_in_graph import _trail, is_integral, selected_rows, usual_rows
+from detcli.model.heads.selected_in_graph import _trail, is_integral, selected_detections, six_columns
 
 
 def read(graph, *outputs):
@@ -18,7 +18,7 @@ def read(graph, *outputs):
 def test_usual_rows_have_six_columns(columns, is_usual):
     graph = Graph()
     rows = graph.linear(graph.queries(), 8, columns)
-    assert (usual_rows(read(graph, rows)) is not None) == is_usual
+    assert (six_columns(read(graph, rows)) is not None) == is_usual
 
 
 @pytest.mark.parametrize(("order", "are_boxes"), [((0, 1, 2, 3), True), ((1, 0, 3, 2), False)])
@@ -31,7 +31,7 @@ def test_sides_that_were_cut_apart_are_a_box_in_their_order_alone(order, are_box
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
     rows = graph("Concat", *sides, best, labels, axis=2)
-    assert (selected_rows(read(graph, rows)) is not None) == are_boxes
+    assert (selected_detections(read(graph, rows)) is not None) == are_boxes
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mod"])
