@@ -177,8 +177,11 @@ def known_size(dim: int | str | None) -> int | None:
 
 def image_size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
     """Height and width; None if one is a symbol or unknown."""
-    sides = known_size(height), known_size(width)
-    return (sides[0], sides[1]) if sides[0] and sides[1] else None
+    known_height = known_size(height)
+    known_width = known_size(width)
+    if not known_height or not known_width:
+        return None
+    return known_height, known_width
 
 
 def type_name(code: int) -> str:

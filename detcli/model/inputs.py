@@ -1,6 +1,7 @@
 """Finds the input for pictures, and what the other inputs of a graph want."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ class ImageInput:
 
     @property
     def floats(self) -> str:
-        """The type that pictures are given in."""
+        """The floating-point type of the model input."""
         return "float16" if self.dtype == "float16" else "float32"
 
     @property
@@ -91,10 +92,16 @@ class OtherInput:
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     """Find the input for pictures and the others."""
     inputs = index.image_inputs()
-    images = {value.name: image for value in inputs if (image := _image(value)) is not None}
+    images = []
+    others = []
+    for value in inputs:
+        image = _image(value)
+        if image is None:
+            others.append(value)
+        else:
+            images.append(image)
     if len(images) == 1:
-        others = tuple(_other(index, value) for value in inputs if value.name not in images)
-        return next(iter(images.values())), others
+        return images[0], tuple(_other(index, value) for value in others)
     if len(inputs) != 1:
         raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for pictures")
     if len(shape(inputs[0])) == 4 and inputs[0].type.tensor_type.elem_type not in DTYPES:
@@ -104,23 +111,33 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
 
 def _image(value: ValueInfoProto) -> ImageInput | None:
     """An input for pictures; None if it is for something else."""
-    dims, dtype = shape(value), DTYPES.get(value.type.tensor_type.elem_type)
-    single = len(dims) == 3
-    if single:
+    dims = shape(value)
+    dtype = DTYPES.get(value.type.tensor_type.elem_type)
+    is_single = len(dims) == 3
+    if is_single:
         dims = [1, *dims]
     if dtype is None or len(dims) != 4:
         return None
-    if CHANNELS not in {dims[1], dims[3]} and (single or isinstance(dims[1], int)):
+    has_three_channels = CHANNELS in {dims[1], dims[3]}
+    if not has_three_channels and (is_single or isinstance(dims[1], int)):
         return None
-    last = dims[3] == CHANNELS and dims[1] != CHANNELS
-    height, width = dims[1:3] if last else dims[2:4]
+    channels_last = dims[3] == CHANNELS and dims[1] != CHANNELS
+    height, width = dims[1:3] if channels_last else dims[2:4]
     if isinstance(height, int) != isinstance(width, int):
         raise Unrecognised("its input fixes one side of the image but not the other")
+    batch = known_size(dims[0])
     size = image_size(height, width)
-    pixels = (known_size(dims[0]) or 1) * math.prod(size or (1, 1))
+    pixels = (batch or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:
         raise Unrecognised(f"its input has {pixels} pixels")
-    return ImageInput(value.name, dtype, known_size(dims[0]), size, last, single)
+    return ImageInput(
+        value.name,
+        dtype,
+        batch=batch,
+        size=size,
+        channels_last=channels_last,
+        single=is_single,
+    )
 
 
 def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
@@ -130,13 +147,14 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
     `scale_factor` is what boxes are divided by, its `im_shape` height and width; the `pixel_mask`
     of DETR on Hugging Face has an entry for each pixel.
     """
-    dims, dtype = shape(value), value.type.tensor_type.elem_type
-    pairs = len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int))
+    dims = shape(value)
+    dtype = value.type.tensor_type.elem_type
+    is_pair = len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int))
     if len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}:
         role = Role.MASK
-    elif pairs and dtype in INTEGERS:
+    elif is_pair and dtype in INTEGERS:
         role = Role.WIDTH_HEIGHT
-    elif pairs and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
+    elif is_pair and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
         role = Role.SCALE if _divides(index, value.name) else Role.HEIGHT_WIDTH
     else:
         raise Unrecognised(f"it is not clear what its input {value.name} is for")
@@ -145,15 +163,21 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
 
 def _divides(index: GraphIndex, tensor: str) -> bool:
     """True if something is divided by a tensor, or by what is cut out of it."""
-    divisors = {n.input[1] for n in index.graph.node if n.op_type == "Div"}
-    behind = index.behind_all(
-        divisors & index.moved_from(tensor), lambda node, name: moved_inputs(node, name) or ()
-    )
-    sources = (moved_inputs(node, name) or () for node, name in behind)
-    return tensor in divisors or any(tensor in inputs for inputs in sources)
+    divisors = {node.input[1] for node in index.graph.node if node.op_type == "Div"}
+    if tensor in divisors:
+        return True
+
+    def onward(node: NodeProto, name: str) -> Iterable[str]:
+        return moved_inputs(node, name) or ()
+
+    dependent_divisors = divisors & index.moved_from(tensor)
+    for node, name in index.behind_all(dependent_divisors, onward):
+        if tensor in onward(node, name):
+            return True
+    return False
 
 
-LEVELS = 255.0
+WHITE = 255.0  # the largest uint8 value
 TOLERANCE = 1e-4  # relative, for constants that were float16
 NEAR_IMAGENET = 0.02  # of its means; their names are rounded to two or three digits
 HANDED_ON = frozenset(
@@ -162,7 +186,7 @@ HANDED_ON = frozenset(
 MERELY_NAMED = frozenset({"Cast", "Identity"})
 MAX_TENSORS = 200  # at the input; real graphs have twenty
 
-SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
+TRACED_SIZE = (5, 7)  # of the pictures that are traced; no other axis is as long
 Values = npt.NDArray[np.float64]
 Traced = dict[str, Values]
 """What tensors hold where the input is black, red, green and blue: `[4, ...]`."""
@@ -171,7 +195,7 @@ Traced = dict[str, Values]
 class InputNodes(NamedTuple):
     """What a graph does with its input before the network begins."""
 
-    # what each channel is multiplied by, in the order in which they are fed
+    # what each channel is multiplied by, in the order of the model input
     gains: tuple[float, ...] = (1.0, 1.0, 1.0)
     offsets: tuple[float, ...] = (0.0, 0.0, 0.0)  # what is added after that
     swaps: bool = False  # whether the order of the channels is reversed
@@ -191,18 +215,18 @@ class InputNodes(NamedTuple):
     def domain(self) -> float | None:
         """What white is, 255 or 1; None where the nodes do not show it.
 
-        Networks are fed values that span 1 to 5, or 255 where they are levels.
+        Networks take values that span 1 to 5, or 255 where they are uint8 values.
         """
         gain = abs(self.gains[0])
         if gain < 0.1:
-            return LEVELS
+            return WHITE
         if np.isclose(gain, 1, TOLERANCE):
-            return LEVELS if np.abs(self._means()).max() > 2 else 1.0
+            return WHITE if np.abs(self._means()).max() > 2 else 1.0
         return 1.0 if gain > 1 else None
 
     @property
     def order(self) -> bool | None:
-        """True if blue is fed first, shown by ImageNet's means; None where they are not there."""
+        """True if blue comes first, shown by ImageNet's means; None where they are not there."""
         if self.domain is None:
             return None
         shares = self._means() / self.domain
@@ -218,34 +242,48 @@ class InputNodes(NamedTuple):
 
 def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     """Follow the input for pictures to where the network begins."""
-    pictures = np.zeros((4, 3, *SIDES))
-    pictures[[1, 2, 3], [0, 1, 2]] = 1
-    pictures = np.moveaxis(pictures, 1, -1) if image.channels_last else pictures
-    traced, resized = _traced(
-        index, image.name, pictures if image.single else pictures[:, np.newaxis]
-    )
-    taken = set[str]()  # by the network
+    traced, is_resized = _traced(index, image.name, _pictures_to_trace(image))
+    first_inputs = set[str]()  # of the network
     for node in index.graph.node:
-        if node.op_type not in {"Shape", "Size"} and not traced.keys() >= {*node.output}:
-            taken |= traced.keys() & {*node.input}
-    if len(taken) != 1:
+        is_traced = traced.keys() >= set(node.output)
+        if node.op_type not in {"Shape", "Size"} and not is_traced:
+            first_inputs |= traced.keys() & set(node.input)
+    if len(first_inputs) != 1:
         return InputNodes()
-    tensor = traced[taken.pop()]
-    values = np.moveaxis(tensor, [tensor.shape.index(side) for side in SIDES], [-2, -1])
-    black, *colours = values[..., 0, 0].reshape(4, -1)
-    changes = np.array(colours) - black
-    shown = changes != 0  # which channel a colour is seen in
-    if shown.shape != (3, 3) or (shown.sum(0) != 1).any() or (shown.sum(1) != 1).any():
+    tensor = traced[first_inputs.pop()]
+    picture_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
+    values = np.moveaxis(tensor, picture_axes, [-2, -1])
+    colours = values[..., 0, 0].reshape(4, -1)
+    black = colours[0]
+    changes = colours[1:] - black
+    shows = changes != 0  # `(colours, channels)`, in which channel a colour is seen
+    if shows.shape != (3, 3) or (shows.sum(0) != 1).any() or (shows.sum(1) != 1).any():
         return InputNodes()
-    places = shown.argmax(1)
-    gains, offsets = changes[shown].tolist(), black[places].tolist()
-    return InputNodes(tuple(gains), tuple(offsets), places.tolist() == [2, 1, 0], resized)
+    channels = shows.argmax(1)
+    return InputNodes(
+        gains=tuple(changes[shows].tolist()),
+        offsets=tuple(black[channels].tolist()),
+        swaps=channels.tolist() == [2, 1, 0],
+        resized=is_resized,
+    )
+
+
+def _pictures_to_trace(image: ImageInput) -> Values:
+    """A black, a red, a green and a blue picture, each with the axes of the input: `[4, ...]`."""
+    pictures = np.zeros((4, 3, *TRACED_SIZE))
+    for channel in range(CHANNELS):
+        pictures[channel + 1, channel] = 1
+    if image.channels_last:
+        pictures = np.moveaxis(pictures, 1, -1)
+    if image.single:
+        return pictures
+    return pictures[:, np.newaxis]
 
 
 def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
     """All tensors that hold channels of the input, and whether one of them was resized."""
     traced: Traced = {image: pictures}
-    resized = False
+    is_resized = False
     for node in index.graph.node:  # in topological order
         if len(traced) > MAX_TENSORS or traced.keys().isdisjoint(node.input):
             continue
@@ -254,77 +292,98 @@ def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bo
                 results = _followed(index, node, traced)
         except (ValueError, IndexError, TypeError):  # such as axes that are not there
             continue
-        if len(results) == len(node.output) and all(map(_is_followed, results)):
-            traced.update(zip(node.output, results, strict=True))
-            # Scales that are constants multiply the sides.
+        if len(results) != len(node.output):
+            continue
+        if not all(_holds_whole_picture(result) for result in results):
+            continue
+        traced.update(zip(node.output, results, strict=True))
+        if node.op_type == "Resize":
+            # Scales that are constants multiply height and width.
             scales = node.input[2] if len(node.input) > 2 else ""
-            own = not scales or index.constant_tensor(scales) is None
-            resized |= node.op_type == "Resize" and own
-    return traced, resized
+            is_resized |= not scales or index.constant_tensor(scales) is None
+    return traced, is_resized
 
 
-def _is_followed(result: Values) -> bool:
+def _holds_whole_picture(result: Values) -> bool:
     """True if a result still holds up to three channels of the whole picture."""
-    fits = {*SIDES} <= {*result.shape[1:]} and result.size <= 4 * 3 * math.prod(SIDES)
-    return fits and bool(np.isfinite(result).all())
+    has_size = set(TRACED_SIZE) <= set(result.shape[1:])
+    is_small = result.size <= 4 * CHANNELS * math.prod(TRACED_SIZE)
+    return has_size and is_small and bool(np.isfinite(result).all())
 
 
 def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
     """What a node makes of traced tensors; empty where it does more than move and scale them."""
-    held = [traced[name] for name in node.input if name in traced]
-    given, kind, first = held[0], node.op_type, node.input[0] in traced
-    if kind in HANDED_ON:
-        return [given]
-    if kind in COMPUTED and len(held) == 1 and (first or kind in {"Add", "Mul"}):
-        return [COMPUTED[kind](given, _factor(index, node.input[1 if first else 0], given))]
-    if kind == "Concat" and len(held) == len(node.input):
-        return [np.concatenate(held, attribute(node, "axis", 0) % (given.ndim - 1) + 1)]
-    return _moved(index, node, given) if first else []
+    tensors = [traced[name] for name in node.input if name in traced]
+    tensor = tensors[0]
+    is_first = node.input[0] in traced
+    operator = node.op_type
+    if operator in HANDED_ON:
+        return [tensor]
+    is_commutative = operator in {"Add", "Mul"}
+    if operator in COMPUTED and len(tensors) == 1 and (is_first or is_commutative):
+        factor = _factor(index, node.input[1 if is_first else 0], tensor)
+        return [COMPUTED[operator](tensor, factor)]
+    if operator == "Concat" and len(tensors) == len(node.input):
+        axis = attribute(node, "axis", 0) % (tensor.ndim - 1) + 1
+        return [np.concatenate(tensors, axis)]
+    return _moved(index, node, tensor) if is_first else []
 
 
-def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
-    rank, results = given.ndim - 1, list[Values]()
+def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
+    """What a node makes of its first input, whose first axis is the four colours."""
+    rank = tensor.ndim - 1
     axis = attribute(node, "axis", 0) % rank + 1
     axes = index.axes(node) or []
     match node.op_type:
         case "BatchNormalization":
-            results = [_normalised(index, node, given)]
-        case "Gather" if (chosen := index.array(node.input[1])) is not None:
-            results = [given.take(chosen, axis)]
+            return [_normalised(index, node, tensor)]
+        case "Gather":
+            indices = index.array(node.input[1])
+            return [] if indices is None else [tensor.take(indices, axis)]
         case "Slice":
-            results = [_sliced(index, node, given)]
+            return [_sliced(index, node, tensor)]
         case "Split":
-            results = np.split(given, len(node.output), axis)
+            return np.split(tensor, len(node.output), axis)
         case "Transpose":
-            order = integers(node, "perm") or range(rank)[::-1]
-            results = [given.transpose(0, *(place + 1 for place in order))]
+            order = integers(node, "perm") or list(reversed(range(rank)))
+            return [tensor.transpose([0] + [number + 1 for number in order])]
         case "Squeeze":
-            results = [given.squeeze(tuple(one % rank + 1 for one in axes))]
+            return [tensor.squeeze(tuple(number % rank + 1 for number in axes))]
         case "Unsqueeze":
             rank += len(axes)
-            results = [np.expand_dims(given, tuple(one % rank + 1 for one in axes))]
-    return results
+            return [np.expand_dims(tensor, tuple(number % rank + 1 for number in axes))]
+    return []
 
 
-def _sliced(index: GraphIndex, node: NodeProto, given: Values) -> Values:
-    parts = [index.constant(name) or [] for name in node.input[1:5]]
-    start, end, along, step = ([one for (one,) in parts] + [1])[:4]
-    before = along % (given.ndim - 1) + 1
-    return given[(slice(None),) * before + (slice(start, end, step),)]
+def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
+    """What a Slice along one axis makes of a tensor; a ValueError where it has several."""
+    entries = []
+    for name in node.input[1:5]:  # starts, ends, axes, steps
+        (entry,) = index.constant(name) or []
+        entries.append(entry)
+    entries.append(1)  # the step, where there is none
+    start, end, axis, step = entries[:4]
+    axes_before = axis % (tensor.ndim - 1) + 1
+    return tensor[(slice(None),) * axes_before + (slice(start, end, step),)]
 
 
-def _normalised(index: GraphIndex, node: NodeProto, given: Values) -> Values:
-    dims = [-1, *[1] * (given.ndim - 3)]
-    factors = [_factor(index, name, given).reshape(dims) for name in node.input[1:5]]
+def _normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
+    """What a BatchNormalization makes of a tensor."""
+    channel_shape = [-1] + [1] * (tensor.ndim - 3)
+    factors = [_factor(index, name, tensor).reshape(channel_shape) for name in node.input[1:5]]
     weight, bias, mean, variance = factors
-    epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
-    return (given - mean) * (weight / np.sqrt(variance + epsilon)) + bias
+    epsilon = 1e-5
+    for entry in node.attribute:
+        if entry.name == "epsilon":
+            epsilon = entry.f
+            break
+    return (tensor - mean) * (weight / np.sqrt(variance + epsilon)) + bias
 
 
-def _factor(index: GraphIndex, name: str, given: Values) -> Values:
+def _factor(index: GraphIndex, name: str, tensor: Values) -> Values:
     """A constant number, or one for each channel, of no more axes than a tensor."""
     array = index.array(index.behind(name, MERELY_NAMED))
-    if array is None or array.size not in {1, 3} or array.ndim > given.ndim - 1:
+    if array is None or array.size not in {1, 3} or array.ndim > tensor.ndim - 1:
         raise ValueError(f"{name} is not a factor of channels")
     return array.astype(np.float64)
 
@@ -346,26 +405,33 @@ def with_preprocessing(
 ) -> Contract:
     """The contract of a graph, with what changes the preprocessing of its family, if any."""
     nodes = read_input_nodes(index, image)
-    found, by, size = contract.preprocessing, dict(contract.preprocessing_sources), None
+    preprocessing = contract.preprocessing
+    sources = dict(contract.preprocessing_sources)
+    size = None
     if nodes.resized and image.size is None:
-        found = changed(found, {"resize": Resize.NONE})
-        by["resize"] = by["interpolation"] = NODES
+        preprocessing = changed(preprocessing, {"resize": Resize.NONE})
+        sources["resize"] = NODES
+        sources["interpolation"] = NODES
     if contract.preprocessing_sources and metadata.get("author") == EXPORTER:
         # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
-        found = replace(found, interpolation=Interpolation.LINEAR)
-        by = dict.fromkeys(PARTS, EXPORTED)
+        preprocessing = replace(preprocessing, interpolation=Interpolation.LINEAR)
+        sources = dict.fromkeys(PARTS, EXPORTED)
     elif sidecar is not None:
-        parts, size = sidecar.settles(fixed=image.size is not None)
-        for own in parts.values():
-            found = changed(found, own)
-        by |= dict.fromkeys((*parts, *[SIZE] * bool(size)), PREPROCESSOR)
-    levels = image.dtype == "uint8"
-    found = _through_nodes(found, nodes, by, levels=levels)
-    if text := metadata.get(METADATA_KEY):
-        found = _through_metadata(found, text, levels=levels)
-        by |= dict.fromkeys(named_parts(text), METADATA)
+        steps, size = sidecar.settles(fixed=image.size is not None)
+        for step, fields in steps.items():
+            preprocessing = changed(preprocessing, fields)
+            sources[step] = PREPROCESSOR
+        if size:
+            sources[SIZE] = PREPROCESSOR
+    takes_uint8 = image.dtype == "uint8"
+    preprocessing = _through_nodes(preprocessing, nodes, sources, takes_uint8=takes_uint8)
+    text = metadata.get(METADATA_KEY)
+    if text:
+        preprocessing = _through_metadata(preprocessing, text, takes_uint8=takes_uint8)
+        sources |= dict.fromkeys(named_parts(text), METADATA)
+    contract = replace(contract, default_size=size or contract.default_size)
     try:
-        return settle(replace(contract, default_size=size or contract.default_size), found, by)
+        return settle(contract, preprocessing, sources)
     except UsageError as error:
         raise ModelError(
             f"the preprocessing that the model names cannot be: {error}",
@@ -373,48 +439,54 @@ def with_preprocessing(
         ) from error
 
 
-def _through_metadata(found: Preprocessing, text: str, *, levels: bool) -> Preprocessing:
+def _through_metadata(
+    preprocessing: Preprocessing, text: str, *, takes_uint8: bool
+) -> Preprocessing:
+    """A preprocessing with what the metadata's text names."""
     try:
-        found = changed(found, parse(text))
-        if levels:
-            require_uint8_values(found, text)
+        preprocessing = changed(preprocessing, parse(text))
+        if takes_uint8:
+            require_uint8_values(preprocessing, text)
     except UsageError as error:
         problem = str(error).replace("--preprocess", METADATA_KEY)
         raise ModelError(
             f"the metadata of the model is malformed: {problem}",
             f"export it again with another {METADATA_KEY}, or without",
         ) from error
-    return found
+    return preprocessing
 
 
 def _through_nodes(
-    wanted: Preprocessing, nodes: InputNodes, by: dict[str, str], *, levels: bool
+    trained: Preprocessing, nodes: InputNodes, sources: dict[str, str], *, takes_uint8: bool
 ) -> Preprocessing:
-    """What to feed so that the network behind the input nodes gets what it was trained on.
+    """The model input for which the network behind the input nodes gets what it was trained on.
 
-    `by` is changed with it; `levels` are all that the input takes.
+    `sources` is changed with it; `takes_uint8` is whether the input takes no other values.
     """
-    bgr = wanted.bgr != nodes.swaps
-    if nodes.swaps and "channels" in by:
-        by["channels"] = NODES
-    if (shown := nodes.order) is not None:
-        bgr, by["channels"] = shown, NODES
-    fed = replace(wanted, bgr=bgr)
-    if bgr != wanted.bgr:
-        fed = replace(fed, mean=wanted.mean[::-1], std=wanted.std[::-1])
-    domain = LEVELS if levels else nodes.domain
-    if not (levels or nodes.computes):
-        return fed
-    normalises = any(fed.mean) or len(set(fed.std)) > 1
-    if not levels and nodes.only_scales and normalises and "values" in by:
-        by["values"] = NODES
-        red, green, blue = (one * nodes.gains[0] for one in fed.std)
-        return replace(fed, std=(red, green, blue))
-    if domain is None:
-        by.pop("values", None)
-        return fed
-    by["values"] = NODES
-    return replace(fed, scale=domain / LEVELS, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    bgr = trained.bgr != nodes.swaps
+    if nodes.swaps and "channels" in sources:
+        sources["channels"] = NODES
+    shown_bgr = nodes.order
+    if shown_bgr is not None:
+        bgr = shown_bgr
+        sources["channels"] = NODES
+    model_input = replace(trained, bgr=bgr)
+    if bgr != trained.bgr:
+        model_input = replace(model_input, mean=trained.mean[::-1], std=trained.std[::-1])
+    if not takes_uint8 and not nodes.computes:
+        return model_input
+    normalises = any(model_input.mean) or len(set(model_input.std)) > 1
+    if not takes_uint8 and nodes.only_scales and normalises and "values" in sources:
+        sources["values"] = NODES
+        red, green, blue = model_input.std
+        gain = nodes.gains[0]
+        return replace(model_input, std=(red * gain, green * gain, blue * gain))
+    white = WHITE if takes_uint8 else nodes.domain
+    if white is None:
+        sources.pop("values", None)
+        return model_input
+    sources["values"] = NODES
+    return replace(model_input, scale=white / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 
 def first_weight(index: GraphIndex, image: str) -> float | None:
@@ -423,13 +495,14 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
     A normalisation right behind it counts as part of it. Of several, the largest, so that the order
     of nodes does not matter. None where the weights are not clear.
     """
-    reached, means = {image}, list[float]()
+    before_convolutions = {image}
+    means: list[float] = []
     for node in index.graph.node:
-        if not node.input or not reached.intersection(node.input):
+        if not node.input or before_convolutions.isdisjoint(node.input):
             continue
         if node.op_type not in CONVOLUTIONS:
-            reached.update(node.output)
-        elif node.input[0] in reached and len(node.input) > 1:
+            before_convolutions.update(node.output)
+        elif node.input[0] in before_convolutions and len(node.input) > 1:
             mean = _mean_weight(index, node)
             if mean is None:
                 return None
@@ -438,33 +511,47 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
 
 
 def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
+    """The mean absolute weight of a convolution, with the normalisation behind it."""
     weights = _dequantised(index, str(convolution.input[1]))
     if weights is None or not weights.size or weights.ndim < 2:
         return None
     weights = np.abs(weights.astype(np.float64))
-    output = convolution.output[0]
-    behind = next((node for node in index.graph.node if output in node.input), None)
-    if behind is not None and behind.op_type == "BatchNormalization" and len(behind.input) > 4:
-        gain, variance = index.array(behind.input[1]), index.array(behind.input[4])
+    normalisation = _normalisation_behind(index, convolution)
+    if normalisation is not None:
+        gain = index.array(normalisation.input[1])
+        variance = index.array(normalisation.input[4])
         if gain is None or variance is None or len(gain) != len(weights):
             return None
         factor = np.abs(gain.astype(np.float64)) / np.sqrt(variance.astype(np.float64) + 1e-5)
-        weights *= factor.reshape(-1, *[1] * (weights.ndim - 1))
+        weights *= factor.reshape([-1] + [1] * (weights.ndim - 1))
     mean = float(weights.mean())
     return mean if math.isfinite(mean) else None
 
 
+def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
+    """The BatchNormalization that is the first node behind a convolution, if it is one."""
+    output = convolution.output[0]
+    for node in index.graph.node:
+        if output in node.input:
+            is_normalisation = node.op_type == "BatchNormalization" and len(node.input) > 4
+            return node if is_normalisation else None
+    return None
+
+
 def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
     """The elements of a constant, also of one in integers; None if it is computed."""
-    tensor = index.behind(tensor, frozenset({"Identity", "Cast"}))
+    tensor = index.behind(tensor, MERELY_NAMED)
     node = index.producers.get(tensor)
     if node is None or node.op_type != "DequantizeLinear":
         return index.array(tensor)
-    stored, step = index.array(node.input[0]), index.array(node.input[1])
+    stored = index.array(node.input[0])
+    step = index.array(node.input[1])
     if stored is None or step is None:
         return None
+    shifted = stored.astype(np.float64)
     zero = index.array(node.input[2]) if len(node.input) > 2 else None
-    shifted = stored.astype(np.float64) - (0 if zero is None else _along(zero, stored, node))
+    if zero is not None:
+        shifted = shifted - _along(zero, stored, node)
     dequantised: npt.NDArray[Any] = shifted * _along(step, stored, node)
     return dequantised
 
@@ -474,5 +561,6 @@ def _along(values: npt.NDArray[Any], tensor: npt.NDArray[Any], node: NodeProto) 
     values = values.astype(np.float64)
     if values.size == 1:
         return values.reshape(())
-    axis = attribute(node, "axis", 1) % tensor.ndim
-    return values.reshape([-1 if number == axis else 1 for number in range(tensor.ndim)])
+    lengths = [1] * tensor.ndim
+    lengths[attribute(node, "axis", 1) % tensor.ndim] = -1
+    return values.reshape(lengths)

@@ -5,7 +5,7 @@ adds what a file does not say, and `detcli.model.adapt` brings the graph to the 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,13 +32,14 @@ from detcli.model.contract import (
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, FIRST_WEIGHT, Family, family_of
-from detcli.model.graph import GraphIndex, image_size, known_size, shape, type_name
+from detcli.model.graph import Dims, GraphIndex, image_size, known_size, shape, type_name
 from detcli.model.heads import (
     BATCHED,
     BOXES_ONLY,
     DETECTORS,
     SELECTION,
     BoxDecode,
+    GridSpec,
     Head,
     Unrecognised,
 )
@@ -105,7 +106,7 @@ TASKS = {
 }
 """What Ultralytics' metadata calls other tasks."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
-ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # hints that say all that is to say
+COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # which EXPECTED adds nothing to
 MIXED = (
     "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "
     "that no box is right"
@@ -142,23 +143,10 @@ def read_graph(
     """Read what a graph promises, and what it lacks to be run."""
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    unknown = _runtime_operators(model)
     try:
         reading = _reading(model, index, metadata, box_format, boxes_only=boxes_only)
     except Unrecognised as error:
-        inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
-        reason, *hint = error.args
-        if unknown:
-            listed = ", ".join(unknown[:MAX_LISTED])
-            is_own = "is an operator" if len(unknown) == 1 else "are operators"
-            reason += f"; {listed} {is_own} of ONNX Runtime's own"
-            hint.append(SAVED_BY_RUNTIME)
-        raise ModelError(
-            f"{title} is not a detector that detcli knows: {reason}. "
-            f"Inputs: {inputs}. Outputs: {outputs}",
-            # Whoever has a model of another task does not lack a layout.
-            "; ".join(hint if hint and hint[0] in ENOUGH else [*hint, EXPECTED]),
-        ) from error
+        raise _not_a_detector(model, index, title, error) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
     names = None if sidecar is None or "names" in metadata else sidecar.names
@@ -167,55 +155,99 @@ def read_graph(
     return replace(reading, contract=contract)
 
 
+def _not_a_detector(
+    model: onnx.ModelProto, index: GraphIndex, title: str, error: Unrecognised
+) -> ModelError:
+    """The error for a graph that is not recognised."""
+    reason, *hints = error.args
+    own_operators = _runtime_operators(model)
+    if own_operators:
+        listed = ", ".join(own_operators[:MAX_LISTED])
+        are_operators = "is an operator" if len(own_operators) == 1 else "are operators"
+        reason += f"; {listed} {are_operators} of ONNX Runtime's own"
+        hints.append(SAVED_BY_RUNTIME)
+    # Whoever has a model of another task does not lack a layout.
+    if not hints or hints[0] not in COMPLETE_HINTS:
+        hints.append(EXPECTED)
+    inputs = _signatures(index.image_inputs())
+    outputs = _signatures(index.graph.output)
+    return ModelError(
+        f"{title} is not a detector that detcli knows: {reason}. "
+        f"Inputs: {inputs}. Outputs: {outputs}",
+        "; ".join(hints),
+    )
+
+
 def _runtime_operators(model: onnx.ModelProto) -> list[str]:
     """The operators of a graph that only ONNX Runtime knows."""
     defined = {(function.domain, function.name) for function in model.functions}
-    own = (node for node in model.graph.node if node.domain.startswith("com.microsoft"))
-    return sorted({node.op_type for node in own if (node.domain, node.op_type) not in defined})
+    operators = set()
+    for node in model.graph.node:
+        is_of_runtime = node.domain.startswith("com.microsoft")
+        if is_of_runtime and (node.domain, node.op_type) not in defined:
+            operators.add(node.op_type)
+    return sorted(operators)
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     """Read the detections that a graph selects itself, where detcli cuts it before that."""
-    index, contract = GraphIndex(model.graph), reading.contract
-    heads = reading.adaptation.head.tensors
-    behind = set().union(*(index.moved_from(name) for name in heads))
-    selects = any(node.output[0] in behind for node in index.nodes("TopK"))
+    index = GraphIndex(model.graph)
+    contract = reading.contract
+    head_tensors = reading.adaptation.head.tensors
+    depend_on_head: set[str] = set()
+    for name in head_tensors:
+        depend_on_head |= index.moved_from(name)
+    selects = any(node.output[0] in depend_on_head for node in index.nodes("TopK"))
     if contract.layout is Layout.ROWS or not selects:
         return None
-    # The columns of a YOLO's rows are taken by place, so that a wrong one is found.
-    head, found = None, selected_detections(index)
-    if contract.layout is Layout.END_TO_END and (usual := six_columns(index)) is not None:
-        head = replace(usual, decoded=None if found is None else found.decoded)
-    if (head := head or found) is None:
+    head = _selected_head(index, contract.layout)
+    if head is None:
         return None
+    box_format = contract.box_format
     decoded = head.decoded or reading.adaptation.head.decoded
-    fractions = contract.box_fractions and not _in_pixels(index, head, heads)
-    rows = replace(
+    if decoded is not None:
+        box_format = decoded.box_format
+    selection = replace(
         contract,
         layout=Layout.ROWS,
         head=HEAD,
         anchors_first=True,
-        box_format=contract.box_format if decoded is None else decoded.box_format,
-        box_fractions=fractions,
+        box_format=box_format,
+        box_fractions=contract.box_fractions and not _in_pixels(index, head, head_tensors),
         score_form=ScoreForm.FINAL,
         nms=None,
     )
-    plan = replace(reading.adaptation, head=head, no_object=None, swapped=False)
-    return Reading(rows, plan)
+    adaptation = replace(reading.adaptation, head=head, no_object=None, swapped=False)
+    return Reading(selection, adaptation)
 
 
-def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
-    """True if the boxes of rows are those of a head times the size of the picture."""
+def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
+    """The head of the detections that a graph selects; None if it is not clear where they are."""
+    by_nodes = selected_detections(index)
+    if layout is Layout.END_TO_END:
+        # The columns of a YOLO's detections are taken by their order, so that a wrong one shows.
+        by_order = six_columns(index)
+        if by_order is not None:
+            decoded = None if by_nodes is None else by_nodes.decoded
+            return replace(by_order, decoded=decoded)
+    return by_nodes
+
+
+def _in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]) -> bool:
+    """True if the boxes that a graph selects are those of its head times the picture's size."""
 
     def onward(node: NodeProto, name: str) -> Iterable[str]:
-        scales = node.op_type in {"Add", "Div", "Mul", "Sub"}
-        inputs = moved_inputs(node, name) or (node.input if scales else ())
-        return (one for one in inputs if one not in heads)
+        inputs: Iterable[str] = moved_inputs(node, name) or ()
+        if not inputs and node.op_type in {"Add", "Div", "Mul", "Sub"}:
+            inputs = node.input
+        return [tensor for tensor in inputs if tensor not in head_tensors]
 
-    start = {box_columns(index, rows)} - {*heads}
+    start = {box_columns(index, selection)} - set(head_tensors)
     for node, _ in index.behind_all(start, onward):
-        factors = [index.array(entry) for entry in node.input] if node.op_type == "Mul" else []
-        if factors and all(factor is None or factor.max() > 1 for factor in factors):
+        if node.op_type != "Mul":
+            continue
+        factors = [index.array(name) for name in node.input]
+        if all(factor is None or factor.max() > 1 for factor in factors):
             return True
     return False
 
@@ -224,75 +256,66 @@ def _reading(
     model: onnx.ModelProto,
     index: GraphIndex,
     metadata: dict[str, str],
-    asked: BoxFormat | None,
+    requested_format: BoxFormat | None,
     *,
     boxes_only: bool,
 ) -> Reading:
-    image, others = find_inputs(index)
+    image, other_inputs = find_inputs(index)
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
-    named = parse_names(metadata.get("names", ""))
-    default, stride = _sizes(metadata)
-    cells = partial(_cells, model, index, image, metadata)
-    try:
-        head = _find_head(index, named, cells, default, boxes_only=boxes_only)
-    except Unrecognised as error:
-        has_hint = len(error.args) > 1
-        if not has_hint and mixes_channels(index, [output.name for output in index.graph.output]):
-            raise Unrecognised(MIXED) from error
-        raise
+    default_size, stride = _sizes(metadata)
+    head = _recognise_head(model, index, image, metadata, default_size, boxes_only=boxes_only)
     if head.takes_any_size:
         image = replace(image, size=None, batch=None)
-    if mixes_channels(index, head.tensors):
-        raise Unrecognised(MIXED)
-    # An unknown operator may make them, final or not.
-    if head.scores_are is None and _runtime_operators(model):
-        raise Unrecognised("it is not clear what makes its scores")
+    _check_head(model, index, head)
     family = _family(head, image, metadata.get(FAMILY_KEY))
-    box_format = _box_format(head, asked or _given_format(metadata.get(BOX_FORMAT_KEY)))
+    box_format = _box_format(head, requested_format or _box_format_of(metadata))
+    no_object = family.no_object
     # Some graphs leave the class of no object out themselves, and so do those that select.
-    left_out = head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head)
-    no_object = None if left_out else family.no_object
-    count = _class_count(head, named, dropped=no_object is not None)
-    names, names_origin, warnings = class_names(metadata.get("names", ""), count, family.names)
+    if head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head):
+        no_object = None
+    class_count = _class_count(
+        head, parse_names(metadata.get("names", "")), drops_no_object=no_object is not None
+    )
+    names, names_origin, warnings = class_names(
+        metadata.get("names", ""), class_count, family.names
+    )
     if head.has_more:
         warnings = (*warnings, BOXES_OF_MORE)
-    swapped, fractions = _corners(index, head, family)
-    several = family.needs_nms is None and _gives_several(head, metadata)
-    layout = Layout.ONE_TO_MANY if several else head.layout
-    usual = family.nms if several or family.needs_nms else None
-    (conf, class_conf), nms, tile, ignored = recommended(metadata, usual, names)
-    adaptation = Adaptation(head, image, others, no_object, swapped)
-    made, parts = adaptation.made
-    preprocessing = family.preprocess(image.size, default)
-    assumed_values = family.variant
-    if preprocessing is not None and family.earlier is not None:
-        weight = first_weight(index, image.name)
-        if weight is not None:
-            assumed_values = ""
-            if weight > FIRST_WEIGHT:
-                preprocessing = family.earlier
+    y_first, fractions = _corners(index, head, family)
+    layout = head.layout
+    needs_nms = family.needs_nms
+    if needs_nms is None:
+        needs_nms = _gives_several(head, metadata)
+        if needs_nms:
+            layout = Layout.ONE_TO_MANY
+    (conf, class_conf), nms, tile, ignored = recommended(
+        metadata, family.nms if needs_nms else None, names
+    )
+    adaptation = Adaptation(head, image, other_inputs, no_object, y_first)
+    head_name, head_parts = adaptation.made
+    preprocessing, assumed_values = _preprocessing(index, family, image, default_size)
     contract = Contract(
         layout=layout,
-        head=made,
+        head=head_name,
         anchors_first=adaptation.anchors_first,
         box_format=box_format,
-        class_count=count,
+        class_count=class_count,
         anchor_count=_anchor_count(index, head, image.size),
         input_name=image.name,
         input_dtype=image.floats,
         batch=_batch(index, head, image),
         input_size=image.size,
-        default_size=default,
+        default_size=default_size,
         stride=stride,
         names=names,
         names_origin=names_origin,
         counts_classes=head.class_count is not None,
         family=family.name,
-        heads=parts,
+        heads=head_parts,
         box_fractions=fractions,
         score_form=adaptation.score_form,
         multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
-        most=_most(index, head, family),
+        most=_max_detections(index, head, family),
         within_anchors=family.gives_a_set,
         clips=family.clips,
         conf=conf,
@@ -304,16 +327,61 @@ def _reading(
         takes_uint8=image.dtype == "uint8",
         preprocessing_sources=BY_FAMILY if preprocessing else (),
         assumed_preprocessing=_assumed(metadata, image, assumed_values),
-        warnings=(*warnings, *ignored, *_against_nodes(head, asked)),
+        warnings=(*warnings, *ignored, *_against_nodes(head, requested_format)),
     )
     return Reading(contract, adaptation)
+
+
+def _recognise_head(
+    model: onnx.ModelProto,
+    index: GraphIndex,
+    image: ImageInput,
+    metadata: dict[str, str],
+    default_size: Size,
+    *,
+    boxes_only: bool,
+) -> Head:
+    """Find the head; where there is none, say also whether a Reshape has mixed its channels."""
+    names = parse_names(metadata.get("names", ""))
+    find_grid = partial(_grid, model, index, image, metadata)
+    try:
+        return _find_head(index, names, find_grid, default_size, boxes_only=boxes_only)
+    except Unrecognised as error:
+        has_hint = len(error.args) > 1
+        outputs = [output.name for output in index.graph.output]
+        if not has_hint and mixes_channels(index, outputs):
+            raise Unrecognised(MIXED) from error
+        raise
+
+
+def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
+    if mixes_channels(index, head.tensors):
+        raise Unrecognised(MIXED)
+    # An unknown operator may make them, final or not.
+    if head.scores_are is None and _runtime_operators(model):
+        raise Unrecognised("it is not clear what makes its scores")
+
+
+def _preprocessing(
+    index: GraphIndex, family: Family, image: ImageInput, default_size: Size
+) -> tuple[Preprocessing | None, str]:
+    """What a family's networks were trained with, if known, and what is assumed of its values."""
+    preprocessing = family.preprocess(image.size, default_size)
+    if preprocessing is None or family.earlier is None:
+        return preprocessing, family.variant
+    weight = first_weight(index, image.name)
+    if weight is None:
+        return preprocessing, family.variant
+    if weight > FIRST_WEIGHT:
+        return family.earlier, ""
+    return preprocessing, ""
 
 
 def _find_head(
     index: GraphIndex,
     names: list[str] | None,
-    cells: Callable[[Size | None], Head | None],
-    size: Size,
+    find_grid: Callable[[Size | None], Head | None],
+    supposed_size: Size,
     *,
     boxes_only: bool = False,
 ) -> Head:
@@ -321,40 +389,54 @@ def _find_head(
 
     Tensors are told apart by what makes them, never by name or order: with four classes, boxes and
     scores have one shape. Where a graph selects detections itself, the head is what it selects
-    from, if that can be had without the selection; else what it selects is read as it is. `cells`
-    looks for one by the number of its cells: at the graph's own size, or, which takes
-    longer, at one that is supposed.
+    from, if that can be had without the selection; else what it selects is read as it is.
+    `find_grid` looks for a grid head by the number of its cells: at the graph's own size (None),
+    or, which takes longer, at one that is supposed.
     """
-    ways = (
+
+    def grid(_: GraphIndex) -> Head | None:
+        head = find_grid(None)
+        if head is None and len(index.graph.output) > PAIR:
+            head = find_grid(supposed_size)
+        return head
+
+    finders: tuple[Callable[[GraphIndex], Head | None], ...] = (
         partial(end_to_end, boxes_only=boxes_only),
         best_class,
         queries,
         plugin,
         partial(detections_head, boxes_only=boxes_only),
-        lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR else None),
+        grid,
         pair,
         partial(single_tensor, names=names, boxes_only=boxes_only),
     )
-    head = next(filter(None, (find(index) for find in ways)), None)
+    head = None
+    for find in finders:
+        head = find(index)
+        if head is not None:
+            break
     if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
-        head = cells(size) or head
+        head = find_grid(supposed_size) or head
     if head is None:
         raise Unrecognised(_why_not(index))
     if not head.of_queries:
         return head
-    begin = queries_of(index, head.boxes[0].tensor)
-    return replace(head, queries=begin, patches=has_patches(index))
+    first_queries = queries_of(index, head.boxes[0].tensor)
+    return replace(head, queries=first_queries, patches=has_patches(index))
 
 
 def _why_not(index: GraphIndex) -> str:
-    if own := {node.op_type for node in index.graph.node} & SELECTION:
-        return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
-    outputs = [index.shapes[output.name] for output in index.graph.output]
-    if len(outputs) != 1:
+    selecting = {node.op_type for node in index.graph.node} & SELECTION
+    if selecting:
+        listed = ", ".join(sorted(selecting))
+        return f"it selects boxes itself ({listed}), and it is not clear where"
+    output_shapes = [index.shapes[output.name] for output in index.graph.output]
+    if len(output_shapes) != 1:
         return (
-            f"it has {len(outputs)} outputs, and it is not clear which are boxes and which scores"
+            f"it has {len(output_shapes)} outputs, and it is not clear which are boxes and which "
+            "scores"
         )
-    match len(outputs[0]):
+    match len(output_shapes[0]):
         case 2:
             return "it classifies whole pictures: its output is [B, C]"
         case 4:
@@ -362,31 +444,45 @@ def _why_not(index: GraphIndex) -> str:
     return "its output is not a detection head"
 
 
-def _cells(
+def _grid(
     model: onnx.ModelProto,
     index: GraphIndex,
     image: ImageInput,
     metadata: dict[str, str],
-    supposed: Size | None,
+    supposed_size: Size | None,
 ) -> Head | None:
-    """The head of cells that a graph ends in: at its own size, or at one that is supposed."""
-    names, named = parse_names(metadata.get("names", "")), metadata.get(FAMILY_KEY)
-    rows = {
-        family.grid: family.name
-        for family in FAMILIES
-        if family.grid is not None and named in {None, "", family.name}
-        if supposed is None or family.grid.takes_any_size or image.size is None
-    }
-    size = image.size if supposed is None else supposed
-    if size is None or not rows:
+    """The grid head that a graph ends in: at its own size, or at one that is supposed."""
+    family_names = _families_with_grids(image, metadata.get(FAMILY_KEY), supposed_size)
+    size = supposed_size or image.size
+    if size is None or not family_names:
         return None
-    shapes = index.shapes if supposed is None else shapes_at(model, image.name, size)
-    heads = [*grid_heads(index, shapes, size, rows)]
-    heads = [head for head in heads if names and head.class_count == len(names)] or heads
+    if supposed_size is None:
+        shapes: Mapping[str, Dims] = index.shapes
+    else:
+        shapes = shapes_at(model, image.name, size)
+    heads = list(grid_heads(index, shapes, size, family_names))
+    names = parse_names(metadata.get("names", ""))
+    if names:
+        with_as_many_classes = [head for head in heads if head.class_count == len(names)]
+        heads = with_as_many_classes or heads
     if len(heads) > 1:
-        fits = " or ".join(rows[head.grid.spec] for head in heads if head.grid)
-        raise Unrecognised(f"it may be {fits}, which decode their boxes differently", SAY_WHICH)
+        listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
+        raise Unrecognised(f"it may be {listed}, which decode their boxes differently", SAY_WHICH)
     return heads[0] if heads else None
+
+
+def _families_with_grids(
+    image: ImageInput, named_family: str | None, supposed_size: Size | None
+) -> dict[GridSpec, str]:
+    """The grid heads that are looked for, and the family of each."""
+    families = {}
+    for family in FAMILIES:
+        if family.grid is None or named_family not in {None, "", family.name}:
+            continue
+        # A size is supposed only where the graph has none of its own.
+        if supposed_size is None or family.grid.takes_any_size or image.size is None:
+            families[family.grid] = family.name
+    return families
 
 
 def _check_task(task: str, *, boxes_only: bool) -> None:
@@ -399,48 +495,57 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
 
 def _sizes(metadata: dict[str, str]) -> tuple[Size, int]:
     """The size of inputs that are free, and the stride."""
-    default = _named_size(metadata) or DEFAULT_SIZE
+    default_size = _named_size(metadata) or DEFAULT_SIZE
     stride = max(_integers(metadata.get("stride"), 1))
-    return default, stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE
+    if not 0 < stride <= MAX_STRIDE:
+        stride = DEFAULT_STRIDE
+    return default_size, stride
 
 
 def _named_size(metadata: dict[str, str]) -> Size | None:
-    size = image_size(*_integers(metadata.get("imgsz"), 2))
-    return None if size is None or math.prod(size) > MAX_INPUT else size
+    height, width = _integers(metadata.get("imgsz"), 2)[:2]
+    size = image_size(height, width)
+    if size is None or math.prod(size) > MAX_INPUT:
+        return None
+    return size
 
 
 def _assumed(
     metadata: dict[str, str], image: ImageInput, values: str
 ) -> tuple[tuple[str, str], ...]:
     """What neither the file's graph nor its metadata says, of which `values` tells the values."""
-    found = [("values", values)] if values else []
+    assumed = []
+    if values:
+        assumed.append(("values", values))
     if image.size is None and _named_size(metadata) is None:
         height, width = DEFAULT_SIZE
-        found.append(
-            (SIZE, f"an input of {width}x{height}, as no size is named; --imgsz N sets it")
-        )
-    return tuple(found)
+        text = f"an input of {width}x{height}, as no size is named; --imgsz N sets it"
+        assumed.append((SIZE, text))
+    return tuple(assumed)
 
 
 def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
-    """Whether corners of rows are y1, x1, y2, x2, and whether boxes are fractions of the input."""
+    """Whether corners of detections are y1, x1, y2, x2, and boxes fractions of the input."""
     shown = corner_order(index, head)
-    # Distances to sides give x before y in pixels, unless nodes behind them change that.
-    changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
-    if (shown is None and family.shown) or (family.swapped and not changed):
+    # Distances to edges give x before y in pixels, unless nodes behind them change that.
+    may_be_changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
+    if (shown is None and family.shown) or (family.swapped and not may_be_changed):
         raise Unrecognised("the order and unit of the corners of its detections are not clear")
     if shown is not None:
         # Nodes show a change; of what comes before it, the family knows more.
-        return family.swapped or shown[0], family.fractions or shown[1]
-    fractions = None if head.decoded is None else head.decoded.fractions
-    return family.swapped, family.fractions if fractions is None else fractions
+        y_first, fractions = shown
+        return family.swapped or y_first, family.fractions or fractions
+    if head.decoded is not None and head.decoded.fractions is not None:
+        return family.swapped, head.decoded.fractions
+    return family.swapped, family.fractions
 
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
-    """How many pictures a graph takes at once: one, where their rows follow one after the other."""
+    """How many pictures a graph takes at once: one, where it lists detections of all in one."""
     dims = index.shapes[head.boxes[0].tensor]
-    listed = head.layout is Layout.ROWS or len(dims) < BATCHED
-    if not listed or (len(dims) == BATCHED and dims[0] != 1):
+    is_batched = len(dims) == BATCHED and dims[0] != 1
+    may_be_list = head.layout is Layout.ROWS or len(dims) < BATCHED
+    if is_batched or not may_be_list:
         return image.batch
     if image.batch not in {None, 1}:
         raise Unrecognised(
@@ -450,50 +555,62 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     return 1
 
 
-def _family(head: Head, image: ImageInput, named: str | None) -> Family:
-    if not named:
+def _family(head: Head, image: ImageInput, name: str | None) -> Family:
+    """The family that the metadata names, if it fits; else the one that the head shows."""
+    if not name:
         return family_of(head, image)
-    family = next((one for one in FAMILIES if one.name == named), None)
-    if family is None or not (head.layout is Layout.END_TO_END or family.is_of(head)):
-        raise Unrecognised(f"its metadata {FAMILY_KEY} says '{named}', which does not fit it")
-    return family
+    for family in FAMILIES:
+        if family.name == name and (head.layout is Layout.END_TO_END or family.is_of(head)):
+            return family
+    raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
 
 
-def _given_format(text: str | None) -> BoxFormat | None:
-    if text and text not in set(BoxFormat):
+def _box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
+    text = metadata.get(BOX_FORMAT_KEY)
+    if not text:
+        return None
+    if text not in set(BoxFormat):
         raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
-    return BoxFormat(text) if text else None
+    return BoxFormat(text)
 
 
-def _box_format(head: Head, said: BoxFormat | None) -> BoxFormat:
-    if (found := said or _shown_format(head)) is None:
+def _box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
+    box_format = requested or _shown_format(head)
+    if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
-    return found
+    return box_format
 
 
 def _shown_format(head: Head) -> BoxFormat | None:
-    undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
-    if head.layout is Layout.ROWS and undecoded:
+    """The format of boxes that the nodes of a graph show; None if they do not."""
+    is_decoded = head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
+    if head.layout is Layout.ROWS and not is_decoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
-    if undecoded and not head.grid:
+    if head.decoded is None or not (is_decoded or head.grid):
         return None
-    return head.decoded and head.decoded.box_format
+    return head.decoded.box_format
 
 
-def _against_nodes(head: Head, asked: BoxFormat | None) -> list[str]:
+def _against_nodes(head: Head, requested: BoxFormat | None) -> list[str]:
     """The warning about a box format other than the one that nodes show."""
-    if asked is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+    if requested is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
         return []
     shown = head.decoded.box_format
-    return [] if asked is shown else [f"its nodes show boxes in {shown}, not {asked} as asked for"]
+    if requested is shown:
+        return []
+    return [f"its nodes show boxes in {shown}, not {requested} as asked for"]
 
 
 def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
     """True if a YOLO's head gives several boxes for an object: one with centres, unless it says."""
     if head.layout is Layout.END_TO_END:
         return False
-    said = {"False": True, "True": False}.get(metadata.get("end2end", ""))
-    return _shown_format(head) is BoxFormat.CXCYWH if said is None else said
+    match metadata.get("end2end"):
+        case "False":
+            return True
+        case "True":
+            return False
+    return _shown_format(head) is BoxFormat.CXCYWH
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
@@ -508,12 +625,12 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
     return False
 
 
-def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
+def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) -> int:
     """C, without what stands for no object, if that is to be dropped."""
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
-        count = len(named) if named else UNKNOWN_CLASSES
-    if count is not None and dropped:
+        count = len(names) if names else UNKNOWN_CLASSES
+    if count is not None and drops_no_object:
         count -= 1
     if count is None or not 0 < count <= MAX_CLASSES:
         raise Unrecognised(f"the number of its classes is unclear ({count})")
@@ -521,17 +638,18 @@ def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
 
 
 def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
-    """N, or the number of rows. None where it depends on the input."""
+    """N, or the number of detections that the graph selects; None where it depends on the input."""
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
         return head.grid.anchor_count if head.grid and size else None
     if head.layout is Layout.ROWS:
         return index.size(tensor, -2)
-    batched = len(index.shapes[tensor]) == BATCHED
-    return index.size(tensor, 1 if head.anchors_first else 2) if batched else None
+    if len(index.shapes[tensor]) != BATCHED:
+        return None
+    return index.size(tensor, 1 if head.anchors_first else 2)
 
 
-def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
+def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
     """The most detections that a family takes from a picture; None where any number."""
     if head.max_detections is not None or not family.gives_a_set:
         return head.max_detections
@@ -542,29 +660,31 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 
 
 def recommended(
-    metadata: dict[str, str], usual: float | None, names: tuple[str, ...]
+    metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
 ) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
     """The confidences, IoU and tiles that the metadata recommends, and what is ignored of it.
 
     A head that needs suppression has a usual IoU, for metadata that says nothing.
     """
-    conf, nms = _confidences(metadata, names), _share(metadata.get(NMS_KEY)) or None
+    conf = _confidences(metadata, names)
+    nms = _share(metadata.get(NMS_KEY)) or None
     tile = _tiling(metadata)
-    ignored = [
-        f"its metadata {key} is {metadata[key]!r:.80}, not {what}, so it is ignored"
-        for key, value, what in (
-            (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
-            (NMS_KEY, nms, "a number above 0 and at most 1"),
-            (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
-        )
-        if value is None and key in metadata
-    ]
-    conf = conf or NO_CONFIDENCES
-    if usual is not None:
-        return conf, nms or usual, tile, ignored
-    if nms is not None:
+    expected: tuple[tuple[str, object, str], ...] = (
+        (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
+        (NMS_KEY, nms, "a number above 0 and at most 1"),
+        (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
+    )
+    ignored = []
+    for key, value, form in expected:
+        if value is None and key in metadata:
+            text = f"its metadata {key} is {metadata[key]!r:.80}, not {form}, so it is ignored"
+            ignored.append(text)
+    if usual_nms is None and nms is not None:
         ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
-    return conf, None, tile, ignored
+        nms = None
+    if usual_nms is not None and nms is None:
+        nms = usual_nms
+    return conf or NO_CONFIDENCES, nms, tile, ignored
 
 
 def _tiling(metadata: dict[str, str]) -> Tiling | None:
@@ -576,10 +696,11 @@ def _tiling(metadata: dict[str, str]) -> Tiling | None:
 
 def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
     try:
-        said = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
-        return said.conf, (*class_conf_by_id(said.class_conf, names).items(),)
+        settings = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
+        class_conf = class_conf_by_id(settings.class_conf, names)
     except UsageError:
         return None
+    return settings.conf, tuple(class_conf.items())
 
 
 def _share(text: str | None) -> float | None:
@@ -600,9 +721,11 @@ def _integers(text: str | None, count: int) -> list[int]:
 
 
 def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
-    listed = ", ".join(map(_signature, values[:MAX_LISTED])) or "none"
+    listed = ", ".join(_signature(value) for value in values[:MAX_LISTED])
     rest = len(values) - MAX_LISTED
-    return listed if rest <= 0 else f"{listed} and {rest} more"
+    if rest > 0:
+        return f"{listed} and {rest} more"
+    return listed or "none"
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:

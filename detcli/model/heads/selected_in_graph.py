@@ -1,4 +1,8 @@
-"""Finds the detections of a graph that selects them itself, where it cannot be cut before that."""
+"""Finds the detections of a graph that selects them itself, where it cannot be cut before that.
+
+Such a graph ends in a tensor `[B, K, 6]` or `[K, 7]` with a row for each detection, whose columns
+are the corners of the box, the score and the class id; or in a tensor for each of these.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -29,183 +33,225 @@ from detcli.model.heads.decode import (
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 PICTURE_COLUMN, CLASS_COLUMN = 0, 1
-"""ChannelRange of what NonMaxSuppression gives: picture of the batch, class, box."""
+"""Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
+MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 
 def detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
-    """The detections of a graph that selects them itself."""
-    head = selected_detections(index) if index.nodes(*SELECTION) else None
+    """The detections of a graph that selects them itself.
+
+    Raises:
+        Unrecognised: Masks or keypoints come with them, and not only the boxes are asked for.
+    """
+    if not index.nodes(*SELECTION):
+        return None
+    head = selected_detections(index)
     if head is None:
         return None
-    axes = len(index.shapes[head.boxes[0].tensor])
-    shapes = [index.shapes[output.name] for output in index.graph.output]
-    more = [dims for dims in shapes if len(dims) > axes]
-    if (more or head.has_more) and not boxes_only:
-        points = all(dims[-1] in {2, 3} for dims in more)  # column, row, and how sure
-        task = "it finds poses: keypoints come" if points else "it segments objects: masks come"
+    box_axes = len(index.shapes[head.boxes[0].tensor])
+    output_shapes = [index.shapes[output.name] for output in index.graph.output]
+    more_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
+    has_more = head.has_more or bool(more_shapes)
+    if has_more and not boxes_only:
+        task = "it segments objects: masks come"
+        if all(dims[-1] in {2, 3} for dims in more_shapes):  # column, row, and how sure
+            task = "it finds poses: keypoints come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
-    return replace(head, has_more=head.has_more or bool(more))
+    return replace(head, has_more=has_more)
 
 
 class OutputPart(NamedTuple):
-    """A part of an output: where it is, the tensor that was joined there, and how many columns."""
+    """Some columns of an output, and the tensor that was joined there."""
 
     columns: ChannelRange
     tensor: str
-    size: int
+    width: int
 
 
 def selected_detections(index: GraphIndex) -> Head | None:
     """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
-    pieces = [piece for output in index.graph.output for piece in _pieces(index, output.name)]
-    kept = [piece for piece in pieces if not _follows_row(piece, pieces)]
-    has_more, pieces = len(kept) < len(pieces), kept
-    boxes = [piece for piece in pieces if piece.size == BOX_ROWS]
-    others = _others(index, pieces, boxes[0].columns) if len(boxes) == 1 else []
-    scores = [one for one in others if not is_integral(index, one.tensor)]
-    labels = [
-        one
-        for one in others
-        if one not in scores and suppressed_column(index, one.tensor) != PICTURE_COLUMN
-    ]
+    all_parts: list[OutputPart] = []
+    for output in index.graph.output:
+        all_parts += _parts_of_output(index, output.name)
+    parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
+    boxes = [part for part in parts if part.width == BOX_ROWS]
+    if len(boxes) != 1:
+        return None
+    candidates = _scores_or_labels(index, parts, boxes[0].columns)
+    scores = [part for part in candidates if not is_integral(index, part.tensor)]
+    labels = []
+    for part in candidates:
+        is_picture_number = suppressed_column(index, part.tensor) == PICTURE_COLUMN
+        if part not in scores and not is_picture_number:
+            labels.append(part)
     if len(labels) != 1 or len(scores) != 1:
         return None
     return Head(
         Layout.ROWS,
-        (boxes[0].columns,),
-        (scores[0].columns,),
-        class_count=_classes_of_rows(index, labels[0].tensor),
+        boxes=(boxes[0].columns,),
+        scores=(scores[0].columns,),
+        class_count=_class_count_of_labels(index, labels[0].tensor),
         anchors_first=True,
         decoded=boxes_of(index, boxes[0].tensor),
         layer=layer_of(index, boxes[0].tensor),
         labels=labels[0].columns,
-        has_more=has_more,
+        has_more=len(parts) < len(all_parts),
     )
 
 
-def _follows_row(piece: OutputPart, pieces: list[OutputPart]) -> bool:
+def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
     """True if a part is what Ultralytics joins to box, score and class: mask or keypoints.
 
     Oriented boxes have one column there, their angle.
     """
-    row = [one for one in pieces if one.columns.tensor == piece.columns.tensor]
-    sizes = [one.size for one in row[:-1]]
-    return row[-1] is piece and sizes == [BOX_ROWS, 1, 1] and piece.size > 1
+    in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
+    widths_before = [other.width for other in in_same_tensor[:-1]]
+    is_last = in_same_tensor[-1] is part
+    return is_last and widths_before == [BOX_ROWS, 1, 1] and part.width > 1
 
 
-def _others(index: GraphIndex, pieces: list[OutputPart], boxes: ChannelRange) -> list[OutputPart]:
-    """What may be scores and class ids beside boxes."""
-    rank = len(index.shapes[boxes.tensor])
-    images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
-    seen = set().union(*map(index.moved_from, images))
-    inside = [one for one in pieces if one.columns.tensor == boxes.tensor]
+def _scores_or_labels(
+    index: GraphIndex, parts: list[OutputPart], boxes: ChannelRange
+) -> list[OutputPart]:
+    """The parts that may be scores and class ids beside boxes."""
+    depend_on_picture: set[str] = set()
+    for image in index.image_inputs():
+        if len(index.shapes[image.name]) >= BATCHED:
+            depend_on_picture |= index.moved_from(image.name)
+    in_same_tensor = [part for part in parts if part.columns.tensor == boxes.tensor]
     # A column that does not depend on the picture is its number in the batch.
-    beside = [one for one in inside if one.columns != boxes and one.tensor in seen]
-    if len(beside) > 1:
-        return beside
-    return beside + [  # a count of detections has an axis less, or one of length 1
-        one
-        for one in pieces
-        if one not in inside
-        and len(index.shapes[one.tensor]) == rank - 1
-        and index.size(one.tensor, -1) != 1
-    ]
+    candidates = []
+    for part in in_same_tensor:
+        if part.columns != boxes and part.tensor in depend_on_picture:
+            candidates.append(part)
+    if len(candidates) > 1:
+        return candidates
+    box_axes = len(index.shapes[boxes.tensor])
+    for part in parts:
+        # A count of detections has an axis less, or one of length 1.
+        is_listed = len(index.shapes[part.tensor]) == box_axes - 1
+        if part not in in_same_tensor and is_listed and index.size(part.tensor, -1) != 1:
+            candidates.append(part)
+    return candidates
 
 
-def _pieces(index: GraphIndex, output: str) -> list[OutputPart]:
-    """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
+def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
+    """The parts that an output was joined from; else the whole of it."""
     width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
-        width = _size_of_row(index, output)
-    rows = _joined_rows(index, output) if width > BOX_ROWS else []
-    return _with_boxes(index, rows) or [OutputPart(ChannelRange(output), output, width)]
+        width = _width_of(index, output)
+    parts = []
+    if width > BOX_ROWS:
+        parts = _with_boxes_joined(index, _joined_parts(index, output))
+    return parts or [OutputPart(ChannelRange(output), output, width)]
 
 
-def _with_boxes(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
-    """Parts of rows, with the sides of the boxes as one, if they were cut out of one tensor."""
+def _with_boxes_joined(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
+    """Parts with the four columns of the boxes as one, if they were cut out of one tensor."""
     for first in range(len(parts) - BOX_ROWS + 1):
-        sides = parts[first : first + BOX_ROWS]
-        cuts = [_cut_from(index, side.tensor) for side in sides if side.size == 1]
+        corners = parts[first : first + BOX_ROWS]
+        cuts = [_cut_from(index, corner.tensor) for corner in corners if corner.width == 1]
         source = cuts[0][0] if cuts else ""
-        if source and cuts == [(source, place) for place in range(BOX_ROWS)]:
-            start = sides[0].columns.start
-            columns = ChannelRange(sides[0].columns.tensor, start, start + BOX_ROWS)
+        if source and cuts == [(source, column) for column in range(BOX_ROWS)]:
+            start = corners[0].columns.start
+            columns = ChannelRange(corners[0].columns.tensor, start, start + BOX_ROWS)
             boxes = OutputPart(columns, source, BOX_ROWS)
-            return [*parts[:first], boxes, *parts[first + BOX_ROWS :]]
+            return parts[:first] + [boxes] + parts[first + BOX_ROWS :]
     return parts
 
 
 def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
-    """What a column was cut out of along the last axis, and its place; empty if it was not."""
-    for name in _trail(index, tensor):
+    """What a column was cut out of along the last axis, and its number; empty if it was not."""
+    for name in _moved_from(index, tensor):
         node = index.producer(name, "Gather", "Slice", "Split")
         if node is None:
             continue
-        rank = len(index.shapes[node.input[0]])
-        axis, place = cut_along(index, node, index.computed_as(name))
-        return (node.input[0], place) if axis == rank - 1 else ("", 0)
+        source = node.input[0]
+        last_axis = len(index.shapes[source]) - 1
+        axis, column = cut_along(index, node, index.computed_as(name))
+        if axis != last_axis:
+            break
+        return source, column
     return "", 0
 
 
 def six_columns(index: GraphIndex) -> Head | None:
-    """The only output as rows `[B, K, 6]` of corners, score and class id, in this order."""
+    """The only output as `[B, K, 6]`: corners, score and class id, in this order."""
     output = index.graph.output[0].name
     if index.size(output, -1) != BOX_ROWS + 2:
         return None
-    boxes, scores, labels = (ChannelRange(output, *ends) for ends in ((0, 4), (4, 5), (5, 6)))
     return Head(
-        Layout.ROWS, (boxes,), (scores,), None, anchors_first=True, decoded=None, labels=labels
+        Layout.ROWS,
+        boxes=(ChannelRange(output, 0, 4),),
+        scores=(ChannelRange(output, 4, 5),),
+        class_count=None,
+        anchors_first=True,
+        decoded=None,
+        labels=ChannelRange(output, 5, 6),
     )
 
 
-def _joined_rows(index: GraphIndex, output: str) -> list[OutputPart]:
-    """The parts of rows such as [B, K, 6] or [K, 7].
+def _joined_parts(index: GraphIndex, output: str) -> list[OutputPart]:
+    """The parts that an output such as `[B, K, 6]` or `[K, 7]` was joined from.
 
-    Looks behind padding to a fixed number of rows.
+    Looks behind padding to a fixed number of detections.
     """
-    width = index.size(output, -1)
-    for tensor in _trail(index, output):
+    output_width = index.size(output, -1)
+    for tensor in _moved_from(index, output):
         join = index.producer(tensor, "Concat")
+        if join is None:
+            continue
         # Ultralytics joins the masks that a detector has none of, as a part without columns.
-        parts = [name for name in join.input if index.shapes[name][-1:] != [0]] if join else []
-        sizes = [_size_of_row(index, name) for name in parts]
-        if sizes and 0 not in sizes and sum(sizes) == width:
-            ends = itertools.accumulate(sizes)
-            return [
-                OutputPart(ChannelRange(output, end - size, end), name, size)
-                for end, size, name in zip(ends, sizes, parts, strict=True)
-            ]
+        names = [name for name in join.input if index.shapes[name][-1:] != [0]]
+        widths = [_width_of(index, name) for name in names]
+        if not widths or 0 in widths or sum(widths) != output_width:
+            continue
+        parts = []
+        for stop, width, name in zip(itertools.accumulate(widths), widths, names, strict=True):
+            parts.append(OutputPart(ChannelRange(output, stop - width, stop), name, width))
+        return parts
     return []
 
 
-def _size_of_row(index: GraphIndex, tensor: str) -> int:
-    """The length of the last axis, of what it is reshaped from if unknown; 0 if that is, too."""
-    return next(filter(None, (index.size(name, -1) for name in _trail(index, tensor))), 0)
+def _width_of(index: GraphIndex, tensor: str) -> int:
+    """The length of the last axis, or of that of what the tensor is made of; 0 if unknown."""
+    for name in _moved_from(index, tensor):
+        width = index.size(name, -1)
+        if width:
+            return width
+    return 0
 
 
-def _trail(index: GraphIndex, tensor: str) -> Iterator[str]:
+def _moved_from(index: GraphIndex, tensor: str) -> Iterator[str]:
     """A tensor and those behind it, through nodes that only move elements of one input."""
-    for _ in range(16):
+    for _ in range(MAX_MOVES):
         yield tensor
         node = index.producers.get(tensor)
         if node is None:
             return
-        handed_on = node.op_type in {"Cast", "Identity"}
-        tensor = node.input[0] if handed_on else _moved(index, node, tensor)
+        if node.op_type in {"Cast", "Identity"}:
+            tensor = node.input[0]
+        else:
+            tensor = _moved_input(node, tensor, index)
         if not tensor:
             return
     yield tensor
 
 
-def _moved(index: GraphIndex, node: NodeProto, output: str) -> str:
+def _moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
     """The input whose elements a node moves, a computed one first; empty if it makes elements."""
-    inputs = moved_inputs(node, output) or [""]
-    return next((name for name in inputs if index.constant_tensor(name) is None), inputs[0])
+    inputs = moved_inputs(node, output)
+    if not inputs:
+        return ""
+    for name in inputs:
+        if index.constant_tensor(name) is None:
+            return name
+    return inputs[0]
 
 
 def is_integral(index: GraphIndex, tensor: str) -> bool:
     """True if a tensor holds whole numbers, of whatever type it is."""
-    for name in _trail(index, tensor):
+    for name in _moved_from(index, tensor):
         if index.types.get(name) in INTEGERS:
             return True
         node = index.producers.get(name)
@@ -216,73 +262,94 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
 
 def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
     """The column of NonMaxSuppression's result that a tensor is; None if it is none."""
-    for name in _trail(index, tensor):
+    for name in _moved_from(index, tensor):
         node = index.producers.get(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
             continue
-        entry = index.constant(node.input[1])
-        if index.producer(node.input[0], "NonMaxSuppression") and entry:
-            return list(node.output).index(name) if node.op_type == "Split" else entry[0]
+        columns = index.constant(node.input[1])
+        if not columns or index.producer(node.input[0], "NonMaxSuppression") is None:
+            continue
+        if node.op_type == "Split":
+            return list(node.output).index(name)
+        return columns[0]
     return None
 
 
-def _classes_of_rows(index: GraphIndex, labels: str) -> int | None:
-    """C of class ids, which end at C - 1: from what they were taken of."""
-    offset, behind = _without_offset(index, labels)
+def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
+    """C of class ids, which end at C - 1, from what they were taken of; None if not clear."""
+    offset, without_offset = _split_offset(index, labels)
     count = None
-    for name in _trail(index, behind):
-        if (node := index.producer(name, "ArgMax")) is not None:
-            count = index.size(node.input[0], attribute(node, "axis", 0))
-    if suppressed_column(index, behind) == CLASS_COLUMN:
+    for name in _moved_from(index, without_offset):
+        best = index.producer(name, "ArgMax")
+        if best is not None:
+            count = index.size(best.input[0], attribute(best, "axis", 0))
+    if suppressed_column(index, without_offset) == CLASS_COLUMN:
         scores = index.nodes("NonMaxSuppression")[0].input[1]
-        batched = len(index.shapes[scores]) == BATCHED  # [B, C, N]
-        count = index.size(scores, 1) if batched else None
+        count = None
+        if len(index.shapes[scores]) == BATCHED:  # [B, C, N]
+            count = index.size(scores, 1)
     return count + offset if count else None
 
 
-def _without_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
+def _split_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
     """The constant that is added to class ids, and what they are before."""
-    for name in _trail(index, labels):
-        if (node := index.producer(name, "Add")) is not None:
-            constants = [index.constant(entry) for entry in node.input]
-            added = [entry for entry in constants if entry is not None and len(entry) == 1]
-            if len(added) == 1:
-                return added[0][0], next(n for n in node.input if index.constant(n) is None)
+    for name in _moved_from(index, labels):
+        addition = index.producer(name, "Add")
+        if addition is None:
+            continue
+        offsets = []
+        terms = []
+        for term in addition.input:
+            constant = index.constant(term)
+            if constant is None:
+                terms.append(term)
+            elif len(constant) == 1:
+                offsets.append(constant[0])
+        if len(offsets) == 1:
+            return offsets[0], terms[0]
     return 0, labels
 
 
 def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
-    """True if corners of rows are y1, x1, y2, x2, and whether they are fractions of the input.
+    """True if corners of detections are y1, x1, y2, x2, and if they are fractions of the input.
 
-    None where the nodes between the decode of the boxes and the rows do not show it.
+    None where the nodes between the decode of the boxes and the output do not show it.
     """
     if head.layout is not Layout.ROWS or head.decoded is None:
         return None
-    swapped = fractions = False
+    y_first = fractions = False
     tensor = box_columns(index, head)
-    for _ in range(32):
+    for _ in range(2 * MAX_MOVES):
         node = index.producer(tensor)
-        if node is None or to_corners(index, node):
+        if node is None or to_corners(index, node) or _joins_several(index, node):
             break
-        joined = node.input if node.op_type == "Concat" else ()
-        if sum(index.constant_tensor(name) is None for name in joined) > 1:
-            break  # several parts are joined: boxes are decoded
         if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
-            swapped = not swapped
+            y_first = not y_first
         if node.op_type in {"Div", "Mul"}:
             factor = index.array(node.input[1])
-            large = factor is not None and bool(factor.min() > MAX_FACTOR)
-            fractions |= node.op_type == "Div" and large
+            is_large = factor is not None and bool(factor.min() > MAX_FACTOR)
+            fractions |= node.op_type == "Div" and is_large
             tensor = node.input[0]
             continue
-        tensor = _moved(index, node, tensor)
+        tensor = _moved_input(node, tensor, index)
         if not tensor:
             return None
-    return swapped, fractions
+    return y_first, fractions
+
+
+def _joins_several(index: GraphIndex, node: NodeProto) -> bool:
+    """True if a node joins several computed tensors, as where boxes are decoded."""
+    if node.op_type != "Concat":
+        return False
+    computed = [name for name in node.input if index.constant_tensor(name) is None]
+    return len(computed) > 1
 
 
 def box_columns(index: GraphIndex, head: Head) -> str:
-    """The tensor of the boxes of rows, before a join with scores and class ids."""
-    piece = head.boxes[0]
-    rows = _joined_rows(index, piece.tensor) if piece.stop is not None else []
-    return next((one.tensor for one in rows if one.columns == piece), piece.tensor)
+    """The tensor of the boxes of detections, before a join with scores and class ids."""
+    boxes = head.boxes[0]
+    if boxes.stop is not None:
+        for part in _joined_parts(index, boxes.tensor):
+            if part.columns == boxes:
+                return part.tensor
+    return boxes.tensor

@@ -11,7 +11,7 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
 from detcli.model.heads.decode import (
-    _kept_axis,
+    _axis_before,
     _same,
     boxes_of,
     centre_and_size,
@@ -229,7 +229,7 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
     ],
 )
 def test_where_channels_were_before_a_reshape(before, rank, axis, channels, kept):
-    assert _kept_axis(before, rank, axis, channels) == kept
+    assert _axis_before(before, rank, axis, channels) == kept
 
 
 def test_parts_that_are_joined_along_an_axis_from_the_end():

@@ -9,7 +9,7 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.joined import _class_axis, _flattened, _kept, _tells_apart, pair
+from detcli.model.heads.joined import _class_axis, _flattened, _k_of, _tells_apart, pair
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,8 @@ from detcli.model.heads.joined import _class_axis, _flattened, _kept, _tells_apa
     ],
 )
 def test_the_axis_of_the_classes(anchors, scores, first, layer, axis):
-    assert _class_axis(anchors, scores, first=first, layer=layer) == axis
+    channel_axis = 2 if first else 1
+    assert _class_axis(anchors, scores, channel_axis=channel_axis, layer=layer) == axis
 
 
 def ranked(graph, scores):
@@ -77,8 +78,8 @@ def test_how_many_a_top_k_keeps(count, most):
     count = graph.cut(graph("Shape", features), 1, 2, 0) if count is None else count
     best, _ = graph.all("TopK", features, count, outputs=2, axis=1)
     index = GraphIndex(infer_shapes(graph.model([best])).graph)
-    assert _kept(index, index.producer(best)) == most
-    assert _kept(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
+    assert _k_of(index, index.producer(best)) == most
+    assert _k_of(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
 
 
 def test_what_was_flattened_for_a_top_k():
