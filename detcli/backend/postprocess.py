@@ -45,7 +45,7 @@ from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Letterbox, clipped, non_maximum_suppression
-from detcli.data.topk import top_k
+from detcli.data.topk import rank_descending, top_k
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 
 Floats = npt.NDArray[np.float32]
@@ -373,7 +373,7 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
     candidate = anchor_score > conf
     if np.count_nonzero(candidate) <= options.max_det:
         anchors = np.flatnonzero(candidate)
-        order = np.argsort(-anchor_score[anchors], kind="stable")  # of equals the lower anchor
+        order = rank_descending(anchor_score[anchors])  # of equals the lower anchor
         return anchors[order], np.nextafter(conf, np.float32(np.inf))
     best, anchors = top_k(anchor_score, options.max_det)
     return anchors, best[-1]
@@ -387,7 +387,7 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     """
     anchor_score = _anchor_score(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(options.conf))
-    anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
+    anchors = anchors[rank_descending(anchor_score[anchors])]
     if options.nms_iou is None:
         anchors = anchors[: options.max_det]
     score = anchor_score[anchors]
@@ -400,7 +400,7 @@ def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Fl
     _anchor_score(scores)  # warns about NaN
     anchors, classes = np.nonzero(np.float32(options.conf) < scores.T)
     score = scores[classes, anchors]
-    order = np.argsort(-score, kind="stable")
+    order = rank_descending(score)
     return anchors[order], score[order], classes[order]
 
 

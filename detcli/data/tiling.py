@@ -18,6 +18,7 @@ from detcli.data.geometry import (
     non_maximum_suppression,
     overlap,
 )
+from detcli.data.topk import rank_descending
 
 SAME = 0.5  # intersection over union from which on two detections are the same object
 COVERED = 0.7  # part of a cut detection within another from which on it is a piece of that object
@@ -202,7 +203,7 @@ class _Candidates:
             boxes[first, :2] = self.boxes[members, :2].min(axis=0)
             boxes[first, 2:] = self.boxes[members, 2:].max(axis=0)
         objects = np.unique(owners)
-        best_first = objects[np.argsort(-score[objects], kind="stable")]
+        best_first = objects[rank_descending(score[objects])]
         return Detections(
             xyxy=boxes[best_first],
             score=score[best_first],

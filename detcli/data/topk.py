@@ -3,8 +3,13 @@
 Largest first; of equals, the lower index first. NaN ranks below everything, -inf included, and
 -0 equals +0. No row is sorted as a whole: `np.partition` finds the k-th largest value in linear
 time, and only the k survivors are sorted. In a long row, most columns of 16 entries are left out
-first. This is where ties are settled: NMS and tiles keep this order (stable sorts), and every
-backend must agree with it.
+first.
+
+This is where ties are settled: by `top_k`, and by `rank_descending` where all are kept. The
+selection (backend/postprocess.py), tiles (data/tiling.py, run/batches.py) and the evaluation
+(commands/eval/evaluator.py) call them; backend/cuda/kernels/order.cuh has the same order on a GPU,
+and commands/convert/selection.py in ONNX nodes. Every backend must agree with it. Other keys are
+sorted, in a stable way too, in compare/detections.py, analytics/codes.py and data/tiling.py.
 """
 
 from typing import Any
@@ -55,6 +60,19 @@ def top_k(values: npt.ArrayLike, k: int, sorted: bool = True) -> tuple[Array, In
     return _gather(values, indices), indices
 
 
+def rank_descending(scores: Array) -> Indices:
+    """The order that sorts scores `(N,)` largest first; of equals, the first comes first.
+
+    NaN comes last. This is the order of `top_k` where all are kept.
+
+    Examples:
+        >>> rank_descending(np.array([0.5, 0.9, 0.5])).tolist()
+        [1, 0, 2]
+    """
+    order: Indices = np.argsort(-scores, kind="stable")
+    return order
+
+
 def _largest(keys: Array, k: int) -> Indices:
     """Indices of the k largest of each row, ascending: (..., N) -> (..., k)."""
     *leading, length = keys.shape
@@ -66,9 +84,9 @@ def _largest(keys: Array, k: int) -> Indices:
         return np.empty((*leading, 0), np.int64)
     if length >= LONG and length > SPARE * DEPTH * k:
         indices = np.empty((*leading, k), np.int64)
-        for place in np.ndindex(*leading):
-            among = _contenders(keys[place], k)
-            indices[place] = among[_kth_and_above(keys[place][among], k)]
+        for row in np.ndindex(*leading):
+            contenders = _contenders(keys[row], k)
+            indices[row] = contenders[_kth_and_above(keys[row][contenders], k)]
         return indices
     return _kth_and_above(keys, k)
 
@@ -81,34 +99,37 @@ def _contenders(row: Array, k: int) -> Indices:
     hold none of the k largest of all, nor any that equals the last of them.
     """
     width = len(row) // DEPTH
-    whole = DEPTH * width
-    peaks = row[:whole].reshape(DEPTH, width).max(axis=0)
+    table_size = DEPTH * width
+    peaks = row[:table_size].reshape(DEPTH, width).max(axis=0)
     columns = np.flatnonzero(peaks >= np.partition(peaks, width - k)[width - k])
     table = np.add.outer(np.arange(DEPTH) * width, columns)  # row by row, as they lie in memory
-    return np.concatenate([table.ravel(), np.arange(whole, len(row))])
+    return np.concatenate([table.ravel(), np.arange(table_size, len(row))])
 
 
 def _kth_and_above(keys: Array, k: int) -> Indices:
     """What `_largest` finds, by the k-th largest value of each row; 0 < k < N."""
     *leading, length = keys.shape
     kth = np.partition(keys, length - k, axis=-1)[..., length - k, None]  # (..., 1)
-    chosen = np.flatnonzero(keys >= kth)  # positions in all rows, at least k of each
-    if len(chosen) > k * kth.size:
-        chosen = _without_surplus_ties(chosen, keys, kth, k)
-    indices: Indices = (chosen % length).reshape(*leading, k)
+    positions = np.flatnonzero(keys >= kth)  # in all rows, at least k of each
+    if len(positions) > k * kth.size:
+        positions = _without_surplus_ties(positions, keys, kth, k)
+    indices: Indices = (positions % length).reshape(*leading, k)
     return indices
 
 
-def _without_surplus_ties(chosen: Indices, keys: Array, kth: Array, k: int) -> Indices:
+def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -> Indices:
     """Leave exactly k positions of each row: of those that equal the k-th, the lowest stay."""
-    row = chosen // keys.shape[-1]  # ascending
-    tied = keys.ravel()[chosen] == kth.ravel()[row]
-    room = k - np.bincount(row[~tied], minlength=kth.size)  # for ties, in each row
-    ties_before = np.cumsum(tied) - tied
+    # Example: k = 2 of the rows [5, 7, 5, 5] and [9, 1, 1, 9]; the k-th largest are 5 and 9.
+    # positions 0 1 2 3 | 4 7, is_tie T F T T | T T, room for ties 1 | 2,
+    # tie_number 0 1 1 2 | 0 1: positions 0 and 1 stay, and 4 and 7.
+    row = positions // keys.shape[-1]  # ascending
+    is_tie = keys.ravel()[positions] == kth.ravel()[row]
+    room = k - np.bincount(row[~is_tie], minlength=kth.size)  # for ties, in each row
+    ties_before = np.cumsum(is_tie) - is_tie  # in all rows
     row_start = np.searchsorted(row, np.arange(kth.size))
-    rank = ties_before - ties_before[row_start][row]  # of a tie among those of its row
-    kept: Indices = chosen[~tied | (rank < room[row])]
-    return kept
+    tie_number = ties_before - ties_before[row_start][row]  # counted from 0 in each row
+    remaining: Indices = positions[~is_tie | (tie_number < room[row])]
+    return remaining
 
 
 def _descending(keys: Array) -> Indices:

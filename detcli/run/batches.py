@@ -27,6 +27,7 @@ from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections, concatenated
 from detcli.data.geometry import Area, Image, Letterbox, Picture, Size
 from detcli.data.tiling import merge
+from detcli.data.topk import rank_descending
 from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,
@@ -376,7 +377,7 @@ class BatchDetector:
         unsure = lower[lower.score <= self.conf_thresholds[lower.class_id]]
         room = max(self._selection.max_det - len(confident), 0)
         both = concatenated(confident, unsure[:room])
-        return both[np.argsort(-both.score, kind="stable")]
+        return both[rank_descending(both.score)]
 
     def _start(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch, as `submit` does without tiles."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import top_k
-from detcli.data.topk import LONG
+from detcli.data.topk import LONG, rank_descending
 
 
 def plain_top_k(row, k):
@@ -136,3 +136,15 @@ def test_a_scalar_or_a_negative_k_is_refused():
         top_k(np.float32(1), 1)
     with pytest.raises(ValueError, match="negative"):
         top_k([1.0], -1)
+
+
+@given(
+    st_numpy.arrays(
+        np.float32,
+        st.integers(0, 40),
+        elements=st.sampled_from(np.float32([-1, -0.0, 0.0, 0.5, 1, np.inf, -np.inf, np.nan])),
+    )
+)
+def test_all_ranked_are_ranked_as_by_top_k(scores):
+    _, indices = top_k(scores, len(scores))
+    np.testing.assert_array_equal(rank_descending(scores), indices)

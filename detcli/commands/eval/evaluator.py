@@ -16,6 +16,7 @@ from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
 from detcli.core import frozen
 from detcli.core.errors import loading
 from detcli.core.text import shell_line
+from detcli.data.topk import rank_descending
 
 if TYPE_CHECKING:
     from hotcoco import COCOeval
@@ -128,7 +129,7 @@ class Curve(NamedTuple):
     @classmethod
     def of(cls, score: Doubles, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
         """From detections `(N,)` in any order: their scores, and whether they match an object."""
-        order = np.argsort(-score, kind="stable")
+        order = rank_descending(score)
         score, hit = score[order], hit[order]
         # A confidence keeps or drops equal scores together: count behind the last of them.
         last = np.append(score[1:] < score[:-1], True)[: len(score)]
@@ -253,7 +254,7 @@ class Evaluator:
         """
         counted, matches, wanted = self._match(confidence, PER_CLASS)
         outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._ids}
-        for position in np.argsort(-self._found["score"][counted], kind="stable"):
+        for position in rank_descending(self._found["score"][counted]):
             number = counted[position]
             box, category, score = self._found[number].tolist()
             kind = CORRECT if matches[position] >= 0 else FALSE
