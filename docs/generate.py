@@ -23,7 +23,7 @@ from schemas import REPORTS, schema  # noqa: E402 - beside this file
 from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize  # noqa: E402
 from detcli.model.families import FAMILIES, Family  # noqa: E402
-from detcli.model.heads import CellPart  # noqa: E402
+from detcli.model.heads import HeadPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
 COMMANDS = DOCS.parent / "detcli/commands"
@@ -103,12 +103,12 @@ def cells(family: Family) -> tuple[str, ...]:
 
 def taken(family: Family) -> str:
     """The inputs of a family's files."""
-    sides = family.cells.sides if family.cells else ()
-    free = family.cells is not None and family.cells.free
-    said = [f"{width}x{height}" for height, width in sides]
+    sizes = family.grid.input_sizes if family.grid else ()
+    takes_any_size = family.grid is not None and family.grid.takes_any_size
+    said = [f"{width}x{height}" for height, width in sizes]
     said += ["channels last"] * bool(family.channels_last)
     said += ["one picture without a batch"] * bool(family.single)
-    return ", ".join([*said, *["any, whatever the file says"] * free]) or "any"
+    return ", ".join([*said, *["any, whatever the file says"] * takes_any_size]) or "any"
 
 
 def fed(family: Family) -> str:
@@ -119,19 +119,21 @@ def fed(family: Family) -> str:
     text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
     if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
         text = re.sub(",pad=[0-9]+", "", text)
-    margin = f", {family.margin} pixels of the longer side left free" if family.margin else ""
+    margin = (
+        f", {family.margin} pixels of the longer side left takes_any_size" if family.margin else ""
+    )
     return f"`{text}`{margin}"
 
 
 def boxes(family: Family) -> str:
     """What a family's boxes are; how detcli decodes them, where the graph does not."""
-    said = ["as the nodes show"] if family.fits else []
-    if (row := family.cells) is not None:
-        strides = " or ".join(" ".join(map(str, some)) for some in row.strides)
-        anchors = " ".join(str(len(some)) for some in row.anchors)
+    said = ["as the nodes show"] if family.matches else []
+    if (spec := family.grid) is not None:
+        strides = " or ".join(" ".join(map(str, some)) for some in spec.strides)
+        anchors = " ".join(str(len(some)) for some in spec.anchors)
         each = f", {anchors} anchors" if anchors else ""
-        said.append(f"{row.offset}, strides {strides}{each}")
-        said += ["landmarks left out"] * any(part is CellPart.POINTS for part, _ in row.parts)
+        said.append(f"{spec.offset}, strides {strides}{each}")
+        said += ["landmarks left out"] * any(part is HeadPart.POINTS for part, _ in spec.parts)
     said += ["fractions"] * family.fractions
     return "; ".join(said)
 

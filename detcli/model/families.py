@@ -1,13 +1,12 @@
-"""The families of detectors, a row each: how to recognise one, and what its file does not say.
+"""The families of detectors: how to recognise each, and what its files do not say.
 
 The structure of a graph shows where boxes and scores are (`detcli.model.heads`). What a family adds
-is how its networks were trained to see pictures, and what their scores mean. The first row that
-fits counts. To add a family, add a row and a test of its files.
+is how its networks were trained to see pictures, and what their scores mean. To add a family, add
+it to FAMILIES, in front of those that would take its files too, and its files to the tests.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
@@ -29,6 +28,7 @@ from detcli.model.heads import (
     Head,
     HeadPart,
     Offset,
+    PartWidths,
     Queries,
     TensorsPerScale,
     Unrecognised,
@@ -42,7 +42,7 @@ STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILIN
 IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 BLACK = Preprocessing(pad=0)
-NANODET = Preprocessing(  # its levels are in this order, too
+NANODET = Preprocessing(  # mean and std are in this order, too
     interpolation=Interpolation.AREA,
     scale=1.0,
     mean=(103.53, 116.28, 123.675),
@@ -53,7 +53,7 @@ NANODET = Preprocessing(  # its levels are in this order, too
 YOLOX = Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True)
 FIRST_WEIGHT = 0.05
 """The mean absolute weight of a first convolution above which it was trained on normalised shares:
-0.3 in the networks of YOLOX 0.1.0, and 0.005 to 0.008 in those for levels up to 255."""
+0.3 in the networks of YOLOX 0.1.0, and 0.005 to 0.008 in those for values up to 255."""
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
 FACE = ("face",)
 
@@ -66,8 +66,8 @@ class Family:
     source: str  # of these facts: a repository at GitHub, and what in it; and what else is like it
     # what its networks were trained with; None where that differs
     preprocessing: Preprocessing | None = None
-    # whether a head is of this family; None where its cells tell
-    fits: Callable[[Head], bool] | None = None
+    # whether a head is of this family; None where its grid tells
+    matches: Callable[[Head], bool] | None = None
     # several boxes are given for an object; None where the file says it
     needs_nms: bool | None = True
     nms: float = 0.45  # the IoU that its authors suppress them with
@@ -92,7 +92,7 @@ class Family:
     names: tuple[str, ...] = ()  # of the classes that all its models have
     # the values that are assumed, where its files do not say that they were trained on others
     variant: str = ""
-    # what its first networks were trained with, on shares of 1 in place of levels: their first
+    # what its first networks were trained with, on shares of 1 in place of 0 to 255: their first
     # weights are larger than FIRST_WEIGHT
     earlier: Preprocessing | None = None
 
@@ -105,66 +105,115 @@ class Family:
         """True if a head is of this family."""
         if head.grid is not None:
             return head.grid.spec is self.grid
-        return self.fits is not None and self.fits(head)
+        return self.matches is not None and self.matches(head)
+
+    def takes(self, image: ImageInput) -> bool:
+        """True if its graphs have inputs of this form."""
+        if self.channels_last not in {None, image.channels_last}:
+            return False
+        return self.single in {None, image.single}
 
     def preprocess(self, size: Size | None, default: Size) -> Preprocessing | None:
         """What its networks were trained with; None where that differs."""
         if self.preprocessing is None:
             return None
-        longest = max(size or default) - self.margin if self.margin else None
-        rule = replace(self.preprocessing, longest=longest)
-        if size is not None and rule.resize in FOLLOWING:
+        preprocessing = replace(self.preprocessing, longest=None)
+        if self.margin:
+            preprocessing = replace(preprocessing, longest=max(size or default) - self.margin)
+        if size is not None and preprocessing.resize in FOLLOWING:
             # Whoever fixed the size has stretched to it.
-            rule = replace(rule, resize=Resize.STRETCH, edges=None, multiple=1)
-        return rule
+            return replace(preprocessing, resize=Resize.STRETCH, edges=None, multiple=1)
+        return preprocessing
 
 
-def _cells(head: Head) -> bool:
-    known = head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
-    return head.layout is Layout.PAIR and not head.of_queries and known
+def _is_grid_pair(head: Head) -> bool:
+    """True if boxes and scores are two tensors, and the boxes those of a grid's cells."""
+    if head.layout is not Layout.PAIR or head.of_queries:
+        return False
+    return head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
 
 
-def _rows_of_cells(head: Head) -> bool:
-    """True if a graph selects among cells: what queries are fed would be another family's."""
+def _selects_cells(head: Head) -> bool:
+    """True if a graph selects among cells: the preprocessing of queries is another family's."""
     return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
 
 
-def _queries(head: Head, *ways: BoxDecode) -> bool:
+def _is_of_queries(head: Head, *methods: BoxDecode) -> bool:
     """True if boxes and scores are those of queries, as of DETR and its successors."""
-    return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*ways)
+    return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*methods)
 
 
-def _refined(head: Head) -> bool:
+def _is_refined(head: Head) -> bool:
     """True if the boxes of queries are refined, and their scores are sigmoids'."""
-    return _queries(head, BoxDecode.REFINED) and head.scores_are is not Activation.SOFTMAX
+    is_softmax = head.scores_are is Activation.SOFTMAX
+    return _is_of_queries(head, BoxDecode.REFINED) and not is_softmax
 
 
-def _joined(head: Head) -> bool:
+def _is_detr(head: Head) -> bool:
+    return _is_of_queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
+
+
+def _is_yolo_nas(head: Head) -> bool:
+    """True if boxes are distances from a point to corners, with a bin more than YOLOv8's."""
+    if not _is_grid_pair(head) or head.best_class_only or head.decoded is None:
+        return False
+    if head.decoded.method is not BoxDecode.DISTANCES:
+        return False
+    return head.decoded.box_format is BoxFormat.XYXY and head.bins in {NAS_BINS, None}
+
+
+def _is_one_tensor(head: Head) -> bool:
     """True if boxes and scores are one tensor, and the boxes are those of cells or not known."""
-    one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
-    return one and not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
+    if head.layout not in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}:
+        return False
+    return not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
 
 
-def _places(head: Head) -> tuple[int, ...]:
-    """The first columns of boxes, scores and class ids of rows; empty if they are apart."""
-    parts = (head.boxes[0], head.scores[0], head.labels)
-    one = head.layout is Layout.ROWS and len(head.tensors) == 1
-    return tuple(part.start for part in parts if part is not None) if one else ()
+def _first_columns(head: Head) -> tuple[int, ...]:
+    """The first columns of boxes, scores and class ids of detections in one tensor; else empty."""
+    if head.layout is not Layout.ROWS or len(head.tensors) != 1:
+        return ()
+    columns = [head.boxes[0].start, head.scores[0].start]
+    if head.labels is not None:
+        columns.append(head.labels.start)
+    return tuple(columns)
 
 
-def _parts(**widths: int) -> tuple[tuple[HeadPart, int], ...]:
-    """The parts of cells in their order, with the width of each."""
+def _parts(**widths: int) -> PartWidths:
+    """The parts of a grid head in their order, with the width of each."""
     return tuple((HeadPart(part), width) for part, width in widths.items())
 
 
 def _squares(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
     """Square anchors of each scale."""
-    return tuple(tuple((side, side) for side in sides) for sides in scales)
+    anchors = []
+    for lengths in scales:
+        anchors.append(tuple((length, length) for length in lengths))
+    return tuple(anchors)
 
 
-SET = partial(Family, needs_nms=False, fractions=True, clips=False)
-"""Families that give a box for each object, as DETR and its successors."""
-SELECTS = partial(Family, needs_nms=False)  # families whose graphs select detections themselves
+def _gives_set(
+    name: str,
+    source: str,
+    preprocessing: Preprocessing | None = None,
+    *,
+    matches: Callable[[Head], bool],
+    no_object: int | None = None,
+    multi_label: MultiLabel = MultiLabel.WITHOUT_NMS,
+) -> Family:
+    """A family that gives a box for each object, as DETR and its successors."""
+    return Family(
+        name,
+        source,
+        preprocessing,
+        matches,
+        needs_nms=False,
+        fractions=True,
+        clips=False,
+        no_object=no_object,
+        multi_label=multi_label,
+    )
+
 
 RETINAFACE_GRID = GridSpec(
     _parts(classes=2, box=4, points=10),
@@ -185,12 +234,15 @@ RETINAFACE = Family(
     nms=0.4,
 )
 
+# The order counts: a graph is of the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
+# YOLO-NAS are in front of "YOLO, boxes apart", which would take their files; tests read a head of
+# each family as that family.
 FAMILIES = (
     Family(
         "YOLOX",
         "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
         YOLOX,
-        lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
+        matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         clips=False,
         grid=GridSpec(
             _parts(box=4, objectness=1, classes=0),
@@ -208,57 +260,59 @@ FAMILIES = (
         "YOLOv5",
         "ultralytics/yolov5, utils/augmentations.letterbox; and v3, v6, v7, R",
         LETTERBOX,
-        lambda head: head.objectness,
+        matches=lambda head: head.objectness,
     ),
-    SET(
+    _gives_set(
         "DETR",
         "huggingface/transformers, DetrImageProcessor; and YOLOS, Table Transformer",
         replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
-        lambda head: (
-            _queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
-        ),
+        matches=_is_detr,
         no_object=-1,
         multi_label=MultiLabel.NEVER,
     ),
-    SET(
+    _gives_set(
         "RF-DETR",
         "roboflow/rf-detr, RFDETR.predict; and LW-DETR",
         replace(IMAGENET, interpolation=Interpolation.LINEAR),
-        lambda head: _queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
+        matches=lambda head: _is_of_queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
     ),
-    SET(
+    _gives_set(
         "RT-DETR",
         "lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py; and v2",
         STRETCH,
-        lambda head: _refined(head) and head.queries is Queries.MAPS and not head.patches,
+        matches=lambda head: (
+            _is_refined(head) and head.queries is Queries.MAPS and not head.patches
+        ),
     ),
-    SET(
+    _gives_set(
         "Conditional DETR",
         "huggingface/transformers, models/conditional_detr; and DAB-DETR, Deformable DETR, DINO",
         replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
-        lambda head: _refined(head) and head.queries is not Queries.MAPS and not head.patches,
+        matches=lambda head: (
+            _is_refined(head) and head.queries is not Queries.MAPS and not head.patches
+        ),
     ),
-    SET(
+    _gives_set(
         "DETR, refined boxes",
         "RT-DETR and its like on other backbones: no known values",
-        fits=_refined,
+        matches=_is_refined,
     ),
-    SET(
+    _gives_set(
         "DEIMv2",
         "Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py; on DINOv3",
         IMAGENET,
-        lambda head: _queries(head, BoxDecode.DISTANCES) and head.patches,
+        matches=lambda head: _is_of_queries(head, BoxDecode.DISTANCES) and head.patches,
     ),
-    SET(
+    _gives_set(
         "D-FINE",
         "Peterande/D-FINE, its training and torch_inf.py; and DEIM",
         STRETCH,
-        lambda head: _queries(head, BoxDecode.DISTANCES),
+        matches=lambda head: _is_of_queries(head, BoxDecode.DISTANCES),
     ),
     Family(
         "SSD",
         "qfgaohao/pytorch-ssd, vision/ssd/ssd.py",
-        fits=lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
+        matches=lambda head: _is_grid_pair(head) and head.scores_are is Activation.SOFTMAX,
         multi_label=MultiLabel.ALWAYS,
         no_object=0,
         fractions=True,
@@ -266,28 +320,20 @@ FAMILIES = (
     Family(
         "PP-YOLOE",
         "PaddlePaddle/PaddleDetection, configs/ppyoloe; without suppression",
-        fits=lambda head: _cells(head) and head.scores_transposed,
+        matches=lambda head: _is_grid_pair(head) and head.scores_transposed,
         multi_label=MultiLabel.ALWAYS,
     ),
     Family(
         "DAMO-YOLO",
         "tinyvision/DAMO-YOLO, zero_head.py; and RTMDet, with other preprocessing",
-        fits=lambda head: _cells(head) and head.from_corners,
+        matches=lambda head: _is_grid_pair(head) and head.from_corners,
         nms=0.7,
     ),
     Family(
         "YOLO-NAS",
         "Deci-AI/super-gradients, default_yolo_nas_coco_processing_params",
         LETTERBOX,
-        # Distances from a point to corners, with a bin more than YOLOv8's.
-        lambda head: (
-            _cells(head)
-            and head.decoded is not None
-            and (head.decoded.method, head.decoded.box_format)
-            == (BoxDecode.DISTANCES, BoxFormat.XYXY)
-            and head.bins in {NAS_BINS, None}
-            and not head.best_class_only
-        ),
+        matches=_is_yolo_nas,
         nms=0.7,
         multi_label=MultiLabel.ALWAYS,
         margin=4,
@@ -296,7 +342,7 @@ FAMILIES = (
         "YOLO, boxes apart",
         "marcoslucianops/DeepStream-Yolo, utils/export_yoloV8.py; and for TensorRT's plug-ins",
         LETTERBOX,
-        _cells,
+        matches=_is_grid_pair,
     ),
     Family(
         "YOLO, scales apart",
@@ -502,61 +548,68 @@ FAMILIES = (
         names=FACE,
         nms=0.3,
     ),
-    SELECTS(
+    Family(
         "MMDetection",
         "open-mmlab/mmdeploy, multiclass_nms",
-        fits=lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
+        matches=lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "EfficientDet",
         "google/automl, generate_detections: picture, y1, x1, y2, x2, score, class",
         Preprocessing(resize=Resize.CORNER, scale=1.0),
-        lambda head: _places(head) == (1, 5, 6),
+        matches=lambda head: _first_columns(head) == (1, 5, 6),
         swapped=True,
         channels_last=True,
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "PaddleDetection",
         "PaddlePaddle/Paddle2ONNX, multiclass_nms3: class, score, box",
-        fits=lambda head: _places(head) == (2, 1, 0),
+        matches=lambda head: _first_columns(head) == (2, 1, 0),
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "TensorFlow",
         "tensorflow/models, research/object_detection/exporter.py",
         Preprocessing(resize=Resize.NONE, scale=1.0),
-        lambda head: head.layout is Layout.ROWS and not _places(head),
+        matches=lambda head: head.layout is Layout.ROWS and not _first_columns(head),
         fractions=True,
         swapped=True,
         channels_last=True,
         clips=False,
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "torchvision",
         "pytorch/vision, torchvision/models/detection",
         replace(STRETCH, interpolation=Interpolation.LINEAR),
-        lambda head: head.layout is Layout.ROWS,
+        matches=lambda head: head.layout is Layout.ROWS,
         single=True,
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "YOLOv7, selected inside",
         "WongKinYiu/yolov7, its export for ONNX Runtime: picture, corners, class, score",
         LETTERBOX,
-        lambda head: _rows_of_cells(head) and _places(head) == (1, 6, 5),
+        matches=lambda head: _selects_cells(head) and _first_columns(head) == (1, 6, 5),
         shown=True,
         clips=False,
+        needs_nms=False,
     ),
-    SELECTS(
+    Family(
         "selected inside",
         "ultralytics/ultralytics, export(nms=True)",
         LETTERBOX,
-        _rows_of_cells,
+        matches=_selects_cells,
         shown=True,
+        needs_nms=False,
     ),
     Family(
         "YOLO",
         "ultralytics/ultralytics, LetterBox, and what its predict suppresses: YOLOv8 and later",
         LETTERBOX,
-        _joined,
+        matches=_is_one_tensor,
         needs_nms=None,
         nms=0.7,
     ),
@@ -564,10 +617,8 @@ FAMILIES = (
 
 
 def family_of(head: Head, image: ImageInput) -> Family:
-    """The family of a graph."""
+    """The first family that a head and an input are of."""
     for family in FAMILIES:
-        takes = (family.channels_last, family.single)
-        wanted = (image.channels_last, image.single)
-        if family.is_of(head) and all(a in {None, b} for a, b in zip(takes, wanted, strict=True)):
+        if family.is_of(head) and family.takes(image):
             return family
     raise Unrecognised("no family is known that decodes boxes and scores like that")
