@@ -119,9 +119,7 @@ def fed(family: Family) -> str:
     text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
     if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
         text = re.sub(",pad=[0-9]+", "", text)
-    margin = (
-        f", {family.margin} pixels of the longer side left takes_any_size" if family.margin else ""
-    )
+    margin = f", {family.margin} pixels of the longer side left free" if family.margin else ""
     return f"`{text}`{margin}"
 
 

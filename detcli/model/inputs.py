@@ -29,12 +29,12 @@ from detcli.model.heads.selected_in_graph import INTEGERS
 from detcli.model.preprocessing import (
     IMAGENET_MEAN,
     METADATA_KEY,
-    PARTS,
+    PREPROCESSING_STEPS,
     PREPROCESSOR,
     SIZE,
     Sidecar,
     changed,
-    named_parts,
+    named_steps,
     parse,
     require_uint8_values,
     settle,
@@ -415,7 +415,7 @@ def with_preprocessing(
     if contract.preprocessing_sources and metadata.get("author") == EXPORTER:
         # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
         preprocessing = replace(preprocessing, interpolation=Interpolation.LINEAR)
-        sources = dict.fromkeys(PARTS, EXPORTED)
+        sources = dict.fromkeys(PREPROCESSING_STEPS, EXPORTED)
     elif sidecar is not None:
         steps, size = sidecar.settles(fixed=image.size is not None)
         for step, fields in steps.items():
@@ -428,7 +428,7 @@ def with_preprocessing(
     text = metadata.get(METADATA_KEY)
     if text:
         preprocessing = _through_metadata(preprocessing, text, takes_uint8=takes_uint8)
-        sources |= dict.fromkeys(named_parts(text), METADATA)
+        sources |= dict.fromkeys(named_steps(text), METADATA)
     contract = replace(contract, default_size=size or contract.default_size)
     try:
         return settle(contract, preprocessing, sources)

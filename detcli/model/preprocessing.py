@@ -1,6 +1,6 @@
 """The text form of a preprocessing: `stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225`.
 
-The option --preprocess changes the parts that it names; a model's metadata names all parts.
+The option --preprocess changes the steps that it names; a model's metadata names all steps.
 """
 
 import hashlib
@@ -49,17 +49,17 @@ NUMBERS: dict[str, tuple[type[float], int, float, float]] = {
     Resize.SHORTEST_EDGE: (int, 2, 1, MAX_SIDE),
 }
 """Entries of numbers: their type, how many, the least and the most."""
-PARTS = {
+PREPROCESSING_STEPS = {
     "resize": ("resize", "longest", "enlarge", "edges", "multiple", "pad"),
     "interpolation": ("interpolation",),
     "values": ("scale", "mean", "std"),
     "channels": ("bgr",),
 }
-"""The parts that are settled independently, and the fields of each."""
+"""The steps, each of which may be known from another source, and the fields of each."""
 
 RULE = "the family's rule"
-BY_FAMILY = tuple((part, RULE) for part in PARTS)
-"""The parts and what settles them, where the family is known."""
+BY_FAMILY = tuple((step, RULE) for step in PREPROCESSING_STEPS)
+"""Where each step is known from, if the family is known."""
 
 
 def parse(text: str) -> Fields:
@@ -96,53 +96,56 @@ def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
 
 
 def overridden(contract: Contract, text: str | None) -> Contract:
-    """A contract with the parts of its preprocessing that the user names, if any."""
+    """A contract with the steps of its preprocessing that the user names, if any."""
     if text is None:
         return contract
-    by = dict(contract.preprocessing_sources) | dict.fromkeys(named_parts(text), OPTION)
-    settled = settle(contract, changed(contract.preprocessing, parse(text)), by)
-    if settled.follows_picture and contract.input_size is not None:
+    sources = dict(contract.preprocessing_sources) | dict.fromkeys(named_steps(text), OPTION)
+    overriding = settle(contract, changed(contract.preprocessing, parse(text)), sources)
+    if overriding.follows_picture and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
             f"--preprocess {text}: this graph takes {width}x{height} pictures only",
             "use letterbox, corner or stretch",
         )
-    if settled.takes_uint8:
-        require_uint8_values(settled.preprocessing, text)
-    return settled
+    if overriding.takes_uint8:
+        require_uint8_values(overriding.preprocessing, text)
+    return overriding
 
 
-def settle(contract: Contract, preprocessing: Preprocessing, by: dict[str, str]) -> Contract:
-    """A contract with another preprocessing, and what settled its parts.
+def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]) -> Contract:
+    """A contract with another preprocessing, and where each of its steps is known from.
 
     Raises:
-        UsageError: It feeds values that the input cannot hold.
+        UsageError: It makes values that the input cannot hold.
     """
-    most = 65504.0 if contract.input_dtype == "float16" else 3.4e38  # of finite numbers
+    largest = 65504.0 if contract.input_dtype == "float16" else 3.4e38  # finite number
     for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True):
-        if not all(abs((level * preprocessing.scale - mean) / std) <= most for level in (0, 255)):
-            raise UsageError(
-                f"scale, mean and std make values that {contract.input_dtype} cannot hold",
-                "give those that the network was trained with",
-            )
+        for level in (0, 255):
+            value = abs((level * preprocessing.scale - mean) / std)
+            if not value <= largest:  # NaN is not
+                raise UsageError(
+                    f"scale, mean and std make values that {contract.input_dtype} cannot hold",
+                    "give those that the network was trained with",
+                )
     settled = replace(
         contract,
         preprocessing=preprocessing,
-        preprocessing_sources=tuple((part, by[part]) for part in PARTS if part in by),
-        unknown_preprocessing=tuple(part for part in PARTS if part not in by),
-    )
-    known = {part for part, origin in by.items() if origin != RULE}
-    known |= {SIZE} if settled.follows_picture else set()
-    return replace(
-        settled,
-        assumed_preprocessing=tuple(
-            one for one in contract.assumed_preprocessing if one[0] not in known
+        preprocessing_sources=tuple(
+            (step, sources[step]) for step in PREPROCESSING_STEPS if step in sources
         ),
+        unknown_preprocessing=tuple(step for step in PREPROCESSING_STEPS if step not in sources),
     )
+    assumed = []
+    for step, assumption in contract.assumed_preprocessing:
+        is_told = sources.get(step, RULE) != RULE
+        has_no_size = step == SIZE and settled.follows_picture
+        if not is_told and not has_no_size:
+            assumed.append((step, assumption))
+    return replace(settled, assumed_preprocessing=tuple(assumed))
 
 
 def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
-    """Check that a picture's levels are fed as they are, since whole numbers hold no others."""
+    """Check that the input is a picture's uint8 values as they are; it holds no others."""
     plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     if preprocessing != plain:
         raise UsageError(
@@ -151,14 +154,18 @@ def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
         )
 
 
-def named_parts(text: str) -> set[str]:
-    """Which of `PARTS` a text names."""
+def named_steps(text: str) -> set[str]:
+    """Which of `PREPROCESSING_STEPS` a text names."""
     named = parse(text)
-    return {part for part, own in PARTS.items() if not named.keys().isdisjoint(own)}
+    steps = set()
+    for step, fields in PREPROCESSING_STEPS.items():
+        if not named.keys().isdisjoint(fields):
+            steps.add(step)
+    return steps
 
 
 def written(preprocessing: Preprocessing) -> str:
-    """The text that names all parts of a preprocessing.
+    """The text that names all steps of a preprocessing.
 
     Examples:
         >>> written(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))
@@ -227,8 +234,8 @@ EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta",
 LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
-SettledParts = dict[str, Fields]
-"""Fields of a preprocessing by the part that they belong to."""
+StepFields = dict[str, Fields]
+"""Fields of a preprocessing by the step that they belong to."""
 
 
 @frozen
@@ -236,7 +243,7 @@ class Sidecar:
     """What the files beside a model say."""
 
     sha256: str  # of the names and contents of all files; what was made of them depends on it
-    parts: SettledParts  # that are settled; none without a preprocessor_config.json
+    steps: StepFields  # that are settled; none without a preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None
@@ -250,12 +257,14 @@ class Sidecar:
         places = (folder, folder.parent) if folder.name == "onnx" else (folder,)
         return next(filter(None, map(cls._read, places)), None)
 
-    def settles(self, *, fixed: bool) -> tuple[SettledParts, Size | None]:
+    def settles(self, *, fixed: bool) -> tuple[StepFields, Size | None]:
         """What the files settle, and the size of the input, which may be fixed already."""
-        way = self.parts.get("resize", {}).get("resize")
-        if fixed and way in FOLLOWING:  # it cannot follow the picture
-            return {part: own for part, own in self.parts.items() if part != "resize"}, None
-        return self.parts, self.size
+        resize = self.steps.get("resize", {}).get("resize")
+        if fixed and resize in FOLLOWING:  # it cannot follow the picture
+            other_steps = dict(self.steps)
+            del other_steps["resize"]
+            return other_steps, None
+        return self.steps, self.size
 
     @classmethod
     def _read(cls, folder: Path) -> Self | None:
@@ -271,14 +280,14 @@ class Sidecar:
         if processor is None and not config.keys() & {"model_type", "id2label"}:
             return None
         try:
-            parts, size = ({}, None) if processor is None else _settled(processor)
+            steps, size = ({}, None) if processor is None else _settled(processor)
         except ValueError as error:
             raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
         hashes = (
             f"{hashlib.sha256(content).hexdigest()} {name}" for name, content in contents.items()
         )
         digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-        return cls(digest, parts, size, _names(config.get("id2label")), contents)
+        return cls(digest, steps, size, _names(config.get("id2label")), contents)
 
 
 def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
@@ -310,8 +319,8 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return found if len(found) == len(names) else None
 
 
-def _settled(fields: Fields) -> tuple[SettledParts, Size | None]:
-    """What a preprocessor_config.json settles, by its part, and the size of the input."""
+def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
+    """What a preprocessor_config.json settles, by its step, and the size of the input."""
     scale = 1.0
     if _flag(fields, "do_rescale"):
         scale = fields.get("rescale_factor", 1 / 255)
@@ -330,13 +339,13 @@ def _settled(fields: Fields) -> tuple[SettledParts, Size | None]:
     resample = fields.get("resample")
     number = PILLOWS_BILINEAR if resample is None else _whole("resample", resample, least=0)
     resampled = {"interpolation": RESAMPLING[number]} if number in RESAMPLING else {}
-    parts = {
+    steps = {
         "resize": resizing,
         "interpolation": resampled,
         "values": {"scale": float(scale), "mean": mean, "std": std},
         "channels": {"bgr": _flag(fields, "do_flip_channel_order", default=False)},
     }
-    return {part: own for part, own in parts.items() if own}, size
+    return {step: step_fields for step, step_fields in steps.items() if step_fields}, size
 
 
 Resizing = tuple[Fields, Size | None]

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from detcli.core.errors import ModelError
 from detcli.model.contract import Layout, Resize
 from detcli.model.families import FAMILIES
-from detcli.model.preprocessing import METADATA_KEY, PARTS
+from detcli.model.preprocessing import METADATA_KEY, PREPROCESSING_STEPS
 
 BY_NAME = {family.name: family for family in FAMILIES}
 
@@ -144,7 +144,7 @@ def test_rows_of_mmdetection(classes, order):
     assert contract.family == "MMDetection"
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
-    assert contract.unknown_preprocessing == tuple(PARTS)
+    assert contract.unknown_preprocessing == tuple(PREPROCESSING_STEPS)
     out = outputs_of(model, order)
     detected = out["dets"][:, 4] > 0
     assert 0 < np.count_nonzero(detected) <= 20
@@ -221,7 +221,7 @@ def test_rows_of_paddledetection(classes, order, limited, normalised):
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
     assert contract.batch == 1
-    assert contract.unknown_preprocessing == tuple(PARTS)
+    assert contract.unknown_preprocessing == tuple(PREPROCESSING_STEPS)
     rows = outputs_of(model, order)["rows"]
     assert 0 < len(rows) <= 20
     assert_same(found, (rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)))

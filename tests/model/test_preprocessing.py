@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import UsageError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.preprocessing import changed, named_parts, parse, written
+from detcli.model.preprocessing import changed, named_steps, parse, written
 
 NUMBERS = st.floats(-300, 300)
 SIDES = st.integers(1, 5000)
@@ -36,7 +36,7 @@ def test_what_is_written_is_read_back(preprocessing):
         changed(Preprocessing(bgr=True, pad=9, longest=7, enlarge=2), parse(written(preprocessing)))
         == preprocessing
     )
-    assert named_parts(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
+    assert named_steps(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
 
 
 def test_only_what_is_named_changes():
@@ -47,7 +47,7 @@ def test_only_what_is_named_changes():
     assert changed(before, parse(" stretch , mean=1:2:3")) == Preprocessing(
         Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
     )
-    assert named_parts("stretch,mean=1:2:3") == {"resize", "values"}
+    assert named_steps("stretch,mean=1:2:3") == {"resize", "values"}
     assert changed(before, parse("scale=1/255,std=1:1/2:2")) == replace(
         before, scale=1 / 255, std=(1.0, 0.5, 2.0)
     )

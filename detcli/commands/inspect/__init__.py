@@ -107,7 +107,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    from detcli.model.preprocessing import PARTS
+    from detcli.model.preprocessing import PREPROCESSING_STEPS
 
     yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
@@ -131,7 +131,7 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     if detector.tile is not None:
         yield "tiles", f"{detector.tile} is recommended, and used unless --tile is given"
     yield "preprocessing", detector.preprocessing
-    origins = dict.fromkeys(PARTS, "unsettled; --preprocess says it")
+    origins = dict.fromkeys(PREPROCESSING_STEPS, "unsettled; --preprocess says it")
     for part, origin in (origins | detector.preprocessing_origins).items():
         yield f"  {part}", origin
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")

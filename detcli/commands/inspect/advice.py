@@ -13,7 +13,7 @@ from detcli.model.coarse import Rounding
 from detcli.model.contract import Contract, parse_names
 from detcli.model.file import ExternalFile
 from detcli.model.graph import bare_transposes
-from detcli.model.preprocessing import CONFIG, PARTS, PREPROCESSOR
+from detcli.model.preprocessing import CONFIG, PREPROCESSING_STEPS, PREPROCESSOR
 from detcli.model.recognise import recommended
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
@@ -86,9 +86,9 @@ def advise_on_detector(
             f"nothing says how pictures are prepared for it: {unknown}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    origins = {by for part, by in contract.preprocessing_sources if part in PARTS} | {
-        contract.names_origin
-    }
+    origins = {
+        source for step, source in contract.preprocessing_sources if step in PREPROCESSING_STEPS
+    } | {contract.names_origin}
     if beside := sorted(origins & {CONFIG, PREPROCESSOR}):
         yield ModelAdvice(
             "beside-the-model",

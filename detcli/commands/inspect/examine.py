@@ -42,7 +42,7 @@ from detcli.model.graph import (
 )
 from detcli.model.heads import SELECTION, BoxDecode, Head, HeadPart
 from detcli.model.inputs import Role
-from detcli.model.preprocessing import PARTS, written
+from detcli.model.preprocessing import PREPROCESSING_STEPS, written
 from detcli.model.recognise import Reading
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
@@ -315,7 +315,9 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),
         preprocessing_origins={
-            part: by for part, by in contract.preprocessing_sources if part in PARTS
+            step: source
+            for step, source in contract.preprocessing_sources
+            if step in PREPROCESSING_STEPS
         },
         unsettled=contract.unknown_preprocessing,
         class_count=contract.class_count,

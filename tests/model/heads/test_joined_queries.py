@@ -11,7 +11,7 @@ from detcli.model.contract import Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Queries
 from detcli.model.heads.joined import queries_of
-from detcli.model.preprocessing import PARTS
+from detcli.model.preprocessing import PREPROCESSING_STEPS
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -49,7 +49,7 @@ def test_rt_detr_gets_none(name):
 def test_a_transformer_for_a_backbone_is_seen_by_its_patches():
     assert preprocessing_of("DEIMv2")[0].mean == IMAGENET[0]
     assert preprocessing_of("D-FINE")[0].mean == (0, 0, 0)
-    assert preprocessing_of("RT-DETR, patches")[1] == tuple(PARTS)
+    assert preprocessing_of("RT-DETR, patches")[1] == tuple(PREPROCESSING_STEPS)
 
 
 def test_a_softmax_has_no_place_among_refined_boxes():
