@@ -2,7 +2,7 @@
 
 By default a picture is resized with cv2.INTER_LINEAR and padded with grey (114), BGR becomes RGB,
 levels are divided by 255, and HWC becomes CHW, as in Ultralytics' `LetterBox` and predictor.
-`Preprocessing` says what other networks are fed.
+`Preprocessing` says what other networks take.
 
 Pillow's filters are resampled as Pillow does it, bit for bit: two passes, first along x, then along
 y, each from 8 bits to 8 bits with weights in 2**-22. Products and sums of these are exact in
@@ -103,7 +103,7 @@ OPENCV = {
     Interpolation.CUBIC: "INTER_CUBIC",
     Interpolation.AREA: "INTER_AREA",
 }
-LEVELS = 256
+UINT8_VALUES = 256
 DEFAULT = Preprocessing()
 
 
@@ -115,7 +115,7 @@ def fit_letterbox(
 ) -> Letterbox:
     """Where a picture of (height, width) lies on the network's input, the canvas.
 
-    If a stride is given, the input is made as small as its sides can be: multiples of this.
+    If a stride is given, the input is made as small as height and width can be: multiples of this.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -126,7 +126,7 @@ def fit_letterbox(
             )
         case Resize.NONE | Resize.ROUND:
             multiple = preprocessing.multiple
-            height, width = (-(-side // multiple) * multiple for side in picture)
+            height, width = (-(-length // multiple) * multiple for length in picture)
             if preprocessing.resize is Resize.ROUND:
                 return Letterbox.stretched(picture, (height, width))
             return Letterbox(picture, (height, width), (1.0, 1.0), picture)
@@ -139,7 +139,7 @@ def fit_letterbox(
     placed = fit(picture, canvas)
     if stride is None:
         return placed
-    height, width = (-(-side // stride) * stride for side in placed.resized)
+    height, width = (-(-length // stride) * stride for length in placed.resized)
     return fit(picture, (height, width))
 
 
@@ -174,14 +174,14 @@ def to_tensor(canvas: Image, out: Tensor, preprocessing: Preprocessing = DEFAULT
 
 @functools.lru_cache(maxsize=16)
 def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
-    """What the 256 levels of each channel are in the network's input: `(3, 256)`.
+    """What the 256 uint8 values of each channel are in the network's input: `(3, 256)`.
 
-    Channels are in the order in which they are fed. Computed in float64, rounded to float32 and
+    Channels are in the order of the model input. Computed in float64, rounded to float32 and
     from there to float16. There is no -0: channels whose values are equal are the same bits.
     """
-    levels = np.arange(LEVELS) * preprocessing.scale  # (256,)
+    scaled = np.arange(UINT8_VALUES) * preprocessing.scale  # (256,)
     mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
-    table: Tensor = ((levels - mean) / std).astype(np.float32).astype(dtype)
+    table: Tensor = ((scaled - mean) / std).astype(np.float32).astype(dtype)
     table += dtype.type(0)
     table.flags.writeable = False  # all callers share it
     return table

@@ -298,7 +298,7 @@ BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; ot
 
 
 def profile_of(model: PreparedModel) -> dict[str, str]:
-    """TensorRT's options for what a graph with dynamic axes will be fed; none for other graphs.
+    """TensorRT's options for what a graph with dynamic axes will take; none for other graphs.
 
     Without them, TensorRT plans for the first batch, and again, for minutes, for each smaller or
     larger one.

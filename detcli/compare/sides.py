@@ -65,8 +65,9 @@ class GraphSide:
     def _detect_one(self, picture: Picture) -> Detections:
         contract, ways = self._contract, self._contract.preprocessing
         letterbox = fit_letterbox(picture.size, self._input_shape, ways)
-        fed = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
-        rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
+        model_input = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
+        outputs = self._session.run_watched(contract.input_name, model_input)
+        rows = outputs[contract.head]  # (B, K, 6)
         kept = confident_rows(rows[0], self._conf, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
             centre, half = kept[:, :2], kept[:, 2:4] / np.float32(2)

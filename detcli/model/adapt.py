@@ -250,7 +250,7 @@ def _from_offsets(
 ) -> str:
     """Centre and size, from what a family's layers give for them."""
     centre, size = add.cut(numbers, 0, 2, 2), add.cut(numbers, 2, 4, 2)
-    middle, sides, stride = (add.cut(anchors, start, start + 2, 2) for start in (0, 2, 4))
+    middle, anchor_size, stride = (add.cut(anchors, start, start + 2, 2) for start in (0, 2, 4))
 
     def times(tensor: str, factor: float) -> str:
         return add("Mul", tensor, add.constant(factor, np.float32)) if factor != 1 else tensor
@@ -258,17 +258,17 @@ def _from_offsets(
     match grid.spec.offset:
         case Offset.EXPONENTIAL:
             variances = grid.spec.variances
-            centre = add("Mul", times(centre, variances[0]), sides)
-            size = add("Mul", add("Exp", times(size, variances[1])), sides)
+            centre = add("Mul", times(centre, variances[0]), anchor_size)
+            size = add("Mul", add("Exp", times(size, variances[1])), anchor_size)
         case Offset.SIGMOID:
             if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
                 centre, size = add("Sigmoid", centre), add("Sigmoid", size)
             moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
             doubled = times(size, 2)
             centre = add("Mul", moved, stride)
-            size = add("Mul", add("Mul", doubled, doubled), sides)
+            size = add("Mul", add("Mul", doubled, doubled), anchor_size)
         case Offset.TANH:
-            whole = add("Cast", add("Gather", _sides(add, image), [1, 0], axis=0), to=FLOAT)
+            whole = add("Cast", add("Gather", _input_size(add, image), [1, 0], axis=0), to=FLOAT)
             centre = add("Mul", add("Tanh", centre), stride)
             size = add("Mul", add("Sigmoid", size), whole)
     return add("Concat", add("Add", middle, centre), size, axis=2)
@@ -288,38 +288,36 @@ def _of_slice(add: _Builder, channels: ChannelSlice) -> str:
     return add("Reshape", tensor, [0, -1, channels.width])
 
 
-def _from_distances(add: _Builder, sides: str, bins: int, anchors: str) -> str:
+def _from_distances(add: _Builder, distances: str, bins: int, anchors: str) -> str:
     """Corners, from distances `[B, N, 4 * bins]`: each the mean of its bins, weighted by shares."""
     if bins > 1:
-        shares = add("Softmax", add("Reshape", sides, [0, -1, 4, bins]), axis=3)
-        sides = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
-        sides = add("Reshape", sides, [0, -1, 4])
+        shares = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
+        distances = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
+        distances = add("Reshape", distances, [0, -1, 4])
     point, stride = add.cut(anchors, 0, 2, 2), add.cut(anchors, 4, 6, 2)
-    low = add("Sub", point, add("Mul", add.cut(sides, 0, 2, 2), stride))
-    high = add("Add", point, add("Mul", add.cut(sides, 2, 4, 2), stride))
+    low = add("Sub", point, add("Mul", add.cut(distances, 0, 2, 2), stride))
+    high = add("Add", point, add("Mul", add.cut(distances, 2, 4, 2), stride))
     return add("Concat", low, high, axis=2)
 
 
 def _anchors(add: _Builder, grid: GridHead, image: ImageInput) -> str:
-    """Centre, sides and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
+    """Centre, size and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
     scales = []
     for scale, stride in enumerate(grid.strides):
         share, pixels = grid.spec.centre
         steps, most = [float(stride)] * 2, (np.inf, np.inf)
         if grid.spec.cells_divide_input_evenly and image.size is not None:
             most = image.size[::-1]
-            steps = [side / -(-side // stride) for side in most]
+            steps = [length / -(-length // stride) for length in most]
         middle = [share * step + pixels for step in steps]
-        each = [
-            (*middle, *np.minimum(sides, most), stride, stride) for sides in grid.anchors(scale)
-        ]
+        each = [(*middle, *np.minimum(size, most), stride, stride) for size in grid.anchors(scale)]
         if image.size is None:
-            counts = add("Add", _sides(add, image), add.constant([stride - 1]))
+            counts = add("Add", _input_size(add, image), add.constant([stride - 1]))
             counts = add("Div", counts, add.constant([stride]))
             one = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
             places = add("NonZero", add("ConstantOfShape", counts, value=one))
         else:
-            rows, columns = (-(-side // stride) for side in image.size)
+            rows, columns = (-(-length // stride) for length in image.size)
             places = add.constant(np.nonzero(np.ones((rows, columns))))
         places = add("Gather", places, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
         places = add("Cast", add("Transpose", places, perm=[1, 0]), to=FLOAT)
@@ -329,7 +327,7 @@ def _anchors(add: _Builder, grid: GridHead, image: ImageInput) -> str:
     return add("Concat", *scales, axis=1)
 
 
-def _sides(add: _Builder, image: ImageInput) -> str:
+def _input_size(add: _Builder, image: ImageInput) -> str:
     """Height and width of the input, `[2]`."""
     first = (1 if image.channels_last else 2) - image.single
     return add.cut(add("Shape", image.name), first, first + 2, 0)
@@ -353,47 +351,47 @@ def _rows(add: _Builder, plan: Adaptation) -> str:
 def _feed(add: _Builder, plan: Adaptation) -> None:
     """Make all inputs out of one for pictures, by nodes in front of all others."""
     graph, image = add.graph, plan.image
-    size = len(graph.node)
+    node_count = len(graph.node)
     for other in plan.others:
         _feed_other(add, other, image)
     for_others = len(graph.node)
-    fed = [_fed(add, image)] if image.is_unusual else []
-    replaced = {other.name for other in plan.others} | {value.name for value in fed}
-    inputs = [*fed, *(value for value in graph.input if value.name not in replaced)]
+    new_inputs = [_convert_pictures(add, image)] if image.is_unusual else []
+    replaced = {other.name for other in plan.others} | {value.name for value in new_inputs}
+    inputs = [*new_inputs, *(value for value in graph.input if value.name not in replaced)]
     del graph.input[:]
     graph.input.extend(inputs)
     nodes = list(graph.node)
-    replace_nodes(graph, [*nodes[for_others:], *nodes[size:for_others], *nodes[:size]])
+    replace_nodes(graph, [*nodes[for_others:], *nodes[node_count:for_others], *nodes[:node_count]])
 
 
 def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
     """Make what an input wants under its name: `[B, 2]`, or a mask `[B, H, W]`."""
-    sides = _sides(add, image)
+    size = _input_size(add, image)
     batch = add.constant([1]) if image.single else add.cut(add("Shape", image.name), 0, 1, 0)
-    wanted = add("Concat", batch, sides if other.role is Role.MASK else [2], axis=0)
+    expanded = add("Concat", batch, size if other.role is Role.MASK else [2], axis=0)
     if other.role is Role.WIDTH_HEIGHT:
-        sides = add("Gather", sides, [1, 0], axis=0)
+        size = add("Gather", size, [1, 0], axis=0)
     if other.role in {Role.MASK, Role.SCALE}:
         dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
         values = add.constant(np.ones((1, 1, 1) if other.role is Role.MASK else (1, 2)), dtype)
     else:
-        values = add("Reshape", add("Cast", sides, to=other.dtype), [1, 2])
-    add("Expand", values, wanted, output=other.name)
+        values = add("Reshape", add("Cast", size, to=other.dtype), [1, 2])
+    add("Expand", values, expanded, output=other.name)
 
 
-def _fed(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
+def _convert_pictures(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
     """Bring pictures `[B, 3, H, W]` to the form that a graph takes; returns the new input."""
-    fed = add.unused("image")
-    rename(add.graph, image.name, fed)
+    model_input = add.unused("image")
+    rename(add.graph, image.name, model_input)
     tensor = image.name
     if image.dtype == "uint8":
         tensor = add("Cast", tensor, to=onnx.TensorProto.UINT8)
     if image.channels_last:
         tensor = add("Transpose", tensor, perm=[0, 2, 3, 1])
-    sides = [*(image.size or (-1, -1))]
+    size = list(image.size or (-1, -1))
     if image.single:
-        tensor = add("Reshape", tensor, [*sides, 3] if image.channels_last else [3, *sides])
-    add("Identity", tensor, output=fed)
+        tensor = add("Reshape", tensor, [*size, 3] if image.channels_last else [3, *size])
+    add("Identity", tensor, output=model_input)
     floats = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
     batch = 1 if image.single else image.batch or "batch"
     dims = [batch, 3, *(image.size or ("height", "width"))]

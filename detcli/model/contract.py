@@ -95,26 +95,26 @@ class Interpolation(StrEnum):
 class Preprocessing:
     """How a picture becomes the network's input.
 
-    A channel's level v, 0 to 255, is fed as (v * scale - mean) / std.
+    A channel's uint8 value v becomes (v * scale - mean) / std in the model input.
     """
 
     resize: Resize = Resize.LETTERBOX
     interpolation: Interpolation = Interpolation.LINEAR
     scale: float = 1 / 255
-    # subtracted from each channel, in the order in which they are fed
+    # subtracted from each channel, in the order of the model input
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    bgr: bool = False  # channels are fed as blue, green, red instead of red, green, blue
+    bgr: bool = False  # channels are blue, green, red instead of red, green, blue
     pad: int = 114
-    # for LETTERBOX and CORNER, the most pixels that either side of a resized picture may have,
+    # for LETTERBOX and CORNER, the most pixels that height and width of a resized picture may have,
     # where the input has more
     longest: int | None = None
     # for LETTERBOX and CORNER, the largest factor by which a small picture is enlarged, at least 1
     enlarge: float | None = None
-    # for SHORTEST_EDGE, the length of the shorter side and the most that the longer one may have
+    # for SHORTEST_EDGE, the length of the shorter edge and the most that the longer one may have
     edges: tuple[int, int] | None = None
-    multiple: int = 1  # for SHORTEST_EDGE, what both sides are rounded down to a multiple of
+    multiple: int = 1  # for SHORTEST_EDGE, what height and width are rounded down to a multiple of
 
 
 BOXES_OF_MORE = "its masks or keypoints are left out"

@@ -1,7 +1,7 @@
 """Letterboxes pictures into the network's input: uploads, then one kernel.
 
-Everything that the kernel reads lies in one area: the values of the 256 levels of each channel, a
-descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
+Everything that the kernel reads lies in one area: what the 256 uint8 values of each channel become,
+a descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
 page-locked memory and uploaded with one copy, except pictures that lie in such memory already
 (`memory.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
 interpolations are done on the host, before the upload.
@@ -59,7 +59,7 @@ class LetterboxBatch:
         self._parts: list[tuple[int, npt.NDArray[Any]]] = []
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
         self._pad, self._red_plane = preprocessing.pad, 2 if preprocessing.bgr else 0
-        table = values(preprocessing, dtype)  # in the order in which channels are fed
+        table = values(preprocessing, dtype)  # channels in the order of the model input
         shared = (table == table[0]).all()
         self._table_step = 0 if shared else table.shape[1]
         in_bgr = table if preprocessing.bgr else table[::-1]

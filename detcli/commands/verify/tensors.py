@@ -111,8 +111,8 @@ class Probe:
             session = open_tensors(self._device, content, self.name, self._options)
             self._session = wanted, session
         letterbox = fit_letterbox(picture.size, self._size, self._preprocessing)
-        fed = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
-        return self._session[1].run_watched(self._input, fed)
+        model_input = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
+        return self._session[1].run_watched(self._input, model_input)
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
