@@ -211,7 +211,9 @@ def weighted_picture(*squares):
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
 @pytest.mark.parametrize("multi_label", [MultiLabel.WITHOUT_NMS, MultiLabel.NEVER])
 @pytest.mark.parametrize("form", [ScoreForm.FINAL, ScoreForm.LOGITS])
-def test_confidences_of_classes_on_noise(nms_iou, multi_label, form, make_model, random, detect_once):
+def test_confidences_of_classes_on_noise(
+    nms_iou, multi_label, form, make_model, random, detect_once
+):
     """The rows of the specification, which the CPU runs, on every backend."""
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = promising(make_model(), score_form=form)

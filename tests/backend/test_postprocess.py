@@ -589,7 +589,7 @@ def test_no_rows_and_rows_of_centre_and_size(recwarn):
 def warnings_of_boxes(farthest):
     """What is said of a model in pixels whose only box reaches so far."""
     boxes = np.array([[0, 0, 1, farthest]], np.float32)
-    selection = SelectedRows(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
+    selection = SelectedBoxes(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
     letterbox = Letterbox.fit((640, 640), (640, 640))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -142,7 +142,7 @@ def test_a_scalar_or_a_negative_k_is_refused():
     st_numpy.arrays(
         np.float32,
         st.integers(0, 40),
-        elements=st.sampled_from(np.float32([-1, -0.0, 0.0, 0.5, 1, np.inf, -np.inf, np.nan])),
+        elements=st.sampled_from(np.float32([-1, -0.0, 0.0, 0.5, 1, np.inf, -np.inf, np.nan])),  # type: ignore[arg-type, call-overload]
     )
 )
 def test_all_ranked_are_ranked_as_by_top_k(scores):

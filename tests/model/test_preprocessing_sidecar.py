@@ -42,7 +42,7 @@ def test_the_folder_above_onnx_counts_and_no_other(model_folder, monkeypatch):
     (model_folder / "other").mkdir()
     assert Sidecar.read(model_folder / "other" / "model.onnx") is None
     monkeypatch.chdir(model_folder / "onnx")
-    assert Sidecar.read(type(model_folder)("model.onnx")).parts
+    assert Sidecar.read(type(model_folder)("model.onnx")).steps
 
 
 def test_the_nearer_folder_counts(model_folder):

@@ -19,7 +19,7 @@ from detcli.core.errors import ModelError
 from detcli.data.detections import COCO, COCO_IDS
 from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
-from detcli.model.heads import Columns, Head, Unrecognised
+from detcli.model.heads import ChannelRange, Head, Unrecognised
 from detcli.model.recognise import _class_count, read_graph
 
 EXPECTED = {
@@ -378,7 +378,7 @@ def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
     ],
 )
 def test_a_model_may_have_1_to_100_000_classes(count, dropped, classes):
-    assert _class_count(head_of_classes(count), None, dropped=dropped) == classes
+    assert _class_count(head_of_classes(count), None, drops_no_object=dropped) == classes
 
 
 @pytest.mark.parametrize(
@@ -386,14 +386,14 @@ def test_a_model_may_have_1_to_100_000_classes(count, dropped, classes):
 )
 def test_another_number_of_classes_is_unclear(count, dropped):
     with pytest.raises(Unrecognised, match="the number of its classes is unclear"):
-        _class_count(head_of_classes(count), None, dropped=dropped)
+        _class_count(head_of_classes(count), None, drops_no_object=dropped)
 
 
 def head_of_classes(count):
     return Head(
         Layout.BODY,
-        (Columns("head", 0, 4),),
-        (Columns("head", 4),),
+        (ChannelRange("head", 0, 4),),
+        (ChannelRange("head", 4),),
         class_count=count,
         anchors_first=False,
         decoded=None,

@@ -341,7 +341,7 @@ def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
     joined = graph("Concat", centre, size, scores, axis=1)
     boxes = graph.cut(joined, 0, 4, 1)
     decoded = boxes_of(read(graph, boxes), boxes)
-    assert decoded.how is BoxDecode.GRID
+    assert decoded.method is BoxDecode.GRID
 
 
 @pytest.mark.parametrize("sums_up", [True, False])

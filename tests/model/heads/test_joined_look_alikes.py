@@ -81,7 +81,7 @@ def test_a_best_class_that_no_output_tells_does_not_select():
     boxes, scores = boxes_and_scores(graph)
     labels = graph("ArgMax", scores, axis=2, keepdims=1)
     assert best_class(index_of(graph, boxes, scores)) is None
-    assert best_class(index_of(graph, boxes, labels)).one_class
+    assert best_class(index_of(graph, boxes, labels)).best_class_only
 
 
 @pytest.mark.parametrize("suppresses", [False, True])
@@ -142,7 +142,7 @@ def test_columns_behind_the_scores_are_left_out_where_boxes_are_enough():
     index = index_of(graph, split_in_three(graph))
     head = end_to_end(index, boxes_only=True)
     assert head.class_count == 3
-    assert head.left_out
+    assert head.has_more
 
 
 @pytest.mark.parametrize(("rows", "is_head"), [(24, True), (7, False)])

@@ -7,7 +7,12 @@ from onnx import TensorProto
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.selected_in_graph import _trail, is_integral, selected_detections, six_columns
+from detcli.model.heads.selected_in_graph import (
+    _moved_from,
+    is_integral,
+    selected_detections,
+    six_columns,
+)
 
 
 def read(graph, *outputs):
@@ -63,7 +68,7 @@ def rows_and_parts(graph, label_of=None):
 def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
     graph = Graph()
     rows, scores = rows_and_parts(graph)
-    head = selected_rows(read(graph, rows, scores))
+    head = selected_detections(read(graph, rows, scores))
     assert head.scores[0].tensor == rows
     assert head.labels.tensor == rows
 
@@ -80,11 +85,11 @@ def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
 def test_only_a_number_that_is_added_to_class_ids_tells_how_many_there_are(label_of, classes):
     graph = Graph()
     rows, _ = rows_and_parts(graph, label_of)
-    assert selected_rows(read(graph, rows)).class_count == classes
+    assert selected_detections(read(graph, rows)).class_count == classes
 
 
 def test_a_trail_ends_at_what_makes_elements():
     graph = Graph()
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
-    assert list(_trail(read(graph, moved), moved)) == [moved, sums]
+    assert list(_moved_from(read(graph, moved), moved)) == [moved, sums]
