@@ -83,7 +83,7 @@ class Browser:
         page = Path(folder).resolve(), width, height, dark
         address = (page[0] / "index.html").as_uri()
         if page == self.open_page and self.run("return location.href.split('#')[0]") == address:
-            self.run("if (toWrite !== null) writeAddress()")
+            self.run("if (writeTimer !== null) writeAddress()")
             self.go("#")
             self.run("window.scrollTo(0, 0)")
             self.mouse("move", 0, 0)

@@ -48,7 +48,7 @@ def test_the_folder_above_onnx_counts_and_no_other(model_folder, monkeypatch):
 def test_the_nearer_folder_counts(model_folder):
     beside(model_folder, DETR)
     found = beside(model_folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
-    assert found.parts["resize"] == {"resize": Resize.STRETCH}
+    assert found.steps["resize"] == {"resize": Resize.STRETCH}
     assert found.size == (300, 400)
 
 
@@ -98,7 +98,7 @@ def values(mean_and_std, scale=1 / 255):
     ],
 )
 def test_how_pictures_are_prepared(model_folder, changed, part, fields):
-    assert beside(model_folder, DETR | changed).parts.get(part) == fields
+    assert beside(model_folder, DETR | changed).steps.get(part) == fields
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_size_of_the_input(model_folder, changed, size):
 def test_class_names(model_folder, labels, names):
     found = beside(model_folder, config={"model_type": "detr", "id2label": labels})
     assert found.names == names
-    assert found.parts == {}
+    assert found.steps == {}
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", '{"port": 80}', "[" * 100_000])
