@@ -70,7 +70,7 @@ def values(mean_and_std, scale=1 / 255):
 
 
 @pytest.mark.parametrize(
-    ("changed", "part", "fields"),
+    ("changed", "step", "fields"),
     [
         ({}, "resize", edges(800, 1333)),
         ({"image_processor_type": "YolosImageProcessor"}, "resize", edges(800, 1333, 16)),
@@ -97,8 +97,8 @@ def values(mean_and_std, scale=1 / 255):
         ({"resample": 0}, "interpolation", None),
     ],
 )
-def test_how_pictures_are_prepared(model_folder, changed, part, fields):
-    assert beside(model_folder, DETR | changed).steps.get(part) == fields
+def test_how_pictures_are_prepared(model_folder, changed, step, fields):
+    assert beside(model_folder, DETR | changed).steps.get(step) == fields
 
 
 @pytest.mark.parametrize(

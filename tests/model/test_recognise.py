@@ -165,7 +165,7 @@ def named(*names, warned=None):
 
 
 def sized(height, width, stride=32):
-    assumed = {} if (height, width) == (640, 640) else {"assumed": ()}
+    assumed = {} if (height, width) == (640, 640) else {"assumed_preprocessing": ()}
     return {"default_size": (height, width), "stride": stride} | assumed
 
 

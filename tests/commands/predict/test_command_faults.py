@@ -247,7 +247,7 @@ def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, mo
     make_picture("a.png", ("red", 1, 1))
     before, written = {*tmp_path.iterdir()}, []
     for kind in (io.FileIO, Slow):
-        for module in ("core.files", "sink.journal", "sink.page.folder"):
+        for module in ("storage.files", "sink.journal", "page.folder"):
             monkeypatch.setattr(f"detcli.{module}.FileIO", kind)
         for records in ("-o a.json", "-o a.json", "--resume j.jsonl", "--resume j.jsonl"):
             predict(f"a.png {records} {OUTPUTS}")
@@ -265,9 +265,9 @@ def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, mo
 @pytest.mark.parametrize(
     ("output", "module"),
     [
-        ("-o a.csv", "core.files"),
+        ("-o a.csv", "storage.files"),
         ("--resume a.jsonl", "sink.journal"),
-        ("--report page", "sink.page.folder"),
+        ("--report page", "page.folder"),
     ],
 )
 def test_a_file_that_cannot_be_closed_is_an_output_error(output, module, predict, monkeypatch):
