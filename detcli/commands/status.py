@@ -35,7 +35,7 @@ class RunStatus:
     left_s: float | None  # seconds that the rest takes at this rate
 
     def lines(self) -> "Iterator[Text]":
-        """What people read."""
+        """Yield the lines that people read."""
         from rich.text import Text
 
         shards = f"{self.done} of {pluralize(self.shards, 'shard')} done, {self.working} at work"
@@ -70,34 +70,63 @@ def status(
 
     store = open_store(folder)
     manifest = Manifest(store)
-    done = survey(store, manifest, range(len(manifest)))
-    times = store.times()
-    ends = sorted(times[name] for name in map(manifest.part, done) if name in times)
-    working = len(_worked(store, times) - done.keys())
-    recent, rate, left = [min(times.values()), *ends][-RECENT - 1 :], None, None  # manifest first
-    if 0 < working < len(done) and recent[-1] > recent[0]:  # fewer may end at the same moment
-        size = manifest.names / len(manifest)  # of a shard, about
-        rate = size * (len(recent) - 1) / (recent[-1] - recent[0])
-        left = size * (len(manifest) - len(done)) / rate
-    found = RunStatus(
+    failures_by_shard = survey(store, manifest, range(len(manifest)))
+    file_times = store.times()
+
+    part_times = []
+    for shard in failures_by_shard:
+        part = manifest.part(shard)
+        if part in file_times:
+            part_times.append(file_times[part])
+    part_times.sort()
+
+    working = len(_shards_at_work(store, file_times) - failures_by_shard.keys())
+    rate = None
+    left_s = None
+    if 0 < working < len(failures_by_shard):
+        inputs_per_shard = manifest.names / len(manifest)
+        started_s = min(file_times.values())  # when the manifest was written
+        rate = _inputs_per_second([started_s, *part_times], inputs_per_shard)
+    if rate is not None:
+        left_s = inputs_per_shard * (len(manifest) - len(failures_by_shard)) / rate
+
+    failures = Counter[str]()
+    for failures_of_shard in failures_by_shard.values():
+        failures += failures_of_shard
+    run_status = RunStatus(
         inputs=manifest.names,
         shards=len(manifest),
-        done=len(done),
+        done=len(failures_by_shard),
         working=working,
-        failed=dict(sum(done.values(), Counter()).most_common()),
-        last_s=time.time() - ends[-1] if ends else None,
+        failed=dict(failures.most_common()),
+        last_s=time.time() - part_times[-1] if part_times else None,
         inputs_per_s=rate,
-        left_s=left,
+        left_s=left_s,
     )
-    write_report(found, report_format, RunStatus.lines)
+    write_report(run_status, report_format, RunStatus.lines)
 
 
-def _worked(store: "Store", times: dict[str, float]) -> set[int]:
-    """The shards that runs have in hand, as far as these say so and have done lately."""
+def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | None:
+    """The rate of the last parts; None if they were all written at the same moment.
+
+    Args:
+        times: When the manifest was written, then when each part was, in seconds.
+        inputs_per_shard: How many inputs a part has, on average.
+    """
+    recent_times = times[-RECENT - 1 :]
+    elapsed_s = recent_times[-1] - recent_times[0]
+    if elapsed_s <= 0:
+        return None
+    return inputs_per_shard * (len(recent_times) - 1) / elapsed_s
+
+
+def _shards_at_work(store: "Store", file_times: dict[str, float]) -> set[int]:
+    """The shards that runs are working, by the notes that these have renewed lately."""
     from detcli.run.shards.store import NOTE, RENEW_S, noted_shards
 
-    found: set[int] = set()
-    for name, time_s in times.items():
-        if name.startswith(NOTE) and time.time() - time_s < 3 * RENEW_S:
-            found |= noted_shards(store, name)
-    return found
+    shards: set[int] = set()
+    for name, time_s in file_times.items():
+        is_fresh = time.time() - time_s < 3 * RENEW_S
+        if name.startswith(NOTE) and is_fresh:
+            shards |= noted_shards(store, name)
+    return shards

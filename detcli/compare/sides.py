@@ -30,12 +30,17 @@ class DetectorSide:
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
         """Start all batches, then wait for the detections of each picture."""
-        size = self._detector.batch
-        parts = [pictures[start : start + size] for start in range(0, len(pictures), size)]
+        batch_size = self._detector.batch
+        batches = []
+        for start in range(0, len(pictures), batch_size):
+            batches.append(pictures[start : start + batch_size])
 
         def run() -> list[Detections]:
-            started = [self._detector.submit(part) for part in parts]
-            return [found for wait in started for found in wait()]
+            waits = [self._detector.submit(batch) for batch in batches]
+            detections: list[Detections] = []
+            for wait in waits:
+                detections += wait()
+            return detections
 
         return run_with_timeout(RUN_TIMEOUT_S, self._detector.model_name, run)
 
@@ -47,32 +52,40 @@ class GraphSide:
 
     def __init__(self, file: ModelFile, settings: Settings) -> None:
         """Load the graph; of the settings, the confidence and the input size are used."""
-        title, selection = file.path.name, file.selection
+        file_name = file.path.name
+        selection = file.selection
         if selection is None:
             raise ModelError(
-                f"{title} does not end in rows of boxes, scores and class ids of its own selection",
+                f"{file_name} does not end in rows of boxes, scores and class ids of its own "
+                "selection",
                 "export it again",
             )
         self._contract = selection.contract
         self._input_shape = self._contract.input_shape(settings.imgsz)
         self._conf = settings.effective_conf(self._contract.conf)
-        self._session = open_tensors("cpu", selection.body(file.model).SerializeToString(), title)
+        graph = selection.body(file.model).SerializeToString()
+        self._session = open_tensors("cpu", graph, file_name)
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
         """Run the graph on each picture."""
-        return [self._detect_one(picture) for picture in pictures]
+        return [self._detect_in(picture) for picture in pictures]
 
-    def _detect_one(self, picture: Picture) -> Detections:
-        contract, ways = self._contract, self._contract.preprocessing
-        letterbox = fit_letterbox(picture.size, self._input_shape, ways)
-        model_input = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
+    def _detect_in(self, picture: Picture) -> Detections:
+        contract = self._contract
+        preprocessing = contract.preprocessing
+        letterbox = fit_letterbox(picture.size, self._input_shape, preprocessing)
+        model_input = to_batch(
+            picture, letterbox, preprocessing, contract.input_dtype, contract.batch or 1
+        )
         outputs = self._session.run_watched(contract.input_name, model_input)
         rows = outputs[contract.head]  # (B, K, 6)
-        kept = confident_rows(rows[0], self._conf, contract.class_count)
+        confident = confident_rows(rows[0], self._conf, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
-            centre, half = kept[:, :2], kept[:, 2:4] / np.float32(2)
-            kept = np.concatenate([centre - half, centre + half, kept[:, 4:]], axis=1)
-        return to_detections(as_selection(kept), letterbox, contract)
+            centre = confident[:, :2]
+            half_size = confident[:, 2:4] / np.float32(2)
+            corners = [centre - half_size, centre + half_size]
+            confident = np.concatenate([*corners, confident[:, 4:]], axis=1)
+        return to_detections(as_selection(confident), letterbox, contract)
 
 
 def rows_of(file: ModelFile) -> int | None:
@@ -81,4 +94,5 @@ def rows_of(file: ModelFile) -> int | None:
         return None
     boxes = file.selection.adaptation.head.boxes[0].tensor
     dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
-    return (known_size(dims[1]) if len(dims) > 1 else None) or file.detector().most
+    row_count = known_size(dims[1]) if len(dims) > 1 else None
+    return row_count or file.detector().most
