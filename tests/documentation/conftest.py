@@ -58,6 +58,7 @@ def workplace(tmp_path, hub, fetched, pictures, warm_detcli, monkeypatch):
     shutil.copytree(folder, tmp_path / ".cache/huggingface", symlinks=True)
     hub.add("yolov10n", content, half=content)
     hub.add("yolov10s", content)
+    hub.main = hub_server.NEWER  # `hf` tells repositories apart by their commits
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / ".cache/huggingface"))  # as in a home folder
     path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]

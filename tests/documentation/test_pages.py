@@ -142,9 +142,11 @@ def test_files_of_the_package_that_a_page_names_exist(name):
 def test_the_page_about_models():
     scripts = blocks(page("models"), "sh")
     assert len(scripts) == 3
-    for script in scripts:  # the last removes a model: `hf` fails where there is none of its name
+    for script in scripts:
         works(script)
-    assert (hub_folder() / "models--onnx-community--yolov10s").exists()
+    removed = hub_folder() / "models--onnx-community--yolov10n"
+    assert not removed.exists()
+    assert removed.with_name("models--onnx-community--yolov10s").exists()
 
 
 def test_object_stores_are_read_and_written(workplace, s3):
