@@ -178,4 +178,4 @@ release: .venv/installed-all ## Build what the package index gets: make release 
 	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-lowest .readers build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .node .readers build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

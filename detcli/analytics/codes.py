@@ -68,7 +68,7 @@ DICTIONARIES = (
     *("DICT_6X6_1000", "DICT_APRILTAG_25h9", "DICT_5X5_1000", "DICT_ARUCO_ORIGINAL"),
     *("DICT_4X4_1000", "DICT_APRILTAG_16h5"),
 )
-# Markers in the dictionaries of a kind, of which each begins with the smaller one.
+# Markers in the dictionaries of a kind: each dictionary begins with the next smaller one.
 SIZES = (50, 100, 250, 1000)
 
 # Pixels a picture that are read in enhanced crops and below the confidence: no clock, so that a

@@ -119,7 +119,7 @@ def _symbology(barcode: Barcode | None) -> str | Absent:
 
 
 def _bytes(barcode: Barcode | None) -> str | Absent:
-    """The content in base64, of what was read and is no text."""
+    """The content in base64, for a barcode that was read but does not hold text."""
     if barcode is None or not barcode.symbology or barcode.text is not None:
         return ABSENT
     return base64.b64encode(barcode.content).decode("ascii")

@@ -128,7 +128,7 @@ class _Candidates:
             self._drop_small(small)
 
     def _ends_at_seams(self, tile: Boxes) -> npt.NDArray[np.bool_]:
-        """Whether each box ends at an edge of its tile `(N, 4)` that is none of the picture."""
+        """Whether each box ends at an inner edge of its tile, `(N,)`; `tile` is `(N, 4)`."""
         picture = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])
         sizes = tile[:, 2:] - tile[:, :2]
         is_near = np.abs(self.boxes - tile) <= EDGE * np.tile(sizes, 2)

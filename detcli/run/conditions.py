@@ -57,7 +57,7 @@ def parse_condition(
         excluded: Classes that are not among those of --classes.
 
     Raises:
-        UsageError: It is no condition, or names what is not there.
+        UsageError: The text is not a condition, or names a class, zone or line that does not exist.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:

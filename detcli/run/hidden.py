@@ -24,7 +24,7 @@ from detcli.sink.image import hidden, is_covered
 from detcli.storage.files import temporary, temporary_file_errors
 
 BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.option == "read")
-"""What a detection says of its barcode, of which only a text of null is left."""
+"""The fields of a detection that describe its barcode; hiding it leaves only a text of null."""
 
 
 class HiddenClasses:

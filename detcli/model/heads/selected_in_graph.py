@@ -261,7 +261,7 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
 
 
 def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
-    """The column of NonMaxSuppression's result that a tensor is; None if it is none."""
+    """The column of NonMaxSuppression's result that a tensor holds; None for other tensors."""
     for name in _moved_from(index, tensor):
         node = index.producers.get(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:

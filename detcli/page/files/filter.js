@@ -258,7 +258,7 @@ function countChoices() {
   countChoice("kind", boxColumns.kindNumber);
 }
 
-/* The same for one of them, of which `numbers` has that of each box. */
+/* The same for one of them; `numbers` has the number of each box. */
 function countChoice(filter, numbers) {
   const { listId, entries } = CHOICES[filter];
   const counts = new Array(entries().length).fill(0);

@@ -228,7 +228,7 @@ function chosenName(checkBox) {
   return entries()[checkBox.value].name;
 }
 
-/* What a field says, of which the event tells. */
+/* The value of the form field that an event is about. */
 function fieldValue(field) {
   if (field.name === "score") return scoreRange(field.id);
   if (field.name === "size") {

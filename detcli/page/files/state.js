@@ -6,7 +6,7 @@
    Each key has the value where the address says nothing, and how texts of the address become a
    value and back; read() refuses texts with undefined. */
 
-/* One text, of which `isValid` tells whether the page knows it. */
+/* One text; `isValid` tells whether the page knows it. */
 function word(initial, isValid = () => true) {
   return {
     initial,

@@ -37,7 +37,7 @@ function joinedVideos() {
   return [...videosByKey.values()];
 }
 
-/* Where a frame is on the axis: in seconds, or by its number where there are no times. */
+/* The position of a frame on the axis: its time in seconds, or its number if it has no time. */
 function timeOf({ time_s: timeS, frame }) {
   return timeS === undefined ? frame : timeS;
 }

@@ -48,7 +48,7 @@ function placeLens() {
   byId("zoom").setAttribute("aria-pressed", lens.zoom > 1);
 }
 
-/* The middle of the lens along one axis, of which it shows a share: no further than the edges. */
+/* The middle of the lens along one axis, kept so that the lens does not pass the edges. */
 function lensMiddle(middle, share) {
   if (share >= 1) return 0.5;
   return Math.max(share / 2, Math.min(1 - share / 2, middle));
