@@ -355,6 +355,16 @@ def test_a_long_video_shows_no_picture_that_was_removed(browser, tmp_path, monke
     assert browser.names() == [f"0:0{n // 10}.{n % 10} · film.mp4" for n in range(0, 70, 16)]
 
 
+def test_no_removed_picture_is_requested_while_a_long_video_loads(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+    monkeypatch.setattr(folders, "CHUNK_RECORDS", 5)
+    page = make(tmp_path / "page", frames(70))
+    browser.open(page)
+    requested = {name for name in browser.requests() if name.startswith("thumbnails/")}
+    kept = {path.relative_to(page).as_posix() for path in (page / "thumbnails").rglob("*.jpg")}
+    assert requested == kept
+
+
 HOSTILE = [
     "<img src=x onerror=alert(1)>.jpg", "</script><script>alert(2)</script>", "javascript:alert(3)",
     '"><svg onload=alert(4)>', "{{7*7}}${alert(5)}", "__proto__", "constructor", "'\"`",

@@ -395,7 +395,9 @@ def film(tmp_path_factory):
 def test_each_track_has_a_row_with_its_crossings(browser, film):
     browser.show(film, "#view=timeline")
     assert browser.texts(".tracks li bdi") == ["#1 person", "#2 car"]
-    assert browser.texts("#view-timeline .legend")[1] == "gate to the left: 1"
+    class_legend, crossing_legend = browser.texts("#view-timeline .legend")
+    assert class_legend.splitlines() == ["car", "person"]  # once, in however many tracks
+    assert crossing_legend == "gate to the left: 1"
     titles = "return [...document.querySelectorAll('.lane a')].map((one) => one.title)"
     assert browser.run(titles) == [
         "#1 person, 0:00.0 to 0:01.2",

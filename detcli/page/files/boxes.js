@@ -4,17 +4,23 @@
 
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
-/* Name and colours of a box: those of its kind in a comparison, or else those of its class, in the
-   colours of its track if it has one. */
-function styleOf(box) {
+/* Name and colours of what a box is: of its kind in a comparison, or else of its class. All boxes of
+   a kind or class have the same object. */
+function groupStyleOf(box) {
   if (page.kinds.length) return page.kinds[boxColumns.kindNumber[box]];
-  const boxClass = page.classes[boxColumns.classNumber[box]];
+  return page.classes[boxColumns.classNumber[box]];
+}
+
+/* Name and colours of a box: those of its kind or class, in the colours of its track if it has
+   one. Each call for a tracked box makes an object of its own. */
+function styleOf(box) {
+  const groupStyle = groupStyleOf(box);
   const track = boxColumns.track[box];
-  if (track === 0) return boxClass;
+  if (page.kinds.length || track === 0) return groupStyle;
   const { palette } = page.lastRun;
   const trackColours = palette[(track - 1) % palette.length];
   const [colour, ink] = trackColours || ["#888", "#000"]; // without a number yet
-  return { ...boxClass, colour, ink };
+  return { ...groupStyle, colour, ink };
 }
 
 function classNameOf(box) {

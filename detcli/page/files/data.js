@@ -44,7 +44,7 @@ const page = {
   classes: [], // {id, name, colour, ink}
   kinds: [], // {name, colour, ink, isDashed, isWrong, side}
   sides: [], // names of what is compared
-  videos: [], // {source, stride, records, film}
+  videos: [], // {source, stride, records, film, mayGoOn: whether more of it may be loaded}
   hasTracks: false,
   damagedChunks: 0, // how many cannot be read
   chunkCount: 0, // of all runs
@@ -57,6 +57,7 @@ const loading = {
   classNumbers: [], // the index in page.classes of each class of this run
   numberOfClass: new Map(), // the index in page.classes, by id and name
   videos: new Map(), // of this run, by number
+  lastFile: undefined, // the last of these that is no stream; a run reads files one by one
   latestRecords: new Map(), // by source and frame, where a run goes on with another
 };
 
@@ -162,8 +163,13 @@ function addNonEmpty(column, firstBox, values = []) {
 function addToVideo(record, { video: number, stride, film }) {
   let video = loading.videos.get(number);
   if (!video) {
-    video = { source: record.source, stride: 1, records: [] };
+    video = { source: record.source, stride: 1, records: [], mayGoOn: true };
     loading.videos.set(number, video);
+    const isStream = record.time !== undefined;
+    if (!isStream) {
+      if (loading.lastFile) loading.lastFile.mayGoOn = false;
+      loading.lastFile = video;
+    }
     page.videos.push(video);
   }
   record.video = video;
@@ -189,10 +195,13 @@ function scoreBin(score, binCount) {
   return Math.min(binCount - 1, bin);
 }
 
-/* Whether a picture was kept: of a video every stride-th, which grows as the video does. */
+/* Whether a picture was kept: of a video every stride-th, which grows as the video does. So while
+   more of it may be loaded, only the first frame is certain to have one. */
 function hasPicture({ picture: name, video, frameIndex }) {
   if (name === undefined) return false;
-  return !video || frameIndex % video.stride === 0;
+  if (!video) return true;
+  if (video.mayGoOn) return frameIndex === 0;
+  return frameIndex % video.stride === 0;
 }
 
 /* Resolves when the script has run, or is known to be missing: that has added nothing. */
@@ -209,17 +218,24 @@ function loadScript(path) {
   });
 }
 
+/* Of the videos of a run, no more is loaded. */
+function endVideos() {
+  for (const video of loading.videos.values()) video.mayGoOn = false;
+}
+
 /* Loads all chunks, one after the other; `progress` is called after each. */
 async function loadChunks(progress) {
   for (const [runNumber, run] of page.runs.entries()) {
     loading.runNumber = runNumber;
     loading.classNumbers = [];
     loading.videos = new Map();
+    loading.lastFile = undefined;
     for (let left = run.chunks; left > 0; left -= 1) {
       const recordsBefore = page.records.length;
       await loadScript(`data/${page.loadedChunks}.js`);
       if (page.records.length === recordsBefore) page.damagedChunks += 1;
       page.loadedChunks += 1;
+      if (left === 1) endVideos();
       progress();
     }
   }

@@ -94,9 +94,10 @@ function binRecords(records, start, span) {
   return { bins, allBoxes };
 }
 
-/* The most frequent classes or kinds of boxes; if there are more, the last is for all others. */
+/* The styles of the most frequent classes or kinds of boxes, whatever their tracks; if there are
+   more, the last is for all others. */
 function legendStyles(boxes) {
-  const allStyles = [...frequencies(boxes.map(styleOf)).keys()];
+  const allStyles = [...frequencies(boxes.map(groupStyleOf)).keys()];
   const styles = allStyles.slice(0, TIMELINE_CLASSES);
   const otherCount = allStyles.length - styles.length;
   if (otherCount) styles.push({ name: `${otherCount} more`, colour: OTHERS });
@@ -131,7 +132,7 @@ function stack(bins, styles, maxBoxes) {
 function styleCounts(boxes, styles) {
   const counts = styles.map(() => 0);
   for (const box of boxes) {
-    const index = styles.indexOf(styleOf(box));
+    const index = styles.indexOf(groupStyleOf(box));
     counts[index < 0 ? counts.length - 1 : index] += 1;
   }
   return counts;
