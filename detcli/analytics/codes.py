@@ -2,9 +2,11 @@
 
     zxing-cpp reads the whole picture         detected or not, what it finds is kept
     each detection without text is cropped    as it is, enlarged, turned upright, until it is read
-    ENHANCEMENTS of what is still not read    contrast and sharpness, within PIXEL_BUDGET a picture
+    what is still not read is enhanced        contrast and sharpness, within PIXEL_BUDGET a picture
     OpenCV reads markers                      ArUco's and AprilTag's, where one was detected
     both locate what is not read              so that it has corners too, where they find any
+
+crops.py makes the crops, as they are and enhanced.
 
 Detections below the confidence are tried too, and stay only if they are read.
 
@@ -14,7 +16,7 @@ detector knows where they are.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -23,6 +25,15 @@ import numpy as np
 import numpy.typing as npt
 import zxingcpp
 
+from detcli.analytics.crops import (
+    Crop,
+    Doubles,
+    Grey,
+    as_grey,
+    crop_around,
+    crops_of,
+    enhanced_crops,
+)
 from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
@@ -31,9 +42,6 @@ from detcli.data.geometry import Boxes, Picture, Size, overlap
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
-
-Grey = npt.NDArray[np.uint8]
-Doubles = npt.NDArray[np.float64]
 
 MARKERS = "aruco"  # the class whose barcodes OpenCV reads
 
@@ -50,11 +58,6 @@ CLASSES = {
 
 READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # classes of which barcodes can be read
 
-MARGIN = 0.12  # of a box's longer side, on each side: barcodes need their quiet zone
-MIN_MARGIN = 4  # pixels
-ENLARGED = (1, 2, 4)  # times the size of a crop: zxing-cpp wants modules of three pixels
-MAX_ENLARGED = 1600  # pixels of an enlarged side
-MIN_TILT = 3.0  # degrees of tilt
 FILLED = 0.5  # IoU from which on what looks like a barcode is that of a box
 SLACK = 0.1  # of a box's sides, by which the middle of a barcode may lie outside
 
@@ -64,9 +67,16 @@ EOT = "\x04"  # ends a message; the separators before it are white space to Pyth
 
 # The largest of each kind, those with the most bits first: they hardly take one for another.
 DICTIONARIES = (
-    *("DICT_7X7_1000", "DICT_APRILTAG_36h11", "DICT_APRILTAG_36h10", "DICT_ARUCO_MIP_36h12"),
-    *("DICT_6X6_1000", "DICT_APRILTAG_25h9", "DICT_5X5_1000", "DICT_ARUCO_ORIGINAL"),
-    *("DICT_4X4_1000", "DICT_APRILTAG_16h5"),
+    "DICT_7X7_1000",
+    "DICT_APRILTAG_36h11",
+    "DICT_APRILTAG_36h10",
+    "DICT_ARUCO_MIP_36h12",
+    "DICT_6X6_1000",
+    "DICT_APRILTAG_25h9",
+    "DICT_5X5_1000",
+    "DICT_ARUCO_ORIGINAL",
+    "DICT_4X4_1000",
+    "DICT_APRILTAG_16h5",
 )
 # Markers in the dictionaries of a kind: each dictionary begins with the next smaller one.
 SIZES = (50, 100, 250, 1000)
@@ -74,10 +84,8 @@ SIZES = (50, 100, 250, 1000)
 # Pixels a picture that are read in enhanced crops and below the confidence: no clock, so that a
 # busy machine reads the same. About 0.4 seconds.
 PIXEL_BUDGET = 4 << 20
-DOUBLED = 800  # pixels of a side from which on a crop is not doubled
 UNKNOWN_CORNERS: Doubles = np.empty((0, 2))
 REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
-LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 class Codes:
@@ -124,7 +132,7 @@ class Codes:
         _remove_taken(undetected, barcodes)
 
         for index in doubtful:
-            barcodes[index] = _confirm(grey, detections[index], [*barcodes], undetected, budget)
+            barcodes[index] = _confirm(grey, detections[index], list(barcodes), undetected, budget)
         for index in confident:
             if barcodes[index] is None:
                 barcodes[index] = _locate(grey, detections[index])
@@ -133,14 +141,14 @@ class Codes:
             record, detections=_with_undetected(read_detections, undetected, self._settings)
         )
 
-    def _crop_to_region(self, grey: Grey, size: Size) -> "_Crop":
+    def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
         """The part of a picture that is looked at: the region of the settings, or all of it."""
         matrix = np.eye(2, 3)
         if self._settings.region is None:
-            return _Crop(grey, matrix)
+            return Crop(grey, matrix)
         left, top, right, bottom = self._settings.region.area(size)
         matrix[:, 2] = (-left, -top)
-        return _Crop(grey[top:bottom, left:right], matrix)
+        return Crop(grey[top:bottom, left:right], matrix)
 
 
 def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
@@ -148,10 +156,10 @@ def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
     if barcode.class_name != LINEAR:
         return False
     box = _box_around(barcode)
-    closer_look = [*read(_crop_around(grey, box))]
-    if nearest_in(box, closer_look) is None:
+    closer_barcodes = list(read(crop_around(grey, box)))
+    if nearest_in(box, closer_barcodes) is None:
         return False
-    return barcode.content not in {closer.content for closer in closer_look}
+    return barcode.content not in {closer.content for closer in closer_barcodes}
 
 
 def _box_around(barcode: Barcode) -> Boxes:
@@ -172,8 +180,8 @@ def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_])
 
 def _remove_taken(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
     """Remove the barcodes of detections from those that no detection has."""
-    taken = {id(barcode) for barcode in barcodes}
-    undetected[:] = [barcode for barcode in undetected if id(barcode) not in taken]
+    ids_of_detected = {id(barcode) for barcode in barcodes}
+    undetected[:] = [barcode for barcode in undetected if id(barcode) not in ids_of_detected]
 
 
 @dataclass(slots=True)
@@ -216,7 +224,8 @@ def _confirm(
     [(box, _, _, class_name)] = detection
     if class_name not in READABLE:
         return None
-    if nearest_in(box, [barcode for barcode in barcodes if barcode is not None]) is not None:
+    detected = [barcode for barcode in barcodes if barcode is not None]
+    if nearest_in(box, detected) is not None:
         return None
     barcode = nearest_in(box, undetected)
     if barcode is None:
@@ -231,7 +240,7 @@ def _confirm(
 def _locate(grey: Grey, detection: Detections) -> Barcode | None:
     """Where the barcode of a detection is that could not be read: what fills most of the box."""
     [(box, _, _, class_name)] = detection
-    crop = _crop_around(grey, box)
+    crop = crop_around(grey, box)
     if not crop.pixels.size or class_name not in READABLE:
         return None
     located = [barcode for barcode in read(crop, broken=True) if barcode.class_name == class_name]
@@ -256,7 +265,7 @@ def _locate(grey: Grey, detection: Detections) -> Barcode | None:
     return located[best] if filled[best] >= FILLED else None
 
 
-def _more_markers(crop: "_Crop", barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
+def _more_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
     """Markers of a whole picture that no detection has, of the dictionaries that were read."""
     detected = []
     for barcode in barcodes:
@@ -275,36 +284,8 @@ def _more_markers(crop: "_Crop", barcodes: Iterable[Barcode | None]) -> Iterator
             yield marker
 
 
-def as_grey(pixels: npt.NDArray[Any]) -> Grey:
-    """What OpenCV made of a grey picture, whose type its stubs don't know."""
-    return pixels.astype(np.uint8, copy=False)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Crop:
-    """A crop of a picture, perhaps enlarged or turned."""
-
-    pixels: Grey  # `(H, W)`
-    matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the crop
-
-    def in_picture(self, points: Doubles) -> Doubles:
-        """Points `(P, 2)` of the crop, in the picture."""
-        moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
-        return moved
-
-    def enlarged(self, times: int) -> "_Crop":
-        """The crop, enlarged by a whole factor."""
-        if times == 1:
-            return self
-        matrix = times * self.matrix
-        # Pixel centres are at whole numbers, so half a pixel moves with the size.
-        matrix[:, 2] += (times - 1) / 2
-        pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
-        return _Crop(as_grey(pixels), matrix)
-
-
 def read(
-    crop: _Crop,
+    crop: Crop,
     binarizer: Any = BINARIZERS[0],  # noqa: ANN401
     *,
     broken: bool = False,
@@ -350,14 +331,15 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     Of equals the first.
     """
     low, high = box[:2].astype(float), box[2:].astype(float)
-    middle = (low + high) / 2
+    box_centre = (low + high) / 2
     slack = SLACK * (high - low)
     nearest = None
     nearest_distance = math.inf
     for barcode in barcodes:
         centre = barcode.corners.mean(0)
         is_inside = (centre >= low - slack).all() and (centre <= high + slack).all()
-        distance = float(np.hypot(*(centre - middle)))
+        across, down = centre - box_centre
+        distance = float(np.hypot(across, down))
         if is_inside and (nearest is None or distance < nearest_distance):
             nearest, nearest_distance = barcode, distance
     return nearest
@@ -411,136 +393,22 @@ def read_in(
     return None
 
 
-def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tuple["_Crop", bool]]:
+def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tuple[Crop, bool]]:
     """Yield the crops of a box, and whether one reading of a linear code in it is enough."""
-    for crop in _crops(grey, box):
+    for crop in crops_of(grey, box):
         yield crop, confident
-    for crop in _enhanced_crops(grey, box):
+    for crop in enhanced_crops(grey, box):
         yield crop, False
-
-
-def _crops(grey: Grey, box: Boxes) -> Iterator[_Crop]:
-    """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
-    crop = _crop_around(grey, box)
-    if not crop.pixels.size:
-        return
-    tilt = _tilt(crop.pixels)
-    for times in ENLARGED:
-        if times > 1 and times * max(crop.pixels.shape) > MAX_ENLARGED:
-            return
-        enlarged = crop.enlarged(times)
-        yield enlarged
-        if abs(tilt) >= MIN_TILT:
-            yield _turned(enlarged, tilt)
-
-
-def _crop_around(grey: Grey, box: Boxes) -> _Crop:
-    """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
-    left, top, right, bottom = box.tolist()
-    margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
-    x1 = max(0, math.floor(left - margin))
-    y1 = max(0, math.floor(top - margin))
-    x2 = math.ceil(right + margin)
-    y2 = math.ceil(bottom + margin)
-    matrix = np.array([[1, 0, -x1], [0, 1, -y1]], np.float64)
-    return _Crop(grey[y1:y2, x1:x2], matrix)
-
-
-def _tilt(pixels: Grey) -> float:
-    """Degrees from -45 to 45 by which most edges in a picture `(H, W)` are off both axes.
-
-    Edges that are a quarter turn apart count as one: the angle of a gradient is multiplied by four.
-    """
-    across = cv2.Sobel(pixels, cv2.CV_32F, 1, 0).astype(np.complex64)
-    down = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
-    gradient = across + 1j * down
-    strength = np.abs(gradient)
-    fourfold = (gradient**4 / np.maximum(strength, 1) ** 3).sum()
-    return math.degrees(float(np.angle(fourfold))) / 4
-
-
-def _turned(crop: _Crop, degrees: float) -> _Crop:
-    """A crop turned back by an angle, whole."""
-    height, width = crop.pixels.shape
-    middle = ((width - 1) / 2, (height - 1) / 2)
-    matrix = cv2.getRotationMatrix2D(middle, degrees, 1)
-    cos = abs(matrix[0, 0])
-    sin = abs(matrix[0, 1])
-    turned_width = math.ceil(width * cos + height * sin)
-    turned_height = math.ceil(width * sin + height * cos)
-    matrix[0, 2] += (turned_width - 1) / 2 - middle[0]
-    matrix[1, 2] += (turned_height - 1) / 2 - middle[1]
-    pixels = cv2.warpAffine(
-        crop.pixels,
-        matrix,
-        (turned_width, turned_height),
-        flags=cv2.INTER_CUBIC,
-        borderMode=cv2.BORDER_REPLICATE,
-    )
-    from_picture = matrix[:, :2] @ crop.matrix
-    from_picture[:, 2] += matrix[:, 2]
-    return _Crop(as_grey(pixels), from_picture)
-
-
-def _enhanced_crops(grey: Grey, box: Boxes) -> Iterator[_Crop]:
-    """What is in a box and around it, changed in each of the ways of `ENHANCEMENTS`."""
-    crop = _crop_around(grey, box)
-    if not crop.pixels.size:
-        return
-    for change in ENHANCEMENTS.values():
-        pixels = change(crop.pixels)
-        times = np.divide(pixels.shape, crop.pixels.shape)[::-1, np.newaxis]  # across, down
-        matrix = times * crop.matrix
-        matrix[:, 2:] += (times - 1) / 2
-        yield _Crop(pixels, matrix)
-
-
-def _sized(grey: Grey, across: int, down: int) -> Grey:
-    return as_grey(cv2.resize(grey, None, fx=across, fy=down, interpolation=cv2.INTER_CUBIC))
-
-
-def _doubled(grey: Grey) -> Grey:
-    return _sized(grey, 2, 2) if max(grey.shape) < DOUBLED else grey
-
-
-def _sharpened(grey: Grey, sigma: float, amount: float) -> Grey:
-    blurred = cv2.GaussianBlur(grey, (0, 0), sigma)
-    return as_grey(cv2.addWeighted(grey, 1 + amount, blurred, -amount, 0))
-
-
-def _evened(grey: Grey) -> Grey:
-    return as_grey(cv2.createCLAHE(3, (4, 4)).apply(grey))
-
-
-def _flattened(grey: Grey) -> Grey:
-    """Divided by what is around each pixel, which is blurred when small, as that is as good."""
-    scale = 1 / max(1, max(grey.shape) // 100)
-    small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    around = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)
-    return as_grey(cv2.divide(grey, cv2.resize(around, grey.shape[::-1]), scale=160))
-
-
-# How parts change that could not be read as they are; docs/benchmark.md has what each reads.
-ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
-    "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
-    "CLAHE at twice the size": lambda grey: _evened(_doubled(grey)),
-    "CLAHE": _evened,
-    "flat background": _flattened,
-    "lighter": lambda grey: as_grey(cv2.LUT(grey, LIGHTER)),
-    "sharpened more": lambda grey: _sharpened(_doubled(grey), 5, 3),
-    "sharpened": lambda grey: _sharpened(grey, 2, 1.5),
-    "twice as wide": lambda grey: _sized(grey, 2, 1),
-}
 
 
 def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
-    crop = _crop_around(grey, box)
+    crop = crop_around(grey, box)
     if not crop.pixels.size:
         return None
     times = round(200 / max(crop.pixels.shape))
     enlarged = crop.enlarged(max(1, min(4, times)))
-    inverted = _Crop(as_grey(255 - enlarged.pixels), enlarged.matrix)
+    inverted = Crop(as_grey(255 - enlarged.pixels), enlarged.matrix)
     for marker_crop in (enlarged, inverted):  # dark on light, then light on dark
         marker = nearest_in(box, markers(marker_crop))
         if marker is not None:
@@ -548,7 +416,7 @@ def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
     return None
 
 
-def markers(crop: _Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
+def markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
     """Read all dark markers in a crop of a picture with OpenCV."""
     detector = _marker_detector(dictionaries)
     quads, numbers, _, indices = detector.detectMarkersMultiDict(crop.pixels)
@@ -565,7 +433,8 @@ def _marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of
     """OpenCV's detector of markers of some dictionaries."""
     settings = cv2.aruco.DetectorParameters()
     settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
-    return cv2.aruco.ArucoDetector([*map(_dictionary, dictionaries)], settings)
+    loaded = [_dictionary(name) for name in dictionaries]
+    return cv2.aruco.ArucoDetector(loaded, settings)
 
 
 def _dictionary(name: str) -> Any:  # noqa: ANN401 - of OpenCV
