@@ -2,17 +2,18 @@
 
     sources -> pipeline: decode -> detector -> watcher -> records
 
-detector.py   the library's Detector, a front of batches.py
-batches.py    batches of pictures to detections, on any device
-pipeline.py   items to records, in order
-outputs.py    opens the sinks of a run
-counts.py     counts of records
-conditions.py what --fail-if says of them
-saved.py      records read back
-marks.py      marks of a page, applied to records
-hidden.py     classes that a page of saved records hides
-machine.py    what a run is made with
-shards/       a run in parts, each published once
+detector.py    the library's Detector, a front of batches.py
+batches.py     batches of pictures to detections, on any device
+shared_work.py batches that several threads take from
+pipeline.py    items to records, in order
+outputs.py     opens the sinks of a run
+counts.py      counts of records
+conditions.py  what --fail-if says of them
+saved.py       records read back
+marks.py       marks of a page, applied to records
+hidden.py      classes that a page of saved records hides
+machine.py     what a run is made with
+shards/        a run in parts, each published once
 """
 
 import ctypes
@@ -52,7 +53,8 @@ log = logging.getLogger(__name__)
 # glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
 # kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
 # decoding it. Such blocks come from the heap instead, which keeps what is given back.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD = -1  # of malloc.h, as the next
+M_MMAP_THRESHOLD = -3
 MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
@@ -72,7 +74,7 @@ class Run:
 
     @classmethod
     def over(cls, config: Config, detector: BatchDetector) -> Self:
-        """What a Config asks for, with a detector that is open already."""
+        """Begin what a Config asks for, with a detector that is open already."""
         watched = config.watched
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.min_conf)
@@ -80,7 +82,9 @@ class Run:
         fast_for = detector.fast_for if config.decodes_fast else None
         # What is written may have, or hash, what the files of pictures held.
         keep = config.outputs.provenance or config.outputs.save_dataset is not None
-        decode = DecodeOptions(config.inputs, fast_for, detector.allocate, keep)
+        decode = DecodeOptions(
+            config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keep
+        )
         if watched.read:
             detector = detector.with_lower_conf(READ_FROM)
         return cls(config, detector, watched, decode)
@@ -92,13 +96,17 @@ class Run:
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
         """The inputs, or others that are read in the same way."""
-        inputs, written = self.config.inputs, self.config.outputs.written
-        return Sources(inputs.source if names is None else names, inputs, written, self.decode)
+        inputs = self.config.inputs
+        if names is None:
+            names = inputs.source
+        return Sources(names, inputs, self.config.outputs.written, self.decode)
 
     def pipeline(self) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""
-        detector, runtime = self.detector, self.config.runtime
-        clones = [*[detector.device] * (detector.workers - 1), *map(str, runtime.device[1:])]
+        detector = self.detector
+        runtime = self.config.runtime
+        clones = [detector.device] * (detector.workers - 1)  # the devices of clones
+        clones += [str(device) for device in runtime.device[1:]]
         batch = runtime.batch or detector.batch
         return Pipeline(detector, batch, clones, self.config.inputs.input_timeout)
 
@@ -111,31 +119,34 @@ class Run:
 
         Names of classes are ids, so that `person` and `0` are the same.
         """
-        config, detector, watched = self.config, self.detector, self.watched
-        names, values = detector.contract.names, values_of(config)
-        asked = {
-            name: option.to_json(values[name])
-            for name, option in options_of(Config).items()
-            if option.affects_detections
-        }
-        del asked["zone"], asked["line"]
+        config = self.config
+        detector = self.detector
+        watched = self.watched
+        names = detector.contract.names
+        values = values_of(config)
+        identity = {}
+        for name, option in options_of(Config).items():
+            if option.affects_detections:
+                identity[name] = option.to_json(values[name])
+        del identity["zone"]
+        del identity["line"]
         if watched.read and config.outputs.blur:  # which hides texts
-            asked["blur"] = sorted(class_ids(config.outputs.blur, names) or ())
+            identity["blur"] = sorted(class_ids(config.outputs.blur, names) or ())
         return {
-            **asked,
+            **identity,
             "model": detector.model_name,
             "model_sha256": detector.model_sha256,
             "conf": detector.conf,
             "tile": None if detector.tiling is None else str(detector.tiling),
-            "class_conf": {str(number): least for number, least in detector.class_conf.items()},
+            "class_conf": {str(class_id): conf for class_id, conf in detector.class_conf.items()},
             "classes": sorted(class_ids(config.settings.classes, names) or ()),
             "nms": detector.nms,
             "unique": detector.unique,
             "preprocess": written(detector.contract.preprocessing),
             "names": None if config.settings.names is None else list(names),
             "fast_decode": self.decode.fast_for is not None,
-            "zones": [*map(str, watched.zone)] or None,
-            "lines": [*map(str, watched.line)] or None,
+            "zones": [str(zone) for zone in watched.zone] or None,
+            "lines": [str(line) for line in watched.line] or None,
             "track": None if watched.track is None else str(watched.track),
         }
 
@@ -146,14 +157,18 @@ class Run:
         Where another run had the same model and suppression, boxes do not depend on them.
         """
         detector = self.detector
-        is_unique_anyway = detector.contract.counts_best_class(detector.nms)
-        return frozenset({"unique"}) if is_unique_anyway else frozenset()
+        if detector.contract.counts_best_class(detector.nms):
+            return frozenset({"unique"})
+        return frozenset()
 
     def settings(self) -> SettingsJson:
         """The part of the identity that records show."""
         identity = self.identity()
-        shown = {name: identity[name] for name in SettingsJson.__annotations__ if name in identity}
-        return cast("SettingsJson", escape_surrogates(shown))
+        settings = {}
+        for name in SettingsJson.__annotations__:
+            if name in identity:
+                settings[name] = identity[name]
+        return cast("SettingsJson", escape_surrogates(settings))
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:
@@ -168,8 +183,9 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     try:
         return find(runtime.model, half=half, fetch=False)
     except ModelError:
-        for name in filter(is_missing, config.inputs.source):
-            log.warning("%s: no such file", public_name(name))
+        for name in config.inputs.source:
+            if is_missing(name):
+                log.warning("%s: no such file", public_name(name))
     return find(runtime.model, half=half, show=show)
 
 
@@ -182,28 +198,38 @@ def open_run(
     The model's file may have been located already; `cores` of the CPU are for this process, by
     default all that are available.
     """
-    located = model or locate(config)
+    if model is None:
+        model = locate(config)
+    runtime = config.runtime
     # One picture is fastest with a detector on all cores, but many tiles are not.
     tile = config.settings.tile
-    alone = is_one_picture(config) and not (isinstance(tile, Tiling) and not tile.crowd)
-    options = config.runtime.options(cores or (1 if alone else available_cores()), cores)
-    with BatchDetector(located, config.runtime.device[0], config.settings, options) as detector:
-        # The files of named models are known.
-        for part, what in (
-            detector.contract.assumed_preprocessing if config.runtime.model not in MODELS else ()
-        ):
-            if part != SIZE or config.settings.imgsz is None:
-                warnings.warn(f"{detector.model_name}: assumed: {what}", DetcliNote, stacklevel=3)
+    has_many_tiles = isinstance(tile, Tiling) and not tile.crowd
+    if cores:
+        workers = cores
+    elif is_one_picture(config) and not has_many_tiles:
+        workers = 1
+    else:
+        workers = available_cores()
+    options = runtime.options(workers, cores)
+    with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
+        if runtime.model not in MODELS:  # the files of named models are known
+            for part, assumption in detector.contract.assumed_preprocessing:
+                if part != SIZE or config.settings.imgsz is None:
+                    text = f"{detector.model_name}: assumed: {assumption}"
+                    warnings.warn(text, DetcliNote, stacklevel=3)
         yield Run.over(config, detector)
 
 
 def is_one_picture(config: Config) -> bool:
     """Whether the only input is one picture; stdin counts as one, as its content is unknown."""
-    source = config.inputs.source
-    if config.inputs.files_from is not None or len(source) != 1:
+    sources = config.inputs.source
+    if config.inputs.files_from is not None or len(sources) != 1:
         return False
-    is_file = os.path.isfile(source[0])  # noqa: PTH113 - raises nothing
-    return source[0] == STDIN or (is_file and not (is_video(source[0]) or is_archive(source[0])))
+    [source] = sources
+    if source == STDIN:
+        return True
+    is_file = os.path.isfile(source)  # noqa: PTH113 - raises nothing
+    return is_file and not is_video(source) and not is_archive(source)
 
 
 def set_up_process() -> None:

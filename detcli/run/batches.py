@@ -1,12 +1,10 @@
 """Batches of pictures on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
 
-import contextlib
 import copy
 import itertools
 import logging
-import queue
 import warnings
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +19,7 @@ from detcli.backend.preprocess import fit_letterbox
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
-from detcli.core.errors import DetcliWarning, InferenceError, ModelError, UsageError
+from detcli.core.errors import DetcliWarning, ModelError, UsageError
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections, concatenated
@@ -41,6 +39,7 @@ from detcli.model.contract import (
 from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
+from detcli.run.shared_work import SharedWork
 
 log = logging.getLogger(__name__)
 
@@ -63,22 +62,16 @@ class BatchDetector:
         settings = settings or Settings()
         requested_device = Device.parse(device)
         if not isinstance(model, ModelFile):
-            model = find(
-                model, half=options is not None and options.wants_half_file(requested_device)
-            )
+            wants_half_file = options is not None and options.wants_half_file(requested_device)
+            model = find(model, half=wants_half_file)
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
         prepared = prepare_for(model, settings)
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
-        if contract.unknown_preprocessing:
-            raise ModelError(
-                f"{prepared.name} does not say how pictures are prepared for it; unknown: "
-                f"{', '.join(contract.unknown_preprocessing)}",
-                "pass --preprocess, for example "
-                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
-            )
+        _require_preprocessing(prepared)
+
         self.nms = settings.suppression(contract.nms)
         if contract.layout is Layout.ROWS and settings.unique:
             raise UsageError(
@@ -89,35 +82,63 @@ class BatchDetector:
         if settings.names is not None:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract  # what the model promises: layout, classes, input size
-        self.model_name, self.model_sha256 = prepared.name, prepared.sha256
+        self.model_name = prepared.name
+        self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
-        if settings.rect and contract.input_size is not None:
+        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
+        self._rect = settings.rect
+        if self._rect:
+            self._require_rect()
+
+        tile = contract.tile if settings.tile is None else settings.tile
+        self._region = settings.region
+        self.tiling = tile if isinstance(tile, Tiling) else None
+        self._require_large_tiles()
+        self._set_confidence(settings)
+        self._selection = self._selection_of(settings)
+        # Of `with_lower_conf`: what selects detections that do not reach the confidence, too
+        self._lower_selection: SelectionOptions | None = None
+
+        self._model = replace(prepared, contract=contract, canvas=self.canvas)
+        self._options = options
+        self._open(requested_device)
+        self._log_settings(settings)
+
+    def _require_rect(self) -> None:
+        """Refuse --rect for a model whose input cannot be narrower."""
+        contract = self.contract
+        if contract.input_size is not None:
             height, width = contract.input_size
             raise UsageError(
                 f"--rect: this graph takes {width}x{height} pictures only",
                 "omit it, or export the model with dynamic axes",
             )
-        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
-        if settings.rect and not self._keeps_proportions:
+        if not self._keeps_proportions:
             raise UsageError(
                 f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
                 "omit it",
             )
-        self._rect = settings.rect
-        tile = contract.tile if settings.tile is None else settings.tile
-        self._region, self.tiling = settings.region, tile if isinstance(tile, Tiling) else None
-        self._require_large_tiles()
-        self.conf = settings.effective_conf(contract.conf)  # but for classes with one of their own
+
+    def _set_confidence(self, settings: Settings) -> None:
+        """Settle what the scores of each class must exceed."""
+        contract = self.contract
+        self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
         recommended = contract.class_conf if settings.conf is None else ()
         self.class_conf = class_conf_by_id(recommended, contract.names)
         self.class_conf |= class_conf_by_id(settings.class_conf, contract.names)
         # `(C,)`, what the scores of each class must exceed
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
-        self.min_conf = float(self.conf_thresholds.min()) if self.class_conf else self.conf
+        self.min_conf = self.conf
+        if self.class_conf:
+            self.min_conf = float(self.conf_thresholds.min())
         # Above which detections are counted as a crowd, whatever is asked for.
         self._default_conf_thresholds = conf_thresholds(
             Settings().effective_conf(contract.conf), contract.class_conf, contract.names
         )
+
+    def _selection_of(self, settings: Settings) -> SelectionOptions:
+        """How detections are selected, with the confidence of each class."""
+        contract = self.contract
         selection = SelectionOptions(
             conf=self.min_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
@@ -127,44 +148,49 @@ class BatchDetector:
             class_agnostic=contract.class_agnostic,
             within_anchors=contract.within_anchors,
         )
-        self._selection = selection.with_conf_thresholds(self.conf_thresholds)
-        # Of `with_lower_conf`: what selects detections that do not reach the confidence, too
-        self._lower_selection: SelectionOptions | None = None
-        self._model = replace(prepared, contract=contract, canvas=self.canvas)
-        self._options = options
-        self._open(requested_device)
+        return selection.with_conf_thresholds(self.conf_thresholds)
+
+    def _log_settings(self, settings: Settings) -> None:
+        """Log what the model is, and by which settings it runs."""
+        contract = self.contract
+        height, width = self.canvas
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
-            *(self.model_name, self.placement, contract.layout, contract.box_format),
-            *(contract.class_count, contract.names_origin),
-            *(self.canvas[1], self.canvas[0], contract.input_dtype),
+            self.model_name,
+            self.placement,
+            contract.layout,
+            contract.box_format,
+            contract.class_count,
+            contract.names_origin,
+            width,
+            height,
+            contract.input_dtype,
         )
+        class_texts = [
+            f", {contract.names[class_id]} {conf:g}" for class_id, conf in self.class_conf.items()
+        ]
         log.info(
             "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
-            *(self.conf, _origin(settings.conf, contract.conf)),
-            "".join(
-                f", {contract.names[class_id]} {conf:g}"
-                for class_id, conf in self.class_conf.items()
-            ),
+            self.conf,
+            _origin(settings.conf, contract.conf),
+            "".join(class_texts),
             "none" if self.nms is None else f"IoU above {self.nms:g}",
             _origin(settings.nms, contract.nms),
         )
         if self.tiling is not None:
-            log.info(
-                "tiles: %s (%s)",
-                self.tiling,
-                "as asked for" if settings.tile else "recommended for the model",
-            )
+            tiling_origin = "as asked for" if settings.tile else "recommended for the model"
+            log.info("tiles: %s (%s)", self.tiling, tiling_origin)
+        sources = [f"{part}: {source}" for part, source in contract.preprocessing_sources]
         log.info(
             "preprocessing: %s (%s)",
             written(contract.preprocessing),
-            ", ".join(f"{part}: {by}" for part, by in contract.preprocessing_sources)
-            or "nothing settles it",
+            ", ".join(sources) or "nothing settles it",
         )
 
     def _require_large_tiles(self) -> None:
         """Refuse tiles that the network cannot see anything in."""
-        tiling, stride = self.tiling, self.contract.stride
+        tiling = self.tiling
+        stride = self.contract.stride
         if tiling is not None and tiling.size < stride:
             raise UsageError(
                 f"--tile {tiling.size}: smaller than the model's stride, {stride}",
@@ -176,7 +202,9 @@ class BatchDetector:
         self.where = Device.parse(self._backend.device)
         self.device = str(self.where)  # as in records: "cuda:0"
         self.precision = self._backend.precision  # where the device chooses it, or empty
-        self.placement = self.device + f" ({self.precision})" * bool(self.precision)
+        self.placement = self.device
+        if self.precision:
+            self.placement += f" ({self.precision})"
         self.in_flight = self._backend.in_flight  # batches worth starting before the first is done
         self.batch = self._backend.best_batch(self.canvas)  # pictures in one that suit the device
         self.workers = self._backend.workers  # detectors to run side by side, one per thread
@@ -186,13 +214,14 @@ class BatchDetector:
         self._helpers: list[BatchDetector] = []
         if self._cuts_all:  # a picture's tiles use all backends, so one is read at a time
             self._helpers = [self._helper() for _ in range(self.workers - 1)]
-            self.batch, self.workers = self.batch * self.workers, 1
+            self.batch *= self.workers
+            self.workers = 1
 
     @property
     def unique(self) -> bool:
         """Whether an anchor gives one detection at most, asked for or not."""
-        is_asked_for = self._selection.multi_label is MultiLabel.NEVER
-        return self.contract.counts_best_class(self.nms, unique=is_asked_for)
+        is_requested = self._selection.multi_label is MultiLabel.NEVER
+        return self.contract.counts_best_class(self.nms, unique=is_requested)
 
     @property
     def _cuts_all(self) -> bool:
@@ -200,10 +229,11 @@ class BatchDetector:
 
     def _helper(self) -> "BatchDetector":
         """Another detector on the same device, for tiles."""
-        other = copy.copy(self)
-        other._region = other.tiling = None  # noqa: SLF001 - the same class
-        other._open(self.where)  # noqa: SLF001
-        return other
+        helper = copy.copy(self)
+        helper._region = None  # noqa: SLF001 - the same class
+        helper.tiling = None
+        helper._open(self.where)  # noqa: SLF001
+        return helper
 
     @property
     def finished(self) -> int:
@@ -212,21 +242,22 @@ class BatchDetector:
 
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
         """Open the same model with the same settings again, see `Detector.clone`."""
-        other = copy.copy(self)
-        where = self.where if device is None else device
-        other._open(where)  # noqa: SLF001 - the same class
-        return other
+        clone = copy.copy(self)
+        clone._open(self.where if device is None else device)  # noqa: SLF001 - the same class
+        return clone
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
         """This detector, on the same device, but with all detections above `conf`, too.
 
         They come where the others leave room for them, as far as `max_det` goes.
         """
-        other = copy.copy(self)
+        detector = copy.copy(self)
         lowered = np.minimum(self.conf_thresholds, np.float32(conf))
-        other._lower_selection = self._selection.with_conf_thresholds(lowered)  # noqa: SLF001
-        other._helpers = [helper.with_lower_conf(conf) for helper in self._helpers]  # noqa: SLF001
-        return other
+        detector._lower_selection = self._selection.with_conf_thresholds(lowered)  # noqa: SLF001
+        detector._helpers = [  # noqa: SLF001
+            helper.with_lower_conf(conf) for helper in self._helpers
+        ]
+        return detector
 
     def observe(self, observer: Observer | None) -> None:
         """Call an observer whenever a stage ends, from now on; None stops that.
@@ -265,17 +296,16 @@ class BatchDetector:
         if self._region is None:
             return self._look(pictures)
         areas = [self._region.area(picture.size) for picture in pictures]
-        pending = self._look(
-            [_cut(picture, area) for picture, area in zip(pictures, areas, strict=True)]
-        )
+        crops = [_cut(picture, area) for picture, area in zip(pictures, areas, strict=True)]
+        pending = self._look(crops)
 
         def wait() -> list[Detections]:
-            found = []
-            for one, (left, top, right, bottom) in zip(pending(), areas, strict=True):
-                seen = one.within((bottom - top, right - left))
-                corner = np.array([left, top, left, top], np.float32)
-                found.append(replace(seen, xyxy=seen.xyxy + corner))
-            return found
+            results = []
+            for detections, (left, top, right, bottom) in zip(pending(), areas, strict=True):
+                in_crop = detections.within((bottom - top, right - left))
+                offset = np.array([left, top, left, top], np.float32)
+                results.append(replace(in_crop, xyxy=in_crop.xyxy + offset))
+            return results
 
         return wait
 
@@ -291,27 +321,28 @@ class BatchDetector:
         if tiling is None:
             return self._start(pictures)
         if self._cuts_all:
-            cut = self._in_tiles(tiling, pictures)
-            return lambda: cut
+            detections_in_tiles = self._in_tiles(tiling, pictures)
+            return lambda: detections_in_tiles
         # All that the model recommends makes a crowd, so that filters do not change what is found.
-        usual = replace(self._selection, class_ids=None).with_conf_thresholds(
-            self._default_conf_thresholds
-        )
-        counting = replace(usual, max_det=max(usual.max_det, tiling.crowd))
+        of_all_classes = replace(self._selection, class_ids=None)
+        default = of_all_classes.with_conf_thresholds(self._default_conf_thresholds)
+        counting = replace(default, max_det=max(default.max_det, tiling.crowd))
         pending = self._start_selecting(pictures, [*self._selections, counting])
 
         def wait() -> list[Detections]:
-            found: dict[int, Detections] = {}
-            crowded = []
             *selected, counted = pending()
-            for number, whole in enumerate(self._joined(selected)):
-                is_large = max(pictures[number].pixels.shape[:2]) > tiling.size
-                if is_large and len(counted[number]) >= tiling.crowd:
-                    crowded.append(number)
-                found[number] = whole
-            wholes = [found[number] for number in crowded]
-            again = self._in_tiles(tiling, [pictures[number] for number in crowded], wholes)
-            return [*(found | dict(zip(crowded, again, strict=True))).values()]
+            results = list(self._joined(selected))
+            crowded = []  # indices of pictures
+            for index, picture in enumerate(pictures):
+                is_large = max(picture.pixels.shape[:2]) > tiling.size
+                if is_large and len(counted[index]) >= tiling.crowd:
+                    crowded.append(index)
+            crowded_pictures = [pictures[index] for index in crowded]
+            in_whole = [results[index] for index in crowded]
+            in_tiles = self._in_tiles(tiling, crowded_pictures, in_whole)
+            for index, detections in zip(crowded, in_tiles, strict=True):
+                results[index] = detections
+            return results
 
         return wait
 
@@ -319,26 +350,33 @@ class BatchDetector:
         self,
         tiling: Tiling,
         pictures: Sequence[Picture],
-        wholes: Sequence[Detections] | None = None,
+        in_whole: Sequence[Detections] | None = None,
     ) -> list[Detections]:
-        """Detect in tiles, and in whole pictures, of which what is found may be known already.
+        """Detect in the tiles of pictures and in whole pictures.
 
-        Of that, only what is larger than the overlap counts.
+        What is in the whole pictures may be known already, `in_whole`. Of that, only what is larger
+        than the overlap counts.
         """
-        areas = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
-        cut = areas if wholes is None else [parts[:-1] for parts in areas]
-        views = [
-            _cut(picture, area)
-            for picture, parts in zip(pictures, cut, strict=True)
-            for area in parts
-        ]
-        rows = iter(self._detect_side_by_side(views, self.batch // (1 + len(self._helpers))))
+        areas_of_pictures = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
+        views = []
+        view_counts = []
+        for picture, areas in zip(pictures, areas_of_pictures, strict=True):
+            views_of_picture = [_cut(picture, area) for area in areas]
+            if in_whole is not None:
+                views_of_picture.pop()  # the whole picture, which comes last
+            views += views_of_picture
+            view_counts.append(len(views_of_picture))
+        in_views = iter(self._detect_side_by_side(views, self.batch // (1 + len(self._helpers))))
+
+        results = []
         with self.times.stage(Stage.SELECTION):
-            found = [[*itertools.islice(rows, len(parts))] for parts in cut]
-            for in_views, whole in zip(found, wholes or (), strict=wholes is not None):
-                in_views.append(whole)
-            small = 0 if wholes is None else tiling.overlap * tiling.size
-            return [merge(each, parts, small) for each, parts in zip(found, areas, strict=True)]
+            min_side = 0 if in_whole is None else tiling.overlap * tiling.size
+            for index, areas in enumerate(areas_of_pictures):
+                in_areas = list(itertools.islice(in_views, view_counts[index]))
+                if in_whole is not None:
+                    in_areas.append(in_whole[index])
+                results.append(merge(in_areas, areas, min_side))
+        return results
 
     def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
         """Detect on many pictures in batches, on this detector and its helpers."""
@@ -397,32 +435,35 @@ class BatchDetector:
         started = []
         for group in groups.values():
             images = [pictures[index].pixels for index in group]
-            placed = [letterboxes[index] for index in group]
+            group_letterboxes = [letterboxes[index] for index in group]
             self._ended(Stage.REMAINDER)
             with self.times.stage(Stage.PREPROCESS):
-                buffer = self._backend.prepare(images, placed)
+                buffer = self._backend.prepare(images, group_letterboxes)
             with self.times.stage(Stage.NETWORK):
                 buffer = self._backend.infer(buffer)
+            pending = []
             with self.times.stage(Stage.SELECTION):
-                pending = [self._backend.select(buffer, placed, options) for options in run]
+                for options in run:
+                    pending.append(self._backend.select(buffer, group_letterboxes, options))
             started.append((group, pending))
 
         def wait() -> list[list[Detections]]:
-            selected: list[dict[int, Detections]] = [{} for _ in run]
+            selected: list[dict[int, Detections]] = [{} for _ in run]  # by index of the picture
             with self.times.stage(Stage.WAIT):
                 for group, pending in started:
-                    for by_picture, detections_of_group in zip(selected, pending, strict=True):
-                        by_picture.update(zip(group, detections_of_group(), strict=True))
+                    for by_index, wait_for_group in zip(selected, pending, strict=True):
+                        by_index.update(zip(group, wait_for_group(), strict=True))
             self._batches += 1
-            numbers = range(len(pictures))
-            in_order = [[by_picture[number] for number in numbers] for by_picture in selected]
+            results = []
+            for by_index in selected:
+                results.append([by_index[index] for index in range(len(pictures))])
             if covering is not None and len(selections) > 1:
-                in_order = [
-                    [first_of(detections, options) for detections in in_order[0]]
-                    for options in selections
-                ]
+                [covering_results] = results
+                results = []
+                for options in selections:
+                    results.append([first_of(all_rows, options) for all_rows in covering_results])
             self._ended(Stage.REMAINDER)
-            return in_order
+            return results
 
         return wait
 
@@ -464,8 +505,8 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
         max_det=max(options.max_det for options in selections),
     )
     for options in selections:
-        alike = replace(covering, conf=options.conf, max_det=options.max_det)
-        if alike != options:
+        adjusted = replace(covering, conf=options.conf, max_det=options.max_det)
+        if adjusted != options:
             return None
     return covering
 
@@ -477,54 +518,25 @@ def first_of(detections: Detections, options: SelectionOptions) -> Detections:
     return detections[: options.max_det]
 
 
-def _cut(picture: Picture, part: Area) -> Picture:
-    left, top, right, bottom = part
+def _cut(picture: Picture, area: Area) -> Picture:
+    left, top, right, bottom = area
     return Picture.whole(picture.pixels[top:bottom, left:right])
 
 
-class SharedWork:
-    """Pictures in batches, of which several threads take the next one that is left."""
-
-    def __init__(self, pictures: Sequence[Picture], size: int) -> None:
-        self._pictures, self._size = pictures, size
-        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()  # the first of each batch
-        for first in range(0, len(pictures), size):
-            self._waiting.put(first)
-        self._found: dict[int, list[Detections]] = {}
-        self._errors: list[BaseException] = []
-
-    def run(self, start: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
-        """Run batches, up to `in_flight` at a time, until none is left or one has failed."""
-        running: deque[tuple[int, Pending]] = deque()
-        try:
-            while (first := self._next()) is not None:
-                running.append((first, start(self._pictures[first : first + self._size])))
-                if len(running) == in_flight:
-                    done, pending = running.popleft()
-                    self._found[done] = pending()
-            for done, pending in running:
-                self._found[done] = pending()
-        except BaseException as error:  # noqa: BLE001 - raised by results
-            self._errors.append(error)
-
-    def stop(self) -> None:
-        """Let no thread take another batch."""
-        self._errors.append(InferenceError("interrupted"))
-
-    def _next(self) -> int | None:
-        if not self._errors:
-            with contextlib.suppress(queue.Empty):
-                return self._waiting.get_nowait()
-        return None
-
-    def results(self) -> list[Detections]:
-        """The detections of each picture, or the first error."""
-        if self._errors:
-            raise self._errors[0]
-        return [one for first in sorted(self._found) for one in self._found[first]]
+def _require_preprocessing(prepared: PreparedModel) -> None:
+    """Refuse a model that does not say how pictures are prepared for it."""
+    unknown = prepared.contract.unknown_preprocessing
+    if unknown:
+        raise ModelError(
+            f"{prepared.name} does not say how pictures are prepared for it; unknown: "
+            f"{', '.join(unknown)}",
+            "pass --preprocess, for example "
+            "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
+        )
 
 
 def _origin(requested: object, recommended: float | None) -> str:
+    """Where the value of a setting comes from, in words."""
     if requested is not None:
         return "as asked for"
     return "usual" if recommended is None else "recommended for the model"
