@@ -31,14 +31,27 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     from detcli.backend.libraries import runtime_cuda
     from detcli.backend.session import onnxruntime
 
-    devices = tuple(devices)
-    gpus = tuple(device for device in devices if device.is_gpu)
-    openvino = any(device.unit is not None for device in devices)  # a device of OpenVINO
-    facts = ask_driver() if gpus else None
-    names = [
-        facts.gpus[ordinal].name if facts and ordinal < len(facts.gpus) else "unknown"
-        for ordinal in dict.fromkeys(gpu.ordinal or 0 for gpu in gpus)
-    ]
+    gpu_ordinals = []  # in the order of the devices
+    has_openvino = False
+    for device in devices:
+        if device.is_gpu:
+            gpu_ordinals.append(device.ordinal or 0)
+        if device.unit is not None:  # a device of OpenVINO
+            has_openvino = True
+    openvino = None
+    if has_openvino:
+        openvino = package_version("openvino")
+
+    gpu_names = []
+    driver = None
+    driver_cuda = None
+    if gpu_ordinals:
+        facts = ask_driver()
+        driver = driver_version()
+        driver_cuda = facts.cuda
+        for ordinal in dict.fromkeys(gpu_ordinals):
+            is_known = ordinal < len(facts.gpus)
+            gpu_names.append(facts.gpus[ordinal].name if is_known else "unknown")
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -47,12 +60,12 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "processor": processor_name(),
         "onnxruntime": onnxruntime.__version__,
         "runtime_cuda": runtime_cuda(),
-        "openvino": package_version("openvino") if openvino else None,
+        "openvino": openvino,
         "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),
-        "gpu": ", ".join(names) or None,
-        "driver": driver_version() if gpus else None,
-        "driver_cuda": facts.cuda if facts else None,
+        "gpu": ", ".join(gpu_names) or None,
+        "driver": driver,
+        "driver_cuda": driver_cuda,
         "precision": precision,
     }
 
@@ -63,19 +76,22 @@ def processor_name(root: Path = Path("/")) -> str | None:
         text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    if found := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
-        return found[1].strip()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    if match is not None:
+        return match[1].strip()
     if sys.platform == "darwin":
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - a constant
-        return done.stdout.strip() or None
+        process = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - a constant
+        return process.stdout.strip() or None
     return platform.processor() or None
 
 
 def machine_name() -> str:
     """What decides how fast a model runs here: the processor, its cores for this process, GPUs."""
-    cores, gpus = pluralize(available_cores(), "core"), ask_driver().gpus
-    return ", ".join([processor_name() or platform.machine(), cores, *(gpu.name for gpu in gpus)])
+    parts = [processor_name() or platform.machine(), pluralize(available_cores(), "core")]
+    for gpu in ask_driver().gpus:
+        parts.append(gpu.name)
+    return ", ".join(parts)
 
 
 def package_version(*packages: str) -> str | None:
@@ -90,7 +106,7 @@ class FileHashes:
     """SHA-256 of files; that of the last one is kept, as a video has many frames."""
 
     def __init__(self) -> None:
-        self._last: tuple[Path, str] | None = None
+        self._last: tuple[Path, str] | None = None  # a file and its hash
 
     def of(self, origin: Origin, picture: Picture | None = None) -> str | None:
         """The hash of the file of a picture or video; None where there is none any more.
@@ -109,7 +125,10 @@ class FileHashes:
             self._last = None
             with contextlib.suppress(OSError):
                 self._last = path, sha256(path)
-        return None if self._last is None else self._last[1]
+        if self._last is None:
+            return None
+        _, digest = self._last
+        return digest
 
 
 class Provenance:
@@ -121,7 +140,7 @@ class Provenance:
         self._hashes = FileHashes()
 
     def __call__(self, record: Record) -> Record:
-        """The record with what is added."""
+        """Return the record with what is added to it."""
         added: AddedJson = {}
         digest = self._hashes.of(record.origin, record.picture)
         if digest is not None:
@@ -130,4 +149,6 @@ class Provenance:
             added["file_stamp"] = record.file_stamp
         added = {**added, **self._run}
         self._run = {}
-        return replace(record, added=added) if added else record
+        if not added:
+            return record
+        return replace(record, added=added)
