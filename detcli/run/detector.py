@@ -28,7 +28,8 @@ from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time
 from detcli.source.names import is_video
 
-INPUTS, WATCHED = Inputs(), Watched()
+INPUTS = Inputs()  # the defaults of `predict`
+WATCHED = Watched()
 
 
 class PillowImage(Protocol):
@@ -101,13 +102,18 @@ class Detector:
         if options is not None:
             _require_type("options", options, DeviceOptions, "workers=2")
         with _in_python():
-            changed = _changed(settings or Settings(), changes)
-            self._hold(BatchDetector(model, device, changed, options))
+            changed_settings = _changed(settings or Settings(), changes)
+            self._hold(BatchDetector(model, device, changed_settings, options))
 
     def _hold(self, detector: BatchDetector) -> None:
-        self._detector, self.device = detector, detector.device
-        self.contract, self.model_name = detector.contract, detector.model_name
-        self.names, self.canvas, self.conf = self.contract.names, detector.canvas, detector.conf
+        """Be the front of a detector."""
+        self._detector = detector
+        self.device = detector.device
+        self.contract = detector.contract
+        self.model_name = detector.model_name
+        self.names = detector.contract.names
+        self.canvas = detector.canvas
+        self.conf = detector.conf
 
     def clone(self, device: str | Device | None = None) -> "Detector":
         """Open the same model with the same settings again, for another thread or device.
@@ -121,10 +127,10 @@ class Detector:
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
         """
-        other = copy.copy(self)
+        clone = copy.copy(self)
         with _in_python():
-            other._hold(self._detector.clone(device))  # noqa: SLF001 - the same class
-        return other
+            clone._hold(self._detector.clone(device))  # noqa: SLF001 - the same class
+        return clone
 
     @overload
     def __call__(self, images: AnyPicture) -> Detections: ...  # type: ignore[overload-overlap]
@@ -152,11 +158,13 @@ class Detector:
             SourceError: A picture has no such region as the settings name.
         """
         if isinstance(images, np.ndarray) and images.ndim == 4:
-            images = [*images]
+            images = list(images)
         with _in_python():
             if isinstance(images, list | tuple):
-                return self._detector.submit([*map(_picture, images)])()
-            return self._detector.submit([_picture(images)])()[0]
+                pictures = [_picture(image) for image in images]
+                return self._detector.submit(pictures)()
+            [detections] = self._detector.submit([_picture(images)])()
+            return detections
 
     def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
@@ -247,25 +255,25 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     names = [field.name for field in fields(Settings)]
     for name, value in changes.items():
         if name not in names:
-            raise UsageError(f"Detector takes no {name}", _place_of(name, value, names))
+            raise UsageError(f"Detector takes no {name}", _hint_for(name, value, names))
     return replace(settings, **changes)
 
 
-def _place_of(name: str, value: object, settings: Sequence[str]) -> str:
+def _hint_for(name: str, value: object, settings: Sequence[str]) -> str:
     """Say where an unknown argument belongs, or which field of Settings was probably meant."""
-    places = {
+    parameters = {
         DeviceOptions: "Detector: options=",
         Inputs: "detcli.predict: inputs=",
         Watched: "detcli.predict: watched=",
     }
-    for kind, place in places.items():
+    for kind, parameter in parameters.items():
         if name in [field.name for field in fields(kind)]:
-            return f"pass it to {place}{kind.__name__}({name}={value!r:.80})"
+            return f"pass it to {parameter}{kind.__name__}({name}={value!r:.80})"
     for setting in settings:
         if name.replace("_", "-") in options_of(Config)[setting].other_names.split():
             return f"did you mean {setting}?"
-    meant = closest(name, settings)
-    return f"did you mean {meant}?" if meant else f"the settings are {', '.join(settings)}"
+    similar = closest(name, settings)
+    return f"did you mean {similar}?" if similar else f"the settings are {', '.join(settings)}"
 
 
 def _picture(image: object) -> Picture:
@@ -301,13 +309,16 @@ OPTION = re.compile(
 )
 
 
-def _named(found: re.Match[str]) -> str:
-    name, value = str(found[2]).replace("-", "_"), found[3]
+def _in_python_words(match: re.Match[str]) -> str:
+    """What an option of the command line, with its value if it has one, is called in Python."""
+    is_negated = bool(match[1])
+    name = str(match[2]).replace("-", "_")
+    value = match[3]
     option = options_of(Config).get(name)
     if option is None:
-        return found[0]
+        return match[0]
     if not option.metavar:
-        return f"{name}={not found[1]}"
+        return f"{name}={not is_negated}"
     if value is None:
         return name
     return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'
@@ -315,12 +326,13 @@ def _named(found: re.Match[str]) -> str:
 
 def _translate(error: DetcliError) -> None:
     """Let an error name settings as Python does: nms=0.45 for --nms 0.45."""
-    error.args = (OPTION.sub(_named, str(error)),)
-    error.hint = OPTION.sub(_named, error.hint)
+    error.args = (OPTION.sub(_in_python_words, str(error)),)
+    error.hint = OPTION.sub(_in_python_words, error.hint)
 
 
 @contextmanager
 def _in_python() -> Iterator[None]:
+    """Let the errors of the block name settings as Python does."""
     try:
         yield
     except DetcliError as error:

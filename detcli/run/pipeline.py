@@ -78,6 +78,9 @@ class End:
 Message = Entry | list[Entry] | DetcliError | End
 """An item that was read, a batch that has its records, an error that ends the run, or the end."""
 
+StartedBatch = tuple[list[Entry], Pending | DetcliError]
+"""A batch, and what waits for its detections, or why it could not be started."""
+
 
 class Pipeline:
     """Runs items through detectors."""
@@ -97,7 +100,8 @@ class Pipeline:
         """
         self.times = StageTimes()  # summed over the threads
         self._batch = batch
-        self._detector, self._clones = detector, clones
+        self._detector = detector
+        self._clones = clones  # their devices
         self._input_timeout_s = input_timeout_s
         log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
         # The batches in flight, one waiting for each detector, and the one being gathered.
@@ -115,10 +119,10 @@ class Pipeline:
 
         Those that `skip` names need no record, but count in the index.
         """
-        workers = [
-            Worker(partial(self._open, device), self._batches, self._inbox, self._over)
-            for device in (None, *self._clones)
-        ]
+        workers = []
+        for device in (None, *self._clones):  # None is the caller's detector
+            opening = partial(self._open, device)
+            workers.append(Worker(opening, self._batches, self._inbox, self._over))
         loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
         threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
         reader = BackgroundThread(partial(self._read, items, skip, loaders), stop=self._stop)
@@ -155,6 +159,7 @@ class Pipeline:
         return closing(self._detector.clone(device))
 
     def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
+        """Make batches of the entries that were read, and yield their records in order."""
         gathered: list[Entry] = []
         expected: deque[Entry] = deque()
         end = None
@@ -193,27 +198,33 @@ class Pipeline:
     def _silence(
         self,
         silent_s: float,
-        more_s: float,
+        elapsed_s: float,
         expected: Iterable[Entry],
         workers: Iterable["Worker"],
     ) -> float:
-        """For how long no device has finished anything, some seconds later."""
-        before, self._finished = self._finished, sum(worker.finished for worker in workers)
-        if self._finished > before:  # one of many batches of a picture in tiles, perhaps
+        """For how long no device has finished anything, when `elapsed_s` more have passed."""
+        finished_before = self._finished
+        self._finished = sum(worker.finished for worker in workers)
+        if self._finished > finished_before:  # one of many batches of a picture in tiles, perhaps
             return 0.0
         # The time in which inputs are loaded is not the device's.
-        loads = [entry.item.finished.is_set() for entry in expected]
-        return silent_s + more_s if loads and all(loads) else silent_s
+        are_loaded = [entry.item.finished.is_set() for entry in expected]
+        if are_loaded and all(are_loaded):
+            return silent_s + elapsed_s
+        return silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
         """Refuse a device that cannot be used, even if the run was over before it was needed."""
         for worker in workers:
             worker.opened.wait(STALL_TIMEOUT_S)
         while not self._inbox.empty():
-            if isinstance(event := self._inbox.get(), DetcliError):
+            event = self._inbox.get()
+            if isinstance(event, DetcliError):
                 raise event
 
     def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
+        """Let the loaders load items, and announce each entry, until the items or the run end."""
+
         def admit(index: int, item: Item) -> bool:
             while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
                 pass
@@ -254,19 +265,24 @@ class Worker:
         self.opened = threading.Event()  # set when it is open, or cannot be opened
         self._detector: BatchDetector | None = None
         self._opening = opening
-        self._batches, self._inbox, self._over = batches, inbox, over
+        self._batches = batches
+        self._inbox = inbox
+        self._over = over
 
     @property
     def finished(self) -> int:
         """How many batches its device has finished."""
-        return 0 if self._detector is None else self._detector.finished
+        if self._detector is None:
+            return 0
+        return self._detector.finished
 
     def run(self) -> None:
         """Open the detector, run batches on it, and close it."""
         try:
             with self._opening() as detector:
                 self.opened.set()
-                self.times, self._detector = detector.times, detector
+                self.times = detector.times
+                self._detector = detector
                 self._work(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
             self._inbox.put(as_error(error))
@@ -274,7 +290,8 @@ class Worker:
             self.opened.set()
 
     def _work(self, detector: BatchDetector) -> None:
-        running: deque[tuple[list[Entry], Pending | DetcliError]] = deque()
+        """Run batches until None comes, as many at a time as suit the device."""
+        running: deque[StartedBatch] = deque()
         while True:
             try:
                 batch = self._batches.get(block=not running)
@@ -286,9 +303,9 @@ class Worker:
                 running.append((batch, self._start(detector, batch)))
                 if len(running) < detector.in_flight:
                     continue
-            self._finish(detector, *running.popleft())
+            self._finish(detector, running.popleft())
         while running:
-            self._finish(detector, *running.popleft())
+            self._finish(detector, running.popleft())
 
     def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
@@ -299,28 +316,29 @@ class Worker:
             return InferenceError("interrupted")
         try:
             pictures = [entry.item.picture for entry in batch]
-            return detector.submit([one for one in pictures if one is not None])
+            return detector.submit([picture for picture in pictures if picture is not None])
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
 
-    def _finish(
-        self, detector: BatchDetector, batch: list[Entry], pending: Pending | DetcliError
-    ) -> None:
+    def _finish(self, detector: BatchDetector, started: StartedBatch) -> None:
         """Wait for a batch, and set the records of its entries."""
+        batch, pending = started
         results: list[Detections] = []
-        failure = pending if isinstance(pending, DetcliError) else None
-        if not isinstance(pending, DetcliError):
+        failure: DetcliError | None = None
+        if isinstance(pending, DetcliError):
+            failure = pending
+        else:
             try:
                 results = pending()
             except BaseException as caught:  # noqa: BLE001 - becomes records
                 failure = as_error(caught)
-        expected = sum(entry.item.picture is not None for entry in batch)
-        if failure is None and len(results) != expected:
-            failure = InferenceError(f"{len(results)} results for {expected} pictures")
-        following = iter(results)
+        picture_count = sum(entry.item.picture is not None for entry in batch)
+        if failure is None and len(results) != picture_count:
+            failure = InferenceError(f"{len(results)} results for {picture_count} pictures")
         if isinstance(failure, FATAL_ERRORS):
             self._inbox.put(failure)
             return
+        next_results = iter(results)
         for entry in batch:
             error = entry.item.error or failure
             entry.record = Record(
@@ -330,7 +348,7 @@ class Worker:
                 device=detector.device,
                 precision=detector.precision,
                 picture=None if error else entry.item.picture,
-                detections=None if error else next(following),
+                detections=None if error else next(next_results),
                 error=error,
             )
         self._inbox.put(batch)
