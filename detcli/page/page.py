@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,8 @@ from detcli.source.decode import browser_shows
 log = logging.getLogger(__name__)
 
 # Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
-PICTURE, THUMBNAIL = (1280, 85), (320, 75)
+PICTURE = (1280, 85)
+THUMBNAIL = (320, 75)
 VIDEO_PICTURES = 200  # the most that are kept of one video; beyond it, every other one is dropped
 MAX_FACTS = 100
 MADE_BY = ("model", "device", "precision")
@@ -171,7 +171,10 @@ class Page:
         self._begun = iso_time(datetime.now(UTC))
         self._classes: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
-        self._video_count = self._pictures = self._records = self._copies = 0
+        self._video_count = 0
+        self._pictures = 0
+        self._copies = 0  # of the pictures, those that are not shown where they are
+        self._records = 0
         self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
         self._has_begun = False
 
@@ -192,18 +195,9 @@ class Page:
             annotated_video: The annotated video that has this frame.
         """
         self._begin()
-        entry: Fields = {"source": escape_unprintable(fields["source"])}
-        entry |= {name: value for name, value in fields.items() if name in COPIED}
-        if error := fields.get("error"):
-            entry["error"] = [
-                escape_unprintable(error[name]) for name in ("type", "message", "hint")
-            ]
-        if warnings := fields.get("warnings"):
-            entry["warnings"] = [escape_unprintable(one) for one in warnings]
+        entry = _begin_entry(fields)
         if "detections" in fields:
-            if len(self._facts) < MAX_FACTS:
-                made_by = ((name, str(fields.get(name, ""))) for name in MADE_BY)
-                self._facts |= {(name, value): None for name, value in made_by if value}
+            self._add_facts(fields)
             if boxes is None:
                 detections = fields["detections"]
                 boxes = [_page_box(detection) for detection in detections]
@@ -233,23 +227,29 @@ class Page:
             log.warning(
                 "%d of %d pictures of the page are copies: they are in no file of their own, or in "
                 "one that a browser may show otherwise",
-                *(self._copies, self._pictures),
+                self._copies,
+                self._pictures,
             )
 
     def store(self, picture: Callable[[], PagePicture | None]) -> Fields:
         """Write a picture whose record comes later, and return what the record then says of it."""
         self._begin()
-        shown = picture()
-        if shown is None:
+        page_picture = picture()
+        if page_picture is None:
             return {}
+        number = self._pictures
         self._pictures += 1
-        if self._linked and shown.file is not None and browser_shows(shown.file):
-            where, sizes = {"original": self._folder.address_of(shown.file)}, [THUMBNAIL]
+        file = page_picture.file
+        fields: Fields = {}
+        if self._linked and file is not None and browser_shows(file):
+            fields["original"] = self._folder.address_of(file)
+            sizes = [THUMBNAIL]
         else:
-            where, sizes = {}, [PICTURE, THUMBNAIL]
+            sizes = [PICTURE, THUMBNAIL]
             self._copies += 1
-        name = self._folder.write_picture(self._pictures - 1, *render(shown.pixels, sizes))
-        return {"picture": name, **where}
+        jpegs = render(page_picture.pixels, sizes)
+        name = self._folder.write_picture(number, *jpegs)
+        return {"picture": name, **fields}
 
     def describe(self, about: RunInfo) -> None:
         """Say more of the run than was known when it began."""
@@ -279,14 +279,16 @@ class Page:
         zones_and_lines = []
         for number, shape in enumerate(about.zones_and_lines, start=ZONE_COLOURS):
             colour, text_colour = _hex(colour_of(number))
-            points = [*chain.from_iterable(shape.points)]
+            points = []  # x, y, x, y, ...
+            for x, y in shape.points:
+                points += [x, y]
             zones_and_lines.append([shape.name, colour, text_colour, shape.fractions, points])
         run = {
             "command": about.command,
             "state": state,
             "begun": self._begun,
             "ended": ended,
-            "facts": [*dict.fromkeys(facts)],
+            "facts": list(dict.fromkeys(facts)),
             "kinds": kinds,
             "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],
             "sides": about.sides,
@@ -295,6 +297,15 @@ class Page:
             **conclusion._asdict(),
         }
         self._folder.describe({name: _legible(value) for name, value in run.items()})
+
+    def _add_facts(self, fields: RecordJson) -> None:
+        """Remember what has made a record, up to `MAX_FACTS`."""
+        if len(self._facts) >= MAX_FACTS:
+            return
+        for name in MADE_BY:
+            value = str(fields.get(name, ""))
+            if value:
+                self._facts[name, value] = None
 
     def _add_boxes(self, entry: Fields, boxes: Sequence[PageBox]) -> None:
         """Add boxes to an entry, and the classes that no entry before it has."""
@@ -346,34 +357,45 @@ class Page:
             return []
         video.stride *= 2
         entry["stride"] = video.stride
-        dropped = [name for index, name in video.pictures if index % video.stride]
-        video.pictures = [
-            (index, name) for index, name in video.pictures if index % video.stride == 0
-        ]
+        remaining = []
+        dropped = []
+        for index, name in video.pictures:
+            if index % video.stride == 0:
+                remaining.append((index, name))
+            else:
+                dropped.append(name)
+        video.pictures = remaining
         return dropped
 
     def _video(self, entry: Fields, fields: RecordJson) -> _PageVideo | None:
         """The video that a frame belongs to; a new one where frames start over."""
         if "frame" not in fields:
             return None
-        source, live = name_of(fields), "time" in fields
+        source = name_of(fields)
+        is_live = "time" in fields
         video = self._videos.get(source)
-        if video is None or (not live and fields["frame"] <= video.last):
-            if not live:
-                self._videos = {name: one for name, one in self._videos.items() if one.last < 0}
-            video = self._videos[source] = _PageVideo(self._video_count)
+        if video is None or (not is_live and fields["frame"] <= video.last):
+            if not is_live:  # files are read one by one
+                self._forget_files()
+            video = _PageVideo(self._video_count)
+            self._videos[source] = video
             self._video_count += 1
-        if not live:
+        if not is_live:
             video.last = fields["frame"]
         entry["video"] = video.number
         return video
+
+    def _forget_files(self) -> None:
+        """Forget the videos that are files, of which no more frames come."""
+        self._videos = {source: video for source, video in self._videos.items() if video.last < 0}
 
 
 class PageSink:
     """Adds each record to a page; with `only_detections`, other records have no picture on it."""
 
     def __init__(self, page: Page, *, only_detections: bool = False) -> None:
-        self._page, self._only_detections = page, only_detections
+        self._page = page
+        self._only_detections = only_detections
 
     def write(self, record: Record) -> None:
         def picture() -> PagePicture | None:
@@ -381,13 +403,29 @@ class PageSink:
                 return None
             return PagePicture(record.picture.pixels, record.origin.path)
 
-        annotated = [path for path in record.saved if path.suffix == ".mp4"]
-        # One without the other frames has other times.
-        annotated_video = annotated[0] if annotated and not self._only_detections else None
+        annotated_video = None
+        if not self._only_detections:  # a video without the other frames has other times
+            videos = [path for path in record.saved if path.suffix == ".mp4"]
+            annotated_video = videos[0] if videos else None
         self._page.add(record.to_json(), picture, annotated_video=annotated_video)
 
     def close(self) -> None:
         self._page.close()
+
+
+def _begin_entry(fields: RecordJson) -> Fields:
+    """What an entry has of any record: where it is from, its error and its warnings."""
+    entry: Fields = {"source": escape_unprintable(fields["source"])}
+    for name, value in fields.items():
+        if name in COPIED:
+            entry[name] = value
+    error = fields.get("error")
+    if error:
+        entry["error"] = [escape_unprintable(error[name]) for name in ("type", "message", "hint")]
+    warnings = fields.get("warnings")
+    if warnings:
+        entry["warnings"] = [escape_unprintable(warning) for warning in warnings]
+    return entry
 
 
 def _page_box(detection: DetectionJson) -> PageBox:
@@ -412,6 +450,7 @@ def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]
 
 
 def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """The value that a page has of a column in a detection."""
     if column.name in fields:
         return column.to_page(fields[column.name])
     return column.page_default
@@ -420,14 +459,17 @@ def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # no
 def _hex(colour: Colour) -> tuple[str, str]:
     """A colour and that of text on it, as CSS has them."""
     blue, green, red = colour
-    return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
+    text_colour = "#000" if ink(colour) == BLACK else "#fff"
+    return f"#{red:02x}{green:02x}{blue:02x}", text_colour
 
 
 def _legible(value: object) -> object:
     """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
     if isinstance(value, str):
         return escape_unprintable(value)
-    return [*map(_legible, value)] if isinstance(value, Sequence) else value
+    if isinstance(value, Sequence):
+        return [_legible(item) for item in value]
+    return value
 
 
 UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
@@ -436,11 +478,12 @@ UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings tha
 def run_info_of(settings: SettingsJson) -> RunInfo:
     """What a run's page says of it."""
     facts = [*settings_facts(settings), *versions()]
+    min_score = min(settings["conf"], *settings["class_conf"].values(), 1)
     return RunInfo(
         "predict",
         facts,
-        min_score=min(settings["conf"], *settings["class_conf"].values(), 1),
-        zones_and_lines=[*zones_and_lines_of(settings)],
+        min_score=min_score,
+        zones_and_lines=list(zones_and_lines_of(settings)),
     )
 
 
@@ -457,15 +500,20 @@ def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
     """The zones and lines of settings; whatever else stands in their place is left out."""
     for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
         texts = settings.get(name)
-        for text in texts if isinstance(texts, list) else ():
+        if not isinstance(texts, list):
+            continue
+        for text in texts:
             with contextlib.suppress(UsageError):
                 yield read(str(text))
 
 
 def _text(value: object) -> str:
+    """The value of a setting, as a person reads it."""
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {one}" for name, one in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return ", ".join(f"{name}: {item}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return str(value)
 
 
 def versions() -> Iterator[tuple[str, str]]:
