@@ -34,7 +34,7 @@ class HiddenClasses:
         """Hide the classes that `outputs` names; perhaps there are none."""
         self._classes = frozenset(outputs.blur)
         self._outputs = outputs
-        self.unseen = [*outputs.blur]  # those that no detection was of so far
+        self.unseen = list(outputs.blur)  # those that no detection was of so far
         self._tracks: set[tuple[str, int | None]] = set()  # sources and numbers of hidden tracks
 
     def __bool__(self) -> bool:
@@ -43,15 +43,17 @@ class HiddenClasses:
     def boxes(self, record: RecordJson) -> Boxes:
         """The boxes of a record that are hidden, `(N, 4)`; their tracks stay hidden."""
         detections = record.get("detections", [])
-        hidden_detections = [detection for detection in detections if self._hides(detection)]
-        corners = [box_of(detection) for detection in hidden_detections]
-        for detection in hidden_detections:
+        boxes = []
+        names: set[str] = set()
+        for detection in detections:
+            names |= _names_of(detection)
+            if not self._hides(detection):
+                continue
+            boxes.append(box_of(detection))
             if detection.get("track_id") is not None:
                 self._tracks.add(_track_of(record, detection))
-        if self.unseen:
-            names: set[str] = set().union(*map(_names_of, detections))
-            self.unseen = [name for name in self.unseen if name not in names]
-        return np.array(corners, np.float32).reshape(-1, 4)
+        self.unseen = [name for name in self.unseen if name not in names]
+        return np.array(boxes, np.float32).reshape(-1, 4)
 
     def in_picture(self, boxes: Boxes, image: Image) -> Image:
         """A copy of a picture in which nothing can be made out in the boxes."""
@@ -72,9 +74,7 @@ class HiddenClasses:
                 or is_covered(detection.get("corners", []), boxes)
             )
             if is_silent and "text" in detection:
-                fields = detection.items()
-                remaining = {name: value for name, value in fields if name not in BARCODE_FIELDS}
-                detections.append(cast("DetectionJson", {**remaining, "text": None}))
+                detections.append(_without_text(detection))
             else:
                 detections.append(detection)
         return {**record, "detections": detections}
@@ -137,13 +137,16 @@ class SeenClasses:
         """
         if not (self._by_id or self._replaced_names):
             return
-        for names in (self._replaced_names, *self._names_of_models(), COCO):
+        possible_names = [self._replaced_names, *self._names_of_models(), COCO]
+        for names in possible_names:
             if self._fit(names):
                 class_ids(classes, tuple(names))
                 return
         names_in_records = sorted(set(self._by_id.values()))
-        meant = closest(classes[0], names_in_records)
-        hint = f"did you mean {meant}?" if meant else f"they have {', '.join(names_in_records)}"
+        similar = closest(classes[0], names_in_records)
+        hint = f"they have {', '.join(names_in_records)}"
+        if similar:
+            hint = f"did you mean {similar}?"
         raise UsageError(
             f"--blur {classes[0]}: no record has a detection of this class",
             f"{hint}; leave out what was not found",
@@ -166,6 +169,12 @@ class SeenClasses:
             if class_id >= len(names) or names[class_id] != name:
                 return False
         return True
+
+
+def _without_text(detection: DetectionJson) -> DetectionJson:
+    """A detection without what its barcode says; its text is null."""
+    fields = {name: value for name, value in detection.items() if name not in BARCODE_FIELDS}
+    return cast("DetectionJson", {**fields, "text": None})
 
 
 def _track_of(record: RecordJson, detection: DetectionJson) -> tuple[str, int | None]:

@@ -97,21 +97,27 @@ def choose_destination(config: Config) -> Destination:
         DependencyError: The library for the format is missing.
     """
     outputs = config.outputs
-    target, resumed = outputs.target, outputs.resume is not None
+    target = outputs.target
+    resumed = outputs.resume is not None
     if isinstance(target, Path) and target.is_dir():
         raise UsageError(
             f"--output {target} is a folder, and records go to a file",
             f"name a file in it; annotated pictures go to a folder with --save {target}",
         )
-    chosen = choose_format(outputs.format, target)
-    if outputs.provenance and not resumed and not FORMATS[chosen].has_provenance:
+    format_ = choose_format(outputs.format, target)
+    if outputs.provenance and not resumed and not FORMATS[format_].has_provenance:
         raise UsageError(
-            f"--provenance is not part of the format {chosen}",
+            f"--provenance is not part of the format {format_}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
         )
-    require_file(chosen, target)
-    endless = config.inputs.follow or any(map(is_live, config.inputs.source))
-    return Destination(chosen, target, resumed, endless)
+    require_file(format_, target)
+    endless = config.inputs.follow or any(is_live(name) for name in config.inputs.source)
+    return Destination(
+        format=format_,
+        target=target,
+        resumed=resumed,
+        endless=endless,
+    )
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
@@ -177,8 +183,8 @@ def open_sinks(
     if outputs.report is not None:
         from detcli.page.folder import require_apart
 
-        written = (path for path in outputs.files if isinstance(path, Path))
-        require_apart(outputs.report, (*written, *outputs.folders))
+        files = [path for path in outputs.files if isinstance(path, Path)]
+        require_apart(outputs.report, [*files, *outputs.folders])
     with contextlib.ExitStack() as undo:
         opener = _SinkOpener(config, guard, before, undo)
         opener.open_images()
@@ -207,11 +213,10 @@ def _check_folders(config: Config, class_names: tuple[str, ...]) -> None:
         folders.append(outputs.report)
     hidden = class_ids(outputs.blur, class_names) or ()
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
-    wanted = dict.fromkeys(folder for folder in folders if folder is not None)
-    if wanted:
-        from detcli.sink.blurred import check_folder
+    for folder in dict.fromkeys(folders):  # each once
+        if folder is not None:
+            from detcli.sink.blurred import check_folder
 
-        for folder in wanted:
             check_folder(folder, hidden_classes)
 
 
