@@ -10,8 +10,7 @@ The last row of a full selection is a threshold too: where the other side has se
 boxes, an unmatched one that scores no more than the lowest, within the tolerance, is borderline.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -43,10 +42,14 @@ REDUCED = Tolerance(score=0.02, corner=2.0, boxes=0.01, tensor=0.1)
 COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 
-def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> Tolerance:
-    """The default for the precisions of both sides, with what the user wants, by field."""
-    default = EXACT if precisions == {Precision.FLOAT32} else REDUCED
-    return replace(COARSE if Precision.BFLOAT16 in precisions else default, **wanted)
+def tolerance_for(precisions: set[Precision], requested: Mapping[str, float]) -> Tolerance:
+    """The default for the precisions of both sides, with what the user asked for, by field."""
+    default = REDUCED
+    if precisions == {Precision.FLOAT32}:
+        default = EXACT
+    elif Precision.BFLOAT16 in precisions:
+        default = COARSE
+    return replace(default, **requested)
 
 
 class Match(NamedTuple):
@@ -58,26 +61,39 @@ class Match(NamedTuple):
     corner_difference: float  # largest absolute difference of the four sides, in pixels
 
 
-def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[Match]:
+def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Match]:
     """Pair up the detections of one picture, each at most once, in the order of the left rows.
 
-    Boxes of a pair have one class id, and overlap by `least_iou` unless all corners are within
+    Boxes of a pair have one class id, and overlap by `min_iou` unless all corners are within
     NEAR. The closest pair comes first, then the closest of the rest; of equals the lower row.
     """
-    first, second = left.xyxy[:, None].astype(np.float64), right.xyxy.astype(np.float64)
-    corners = np.abs(first - second).max(axis=2, initial=0)  # (L, R)
-    equal = (first == second).all(axis=2)  # perhaps without an area
-    ious = np.where(equal, 1.0, overlap(first, second))  # (L, R)
-    scores = np.abs(left.score[:, None].astype(np.float64) - right.score)  # (L, R)
-    same_class = left.class_id[:, None] == right.class_id
-    rows, columns = np.nonzero(same_class & ((ious >= least_iou) | (corners <= NEAR)))
-    closest = np.argsort((1 - ious + scores)[rows, columns], kind="stable")
-    pairs, taken = dict[int, Match](), set[int]()  # by row, and columns
-    for i, j in zip(rows[closest].tolist(), columns[closest].tolist(), strict=True):
-        if i not in pairs and j not in taken:
-            pairs[i] = Match(i, j, float(scores[i, j]), float(corners[i, j]))
-            taken.add(j)
-    return sorted(pairs.values())
+    left_boxes = left.xyxy[:, None].astype(np.float64)  # (L, 1, 4)
+    right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
+    # All of shape (L, R):
+    corner_differences = np.abs(left_boxes - right_boxes).max(axis=2, initial=0)
+    score_differences = np.abs(left.score[:, None].astype(np.float64) - right.score)
+    are_equal = (left_boxes == right_boxes).all(axis=2)  # perhaps without an area
+    ious = np.where(are_equal, 1.0, overlap(left_boxes, right_boxes))
+    are_near = (ious >= min_iou) | (corner_differences <= NEAR)
+    are_of_one_class = left.class_id[:, None] == right.class_id
+
+    rows, columns = np.nonzero(are_of_one_class & are_near)
+    distances = (1 - ious + score_differences)[rows, columns]
+    closest_first = np.argsort(distances, kind="stable")
+    match_of_left: dict[int, Match] = {}
+    matched_right: set[int] = set()
+    candidates = zip(rows[closest_first].tolist(), columns[closest_first].tolist(), strict=True)
+    for row, column in candidates:
+        if row in match_of_left or column in matched_right:
+            continue
+        match_of_left[row] = Match(
+            left=row,
+            right=column,
+            score_difference=float(score_differences[row, column]),
+            corner_difference=float(corner_differences[row, column]),
+        )
+        matched_right.add(column)
+    return sorted(match_of_left.values())
 
 
 @frozen
@@ -123,51 +139,72 @@ class Comparison:
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     """Compare the detections of one picture, which are above `rules.lowered_conf`."""
-    conf, tolerance = np.float32(rules.conf), rules.tolerance
+    conf = np.float32(rules.conf)
     matches = match(left, right, rules.least_iou)
-    scores = {pair: (left.score[pair.left], right.score[pair.right]) for pair in matches}
-    relevant = [pair for pair in matches if max(scores[pair]) > conf]
-    over = [
-        pair
-        for pair in relevant
-        if pair.score_difference > tolerance.score or not pair.corner_difference <= tolerance.corner
-    ]
-    missing, unsure_left = _unmatched({pair.left for pair in matches}, left, right, rules)
-    extra, unsure_right = _unmatched({pair.right for pair in matches}, right, left, rules)
-    across = sum(bool(min(both) <= conf < max(both)) for both in scores.values())
-    sequence = [pair.right for pair in relevant]
-    order = Order.SAME if sequence == sorted(sequence) else Order.CHANGED
-    if any(np.any(np.diff(side.score) > 0) for side in (left, right)):
-        order = Order.WRONG
+    relevant = []  # with at least one score above the confidence
+    across_conf = 0
+    for pair in matches:
+        scores = (left.score[pair.left], right.score[pair.right])
+        if max(scores) > conf:
+            relevant.append(pair)
+            if min(scores) <= conf:
+                across_conf += 1
+
+    over = []
+    within = []
+    for pair in relevant:
+        scores_agree = not pair.score_difference > rules.tolerance.score
+        corners_agree = pair.corner_difference <= rules.tolerance.corner  # which NaN does not
+        if scores_agree and corners_agree:
+            within.append(pair)
+        else:
+            over.append(pair)
+    matched_left = {pair.left for pair in matches}
+    matched_right = {pair.right for pair in matches}
+    missing, unsure_left = _unmatched(matched_left, left, right, rules)
+    extra, unsure_right = _unmatched(matched_right, right, left, rules)
     return Comparison(
         left,
         right,
-        pairs=tuple(pair for pair in relevant if pair not in over),
+        pairs=tuple(within),
         over=tuple(over),
-        borderline=across + unsure_left + unsure_right,
+        borderline=across_conf + unsure_left + unsure_right,
         missing=missing,
         extra=extra,
-        order=order,
+        order=_order_of(relevant, left, right),
     )
 
 
+def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Order:
+    """Whether pairs, which are in the order of the left rows, are in that of the right ones."""
+    for detections in (left, right):
+        if np.any(np.diff(detections.score) > 0):
+            return Order.WRONG
+    right_rows = [pair.right for pair in pairs]
+    return Order.SAME if right_rows == sorted(right_rows) else Order.CHANGED
+
+
 def _unmatched(
-    matched: set[int], detections: Detections, other: Detections, rules: Rules
+    matched: set[int], detections: Detections, counterparts: Detections, rules: Rules
 ) -> tuple[tuple[int, ...], int]:
     """Unmatched rows, and the number of those whose counterpart the other side may have dropped."""
     allowed = rules.tolerance.score
     lowest = rules.conf
-    selected = other.score if other.selected is None else other.selected
+    selected = counterparts.score if counterparts.selected is None else counterparts.selected
     if len(selected) >= rules.max_det:
         lowest = max(lowest, float(selected.min()) + allowed)
-    rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
-    certain = tuple(
-        row
-        for row in rows
-        if float(detections.score[row])
-        > max(lowest, rules.class_held.get(int(detections.class_id[row]), rules.held) + allowed)
-    )
-    return certain, len(rows) - len(certain)
+    certain = []
+    unsure_count = 0
+    for row in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
+        if row in matched:
+            continue
+        class_id = int(detections.class_id[row])
+        held = rules.class_held.get(class_id, rules.held)
+        if float(detections.score[row]) > max(lowest, held + allowed):
+            certain.append(row)
+        else:
+            unsure_count += 1
+    return tuple(certain), unsure_count
 
 
 @frozen
@@ -191,16 +228,20 @@ class PictureReport:
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
         """A sort key, worst last: first boxes that disagree, then the largest difference."""
         disagreeing = self.over + len(self.missing) + len(self.extra)
+        if self.order is Order.WRONG:
+            disagreeing += 1
         score = self.largest_score_difference / (tolerance.score or 1e-9)
         corner = self.largest_corner_difference / (tolerance.corner or 1e-9)
-        return disagreeing + (self.order is Order.WRONG), max(score, corner)
+        return disagreeing, max(score, corner)
 
 
 def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> PictureReport:
     """Report the comparison of one picture."""
-    left, right, conf = compared.left, compared.right, np.float32(rules.conf)
-    pairs = (*compared.pairs, *compared.over)
-    disagree = compared.over or compared.missing or compared.extra or compared.order is Order.WRONG
+    left = compared.left
+    right = compared.right
+    conf = np.float32(rules.conf)
+    pairs = compared.pairs + compared.over
+    has_wrong_boxes = bool(compared.over or compared.missing or compared.extra)
     return PictureReport(
         source=origin.source,
         frame=origin.frame,
@@ -209,12 +250,12 @@ def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> Pictur
         pairs=len(pairs),
         over=len(compared.over),
         borderline=compared.borderline,
-        missing=left[[*compared.missing]].to_dict(),
-        extra=right[[*compared.extra]].to_dict(),
+        missing=left[list(compared.missing)].to_dict(),
+        extra=right[list(compared.extra)].to_dict(),
         largest_score_difference=max((pair.score_difference for pair in pairs), default=0.0),
         largest_corner_difference=max((pair.corner_difference for pair in pairs), default=0.0),
         order=compared.order,
-        agrees=not disagree,
+        agrees=not has_wrong_boxes and compared.order is not Order.WRONG,
     )
 
 
@@ -240,18 +281,20 @@ class DetectionsReport:
 
     def failures(self, tolerance: Tolerance) -> list[str]:
         """What exceeds the tolerance, one sentence each."""
-        found = []
+        sentences = []
         if self.disagreeing > tolerance.boxes:
-            found.append(
-                f"{self.disagreeing:.2%} of {self.pairs + self.missing + self.extra} boxes "
+            box_count = self.pairs + self.missing + self.extra
+            sentences.append(
+                f"{self.disagreeing:.2%} of {box_count} boxes "
                 f"disagree ({tolerance.boxes:.2%} allowed): {self.missing} missing, {self.extra} "
                 f"extra, {self.over} further apart than {tolerance.score:g} in score or "
                 f"{tolerance.corner:g} pixels in a corner"
             )
-        if wrong := sum(picture.order is Order.WRONG for picture in self.pictures):
-            on = pluralize(wrong, "picture")
-            found.append(f"detections are not sorted by descending score on {on}")
-        return found
+        unsorted_count = sum(picture.order is Order.WRONG for picture in self.pictures)
+        if unsorted_count:
+            pictures = pluralize(unsorted_count, "picture")
+            sentences.append(f"detections are not sorted by descending score on {pictures}")
+        return sentences
 
 
 SUMMED = ("left", "right", "pairs", "over", "borderline")
@@ -262,28 +305,37 @@ class Totals:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._sums = Counter(dict.fromkeys((*SUMMED, "missing", "extra", "reordered"), 0))
-        self._score = self._corner = 0.0
+        self._sums = dict.fromkeys((*SUMMED, "missing", "extra", "reordered"), 0)
+        self._largest_score_difference = 0.0
+        self._largest_corner_difference = 0.0
 
     def add(self, picture: PictureReport) -> None:
         """Add a picture."""
-        self._sums.update({name: getattr(picture, name) for name in SUMMED})
-        self._sums.update(missing=len(picture.missing), extra=len(picture.extra))
-        self._sums["reordered"] += picture.order is not Order.SAME
-        self._score = max(self._score, picture.largest_score_difference)
-        self._corner = max(self._corner, picture.largest_corner_difference)
+        for name in SUMMED:
+            self._sums[name] += getattr(picture, name)
+        self._sums["missing"] += len(picture.missing)
+        self._sums["extra"] += len(picture.extra)
+        if picture.order is not Order.SAME:
+            self._sums["reordered"] += 1
+        self._largest_score_difference = max(
+            self._largest_score_difference, picture.largest_score_difference
+        )
+        self._largest_corner_difference = max(
+            self._largest_corner_difference, picture.largest_corner_difference
+        )
 
     def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
         """The sums, with some of the pictures, or all."""
-        rules, sums = self._rules, self._sums
-        alone = sums["missing"] + sums["extra"]
+        rules = self._rules
+        sums = self._sums
+        unmatched = sums["missing"] + sums["extra"]
         return DetectionsReport(
-            rules.conf,
-            rules.least_iou,
-            rules.max_det,
+            conf=rules.conf,
+            least_iou=rules.least_iou,
+            max_det=rules.max_det,
             **sums,
-            disagreeing=(alone + sums["over"]) / max(1, alone + sums["pairs"]),
-            largest_score_difference=self._score,
-            largest_corner_difference=self._corner,
+            disagreeing=(unmatched + sums["over"]) / max(1, unmatched + sums["pairs"]),
+            largest_score_difference=self._largest_score_difference,
+            largest_corner_difference=self._largest_corner_difference,
             pictures=tuple(pictures),
         )
