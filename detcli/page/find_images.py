@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePath
 
 from detcli.config.config import Inputs
@@ -46,8 +46,12 @@ class Finder:
         if picture is None:
             self.lost += 1
             return None
-        pixels = picture.pixels if edit is None else edit(picture.pixels)
-        return PagePicture(pixels, None if "frame" in record else self.path_of(name_of(record)))
+        pixels = picture.pixels
+        if edit is not None:
+            pixels = edit(pixels)
+        if "frame" in record:
+            return PagePicture(pixels)
+        return PagePicture(pixels, self.path_of(name_of(record)))
 
     def close(self) -> None:
         """Close the video that was read last."""
@@ -60,15 +64,13 @@ class Finder:
         path = self.path_of(name_of(record))
         if path is None or {"frame", "time"} <= record.keys():
             return None
+        video = None
         try:
             if "frame" in record:
                 video = self._video_of(path, record["frame"])
                 picture = video.at(record["frame"])
             else:
-                video = None
-                load = partial(load_file, path, DecodeOptions(self.inputs, keep=True))
-                item = Item(Origin(name_of(record), path), load)
-                picture = load_in_time(item, self.inputs.input_timeout)
+                picture = self._load(path, name_of(record))
         except InputError:
             return None
         if picture is None or picture.size != (record["height"], record["width"]):
@@ -80,14 +82,26 @@ class Finder:
             digest = video.digest
         else:
             digest = hashlib.sha256(picture.file or b"").hexdigest()
-        return picture if record["sha256"] == digest else None
+        if record["sha256"] != digest:
+            return None
+        return picture
+
+    def _load(self, path: Path, source: str) -> Picture:
+        """Read a picture, which keeps what its file holds; raises InputError."""
+
+        def load() -> Picture:
+            return load_file(path, DecodeOptions(self.inputs, keep=True))
+
+        item = Item(Origin(source, path), load)
+        return load_in_time(item, self.inputs.input_timeout)
 
     def _video_of(self, path: Path, number: int) -> "_FrameReader":
         """The reader of a video, before some frame; those of a video are asked for in order."""
         video = self._video
         if video is None or video.path != path or video.number > number:
             self.close()
-            self._video = video = _FrameReader(path, self.inputs)
+            video = _FrameReader(path, self.inputs)
+            self._video = video
         return video
 
     def path_of(self, source: str) -> Path | None:
@@ -98,11 +112,16 @@ class Finder:
         """
         if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
             return None
-        candidates = [Path(source)]
+        candidates = []
         if self.folder is not None:
             parts = [part for part in PurePath(source).parts if part not in {"/", "\\", ".."}]
-            candidates[:0] = [self.folder.joinpath(*parts[start:]) for start in range(len(parts))]
-        return next(filter(os.path.isfile, candidates), None)
+            for start in range(len(parts)):
+                candidates.append(self.folder.joinpath(*parts[start:]))
+        candidates.append(Path(source))
+        for path in candidates:
+            if os.path.isfile(path):  # noqa: PTH113 - raises nothing
+                return path
+        return None
 
 
 class _FrameReader:
@@ -125,9 +144,13 @@ class _FrameReader:
     def at(self, number: int) -> Picture | None:
         """The frame of this number; None if there is none; raises InputError."""
         for item in self._items:
-            self.number = -1 if item.origin.frame is None else item.origin.frame
-            if self.number >= number or item.origin.frame is None:
-                return load_in_time(item) if self.number == number else None
+            frame = item.origin.frame
+            self.number = -1 if frame is None else frame
+            if frame is not None and frame < number:
+                continue
+            if self.number == number:
+                return load_in_time(item)
+            return None
         return None
 
     def close(self) -> None:

@@ -70,8 +70,10 @@ from detcli.storage.files import (
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
 FORMAT = 1
-CHUNK_RECORDS, CHUNK_BYTES = 500, 1 << 20
-FOLDERS = ("data", "files", "pictures", "thumbnails")
+CHUNK_RECORDS = 500  # a chunk ends with as many records, or as many bytes
+CHUNK_BYTES = 1 << 20
+PICTURE_FOLDERS = ("pictures", "thumbnails")
+FOLDERS = ("data", "files", *PICTURE_FOLDERS)
 
 _OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
 _PICTURE_FOLDER = re.compile(r"\d+", re.ASCII)
@@ -99,15 +101,21 @@ class PageFolder:
             for name in FOLDERS:
                 if (self._real / name).is_symlink():
                     raise OutputError(f"{path / name} is a link out of the page", "remove it")
-            self._runs = self._earlier() if resumed else []
-            for file in () if self._runs else self._pages_files():
-                if file in inputs:
-                    raise UsageError(f"{file} is one of the inputs", "name another folder")
+            self._runs = self._earlier_runs() if resumed else []
+            if not self._runs:
+                self._require_no_inputs(inputs)
             stack.pop_all()
         self._chunks = sum(run["chunks"] for run in self._runs)
         self.run = len(self._runs)
         self._chunk: AppendedFile | None = None
-        self._records = self._bytes = 0  # in it
+        self._records = 0  # in the chunk
+        self._bytes = 0
+
+    def _require_no_inputs(self, inputs: Container[Path]) -> None:
+        """Refuse a page whose files, which are removed as it begins, are inputs."""
+        for file in self._pages_files():
+            if file in inputs:
+                raise UsageError(f"{file} is one of the inputs", "name another folder")
 
     def begin(self) -> None:
         """Make the folder ready for records; until then, what was there stays as it was."""
@@ -130,10 +138,11 @@ class PageFolder:
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Add a line to a chunk; returns whether it begins one, which the runs do not have yet."""
         line = _call("add", entry).decode()
-        begins = self._chunk is None
+        begins_chunk = self._chunk is None
         if self._chunk is None:
             self._chunk = AppendedFile(self._real / f"data/{self._chunks}.js")
-            self._records = self._bytes = 0
+            self._records = 0
+            self._bytes = 0
             self._chunks += 1
             self._runs[-1]["chunks"] += 1
         self._chunk.write(line)
@@ -141,7 +150,7 @@ class PageFolder:
         self._bytes += len(line)
         if self._records == CHUNK_RECORDS or self._bytes >= CHUNK_BYTES:
             self._end_chunk()
-        return begins
+        return begins_chunk
 
     def write_picture(self, number: int, *sizes: bytes) -> str:
         """Write a picture of this run: a copy, if there is one, and then the thumbnail.
@@ -149,7 +158,8 @@ class PageFolder:
         Returns its name, for `remove_picture` and the page.
         """
         name = f"{self.run}/{number // 1000}/{number}"
-        for kind, data in zip(("pictures", "thumbnails")[-len(sizes) :], sizes, strict=True):
+        folders = PICTURE_FOLDERS[-len(sizes) :]
+        for kind, data in zip(folders, sizes, strict=True):
             path = self._real / kind / f"{name}.jpg"
             if not path.parent.exists():
                 make_folder(path.parent)
@@ -166,7 +176,7 @@ class PageFolder:
 
     def remove_picture(self, name: str) -> None:
         """Remove a picture that the page shows no more."""
-        for kind in ("pictures", "thumbnails"):
+        for kind in PICTURE_FOLDERS:
             with contextlib.suppress(OSError):
                 (self._real / kind / f"{name}.jpg").unlink()
 
@@ -178,11 +188,13 @@ class PageFolder:
                 self._lock.close()
 
     def _end_chunk(self) -> None:
-        if self._chunk is not None:
-            chunk, self._chunk = self._chunk, None
+        chunk = self._chunk
+        if chunk is not None:
+            self._chunk = None
             chunk.commit()
 
-    def _earlier(self) -> list[dict[str, Any]]:
+    def _earlier_runs(self) -> list[dict[str, Any]]:
+        """The runs of the page that is there; none if there is no page."""
         path = self._real / "data/runs.js"
         with writing(path):
             try:
@@ -190,8 +202,9 @@ class PageFolder:
             except FileNotFoundError:
                 return []
         try:
-            known, runs = json.loads(data.replace(b"runs(", b"[", 1).replace(b");\n", b"]"))
-            if known == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
+            arguments = data.replace(b"runs(", b"[", 1).replace(b");\n", b"]")
+            page_format, runs = json.loads(arguments)
+            if page_format == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
                 return list(runs)
         except (ValueError, TypeError, LookupError, RecursionError):
             pass
@@ -205,9 +218,12 @@ class PageFolder:
         path = self._real / f"data/{self._chunks - 1}.js"
         if self._chunks and path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
-            whole = [one for one in lines if one.startswith(b"add(") and one.endswith(b");\n")]
-            if whole != lines:
-                write_file(path, b"".join(whole))
+            whole_lines = []
+            for line in lines:
+                if line.startswith(b"add(") and line.endswith(b");\n"):
+                    whole_lines.append(line)
+            if whole_lines != lines:
+                write_file(path, b"".join(whole_lines))
         (self._real / f"data/{self._chunks}.js").unlink(missing_ok=True)  # begun, never counted
 
     def _clear(self) -> None:
@@ -215,14 +231,15 @@ class PageFolder:
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, []))
         for path in self._pages_files():
             path.unlink()
-        for kind in ("pictures", "thumbnails"):
+        for kind in PICTURE_FOLDERS:
             for folder, _, _ in os.walk(self._real / kind, topdown=False):
                 if _PICTURE_FOLDER.fullmatch(Path(folder).name):
                     with contextlib.suppress(OSError):  # something else is in it
                         Path(folder).rmdir()
 
     def _pages_files(self) -> Iterator[Path]:
-        for kind in ("data", "pictures", "thumbnails"):
+        """The data, pictures and thumbnails of the page that is there."""
+        for kind in ("data", *PICTURE_FOLDERS):
             for folder, _, names in os.walk(self._real / kind):
                 for name in names:
                     path = Path(folder, name)
@@ -245,6 +262,8 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
 
 def _call(function: str, *arguments: object) -> bytes:
     """A line of script: only ASCII, and nothing that could end a script or begin a tag."""
-    text = ", ".join(json.dumps(one, allow_nan=False, separators=(",", ":")) for one in arguments)
-    text = text.replace("<", "\\u003c")
-    return f"{function}({text});\n".encode("ascii")
+    texts = []
+    for argument in arguments:
+        text = json.dumps(argument, allow_nan=False, separators=(",", ":"))
+        texts.append(text.replace("<", "\\u003c"))
+    return f"{function}({', '.join(texts)});\n".encode("ascii")
