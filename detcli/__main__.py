@@ -13,7 +13,7 @@ GRACE_S = 2.0
 
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # the second in WSL
 
-LEAST_MEMORY = 4 << 30
+MIN_MEMORY = 4 << 30
 """Bytes that a process may take in any case; other programs may give memory back."""
 
 
@@ -28,9 +28,11 @@ def limit_memory(available: int) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    wanted = min([max(available, LEAST_MEMORY), *known])
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    limit = max(available, MIN_MEMORY)
+    for current in (soft, hard):
+        if current != resource.RLIM_INFINITY:
+            limit = min(limit, current)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _available_memory() -> int | None:
@@ -38,11 +40,13 @@ def _available_memory() -> int | None:
 
     None with a GPU, too: its driver maps more than it uses, which was not tried under a limit.
     """
-    if any(map(os.path.exists, GPU_DRIVERS)):
+    if any(os.path.exists(driver) for driver in GPU_DRIVERS):  # noqa: PTH110 - loads less
         return None
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - loads less
-            return int(file.read().partition("MemAvailable:")[2].split()[0]) << 10
+            _, _, after_name = file.read().partition("MemAvailable:")
+        kibibytes = int(after_name.split()[0])
+        return kibibytes << 10
     except (OSError, ValueError, IndexError):
         return None
 
@@ -57,7 +61,8 @@ def main() -> None:
 
     protect_stderr()
     os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
-    if (available := _available_memory()) is not None:
+    available = _available_memory()
+    if available is not None:
         limit_memory(available)
     code: str | int | None = 0
     try:
@@ -74,13 +79,13 @@ def main() -> None:
             raise
     if interrupts.caught:
         code = interrupts.exit_code
-    at_once = interrupts.caught or threading.active_count() > 1
+    exit_at_once = interrupts.caught or threading.active_count() > 1
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):  # see `StandardOutput`, which has said it
-            at_once = True
-    if at_once:
+            exit_at_once = True
+    if exit_at_once:
         # The end of the interpreter would abort a thread that is still inside a native library,
         # and the process with it. It would write again what could not be written, and exit with
         # 120. And where an interrupt has ended an `exec` of text, as in dataclasses, `python -m`

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from detcli.__main__ import LEAST_MEMORY
+from detcli.__main__ import MIN_MEMORY
 
 PREDICT = """
 import resource, sys
@@ -32,7 +32,7 @@ def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    command = [sys.executable, "-c", PREDICT.format(limit=LEAST_MEMORY), str(path)]
+    command = [sys.executable, "-c", PREDICT.format(limit=MIN_MEMORY), str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 4
     assert "bug" not in done.stderr
