@@ -90,7 +90,9 @@ class BatchDetector:
         if self._rect:
             self._require_rect()
 
-        tile = contract.tile if settings.tile is None else settings.tile
+        tile = settings.tile
+        if tile is None:
+            tile = contract.tile
         self._region = settings.region
         self.tiling = tile if isinstance(tile, Tiling) else None
         self._require_large_tiles()
@@ -123,8 +125,9 @@ class BatchDetector:
         """Settle what the scores of each class must exceed."""
         contract = self.contract
         self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
-        recommended = contract.class_conf if settings.conf is None else ()
-        self.class_conf = class_conf_by_id(recommended, contract.names)
+        self.class_conf: dict[int, float] = {}
+        if settings.conf is None:
+            self.class_conf |= class_conf_by_id(contract.class_conf, contract.names)
         self.class_conf |= class_conf_by_id(settings.class_conf, contract.names)
         # `(C,)`, what the scores of each class must exceed
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
@@ -139,12 +142,15 @@ class BatchDetector:
     def _selection_of(self, settings: Settings) -> SelectionOptions:
         """How detections are selected, with the confidence of each class."""
         contract = self.contract
+        multi_label = contract.multi_label
+        if settings.unique:
+            multi_label = MultiLabel.NEVER
         selection = SelectionOptions(
             conf=self.min_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=self.nms,
-            multi_label=MultiLabel.NEVER if settings.unique else contract.multi_label,
+            multi_label=multi_label,
             class_agnostic=contract.class_agnostic,
             within_anchors=contract.within_anchors,
         )
@@ -166,15 +172,18 @@ class BatchDetector:
             height,
             contract.input_dtype,
         )
-        class_texts = [
-            f", {contract.names[class_id]} {conf:g}" for class_id, conf in self.class_conf.items()
-        ]
+        class_text = ""
+        for class_id, conf in self.class_conf.items():
+            class_text += f", {contract.names[class_id]} {conf:g}"
+        nms_text = "none"
+        if self.nms is not None:
+            nms_text = f"IoU above {self.nms:g}"
         log.info(
             "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
             self.conf,
             _origin(settings.conf, contract.conf),
-            "".join(class_texts),
-            "none" if self.nms is None else f"IoU above {self.nms:g}",
+            class_text,
+            nms_text,
             _origin(settings.nms, contract.nms),
         )
         if self.tiling is not None:
@@ -243,7 +252,9 @@ class BatchDetector:
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
         """Open the same model with the same settings again, see `Detector.clone`."""
         clone = copy.copy(self)
-        clone._open(self.where if device is None else device)  # noqa: SLF001 - the same class
+        if device is None:
+            device = self.where
+        clone._open(device)  # noqa: SLF001 - the same class
         return clone
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
@@ -370,7 +381,9 @@ class BatchDetector:
 
         results = []
         with self.times.stage(Stage.SELECTION):
-            min_side = 0 if in_whole is None else tiling.overlap * tiling.size
+            min_side = 0.0
+            if in_whole is not None:
+                min_side = tiling.overlap * tiling.size
             for index, areas in enumerate(areas_of_pictures):
                 in_areas = list(itertools.islice(in_views, view_counts[index]))
                 if in_whole is not None:
@@ -431,7 +444,9 @@ class BatchDetector:
         for index, letterbox in enumerate(letterboxes):
             groups[letterbox.canvas].append(index)
         covering = covering_selection(selections)
-        run = selections if covering is None else [covering]
+        run = selections  # by the device
+        if covering is not None:
+            run = [covering]
         started = []
         for group in groups.values():
             images = [pictures[index].pixels for index in group]
@@ -469,7 +484,9 @@ class BatchDetector:
 
     def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
-        stride = self.contract.stride if self._rect else None
+        stride = None
+        if self._rect:
+            stride = self.contract.stride
         return fit_letterbox(size, self.canvas, self.contract.preprocessing, stride)
 
     @property
@@ -479,8 +496,10 @@ class BatchDetector:
         None where its proportions are not kept, the input is as large as the picture, or parts of
         it are looked at.
         """
-        reducible = self._keeps_proportions and not (self._cuts_all or self._region)
-        return self.canvas if reducible else None
+        looks_at_parts = self._cuts_all or self._region
+        if looks_at_parts or not self._keeps_proportions:
+            return None
+        return self.canvas
 
     def close(self) -> None:
         """Release the device's memory."""
@@ -539,7 +558,9 @@ def _origin(requested: object, recommended: float | None) -> str:
     """Where the value of a setting comes from, in words."""
     if requested is not None:
         return "as asked for"
-    return "usual" if recommended is None else "recommended for the model"
+    if recommended is not None:
+        return "recommended for the model"
+    return "usual"
 
 
 def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
