@@ -24,8 +24,9 @@ from detcli.page.page import (
 )
 
 
-def fields(source="a.jpg", **more):
-    return picture(source, bottom=4.56).to_json() | more
+def fields(source="a.jpg", **more_fields):
+    """The record of a picture."""
+    return picture(source, bottom=4.56).to_json() | more_fields
 
 
 def grey(shade=100, size=(40, 60)):
@@ -71,8 +72,8 @@ def test_a_record_becomes_an_entry_with_a_picture(page):
 
 
 def test_a_class_is_introduced_once(page):
-    other = fields()["detections"][0] | {"class_id": 1}
-    make(page, fields(), fields(), fields(detections=[other]))
+    of_another_class = fields()["detections"][0] | {"class_id": 1}
+    make(page, fields(), fields(), fields(detections=[of_another_class]))
     assert [len(entry.get("classes", [])) for entry in pages.entries(page)] == [1, 0, 1]
     assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
 
@@ -86,35 +87,52 @@ def test_an_input_that_failed_has_its_error_and_no_picture(page):
 
 
 def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
-    more = {"track_id": 7, "zones": ["door\0"], "crossed": [{"line": "gate", "to": "left"}]}
-    ends = [[1.0, 2.0], [3.5, 2.0], [3.5, 9.0], [1.0, 9.0]]
-    says = {"text": "\u202eEX", "corners": ends}
-    one, other = fields()["detections"][0] | more, fields()["detections"][0] | says
-    make(page, fields(detections=[one, other]))
-    (entry,) = pages.entries(page)
-    assert {name: entry[name] for name in ("tracks", "zones", "crossed", "texts", "corners")} == {
-        "tracks": [7, 0],
-        "zones": [["door\\x00"], []],
-        "crossed": [[["gate", "left"]], []],
-        "texts": ["", "\\u202eEX"],
-        "corners": [[], ends],
+    (detection,) = fields()["detections"]
+    tracked = detection | {
+        "track_id": 7,
+        "zones": ["door\0"],
+        "crossed": [{"line": "gate", "to": "left"}],
     }
+    corners = [[1.0, 2.0], [3.5, 2.0], [3.5, 9.0], [1.0, 9.0]]
+    read = detection | {"text": "\u202eEX", "corners": corners}
+    make(page, fields(detections=[tracked, read]))
+    (entry,) = pages.entries(page)
+    assert entry["tracks"] == [7, 0]
+    assert entry["zones"] == [["door\\x00"], []]
+    assert entry["crossed"] == [[["gate", "left"]], []]
+    assert entry["texts"] == ["", "\\u202eEX"]
+    assert entry["corners"] == [[], corners]
 
 
-def test_pictures_are_made_smaller_and_never_larger():
-    for size, *expected in (
+@pytest.mark.parametrize(
+    ("size", "picture_size", "thumbnail_size"),
+    [
         ((40, 60), (40, 60), (40, 60)),
         ((1280, 1280), (1280, 1280), (320, 320)),
         ((3000, 4000), (960, 1280), (240, 320)),
         ((1, 70_000), (1, 1280), (1, 320)),
-    ):
-        made = [*module.render(np.zeros((*size, 3), np.uint8), [module.PICTURE, module.THUMBNAIL])]
-        shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
-        assert shapes == expected
+    ],
+)
+def test_pictures_are_made_smaller_and_never_larger(size, picture_size, thumbnail_size):
+    pixels = np.zeros((*size, 3), np.uint8)
+    picture_jpeg, thumbnail_jpeg = module.render(pixels, [module.PICTURE, module.THUMBNAIL])
+    assert size_of(picture_jpeg) == picture_size
+    assert size_of(thumbnail_jpeg) == thumbnail_size
 
 
-def frames(count, start=0, source="film.mp4", **more):
-    return [fields(source, frame=start + n, time_s=n / 10, **more) for n in range(count)]
+def size_of(jpeg):
+    """Height and width of an encoded picture."""
+    height, width, _ = cv2.imdecode(np.frombuffer(jpeg, np.uint8), 1).shape
+    return height, width
+
+
+def frames(count, source="film.mp4", **more_fields):
+    """The records of a video's frames."""
+    records = []
+    for number in range(count):
+        record = fields(source, frame=number, time_s=number / 10, **more_fields)
+        records.append(record)
+    return records
 
 
 def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch):
@@ -123,50 +141,53 @@ def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch)
     entries = pages.entries(page)
     assert len(entries) == 100
     stride = max(entry.get("stride", 1) for entry in entries)
-    kept = [n for n, one in enumerate(entries) if "picture" in one and n % stride == 0]
-    assert kept == list(range(0, 100, stride))
-    assert 4 <= len(kept) <= 8
-    assert sorted(entries[n]["picture"] for n in kept) == pages.pictures(page)
+    names = [entry["picture"] for entry in entries[::stride]]
+    assert 4 <= len(names) <= 8
+    assert sorted(names) == pages.pictures(page)
 
 
 def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
     make(page, *frames(2), *frames(1), *frames(1), *frames(2, source="other.mp4"))
     assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 2, 3, 3]
     time = "2026-01-01T00:00:00.000Z"
-    one, two = (frames(3, source=f"camera:{n}", time=time) for n in (0, 1))
-    make(page, *(frame for both in zip(one, two, strict=True) for frame in both))
+    records = []
+    first_camera = frames(3, source="camera:0", time=time)
+    second_camera = frames(3, source="camera:1", time=time)
+    for first, second in zip(first_camera, second_camera, strict=True):
+        records += [first, second]
+    make(page, *records)
     assert [entry["video"] for entry in pages.entries(page)] == [0, 1, 0, 1, 0, 1]
 
 
 def test_many_videos_take_no_memory(page):
-    def peak(count):
-        made = Page(page, RunInfo("predict"))
+    def peak_bytes(video_count):
+        growing = Page(page, RunInfo("predict"))
         tracemalloc.start()
-        for number in range(count):
+        for number in range(video_count):
             for record in frames(2, source=f"{number}.mp4"):
-                made.add(record, lambda: None)
+                growing.add(record, lambda: None)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        made.close()
+        growing.close()
         return peak
 
-    peak(10)
+    peak_bytes(10)
     # Keeping the names of 900 more videos takes above 70,000 bytes.
-    assert peak(1000) < peak(100) + 40_000
+    assert peak_bytes(1000) < peak_bytes(100) + 40_000
 
 
 def test_a_comparison_has_kinds_counterparts_and_tables(page):
     kinds = [BoxKind("missing", (0, 94, 213), dashed=True, side=0)]
     about = RunInfo("verify", kinds=kinds, sides=("a", "b"), min_score=0.25)
-    made = Page(page, about)
-    rows = [
+    comparison = Page(page, about)
+    boxes = [
         PageBox(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
         PageBox(0, "cat", None, [1, 2, 3, 4], 0),
     ]
-    made.add(fields(), grey(), rows)
+    comparison.add(fields(), grey(), boxes)
     table = PageTable("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
     curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, 0.5, [0, 0.5])], 0.25)
-    made.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
+    comparison.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
     (entry,) = pages.entries(page)
     assert entry["found"] == [[0, 0.9, 1, 2, 3, 4, 0, 0.8, 2, 3, 4, 5], [0, None, 1, 2, 3, 4, 0]]
     (run,) = pages.runs(page)
@@ -179,10 +200,10 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
 
 
 def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):
-    made = Page(page, RunInfo("predict"))
-    made.add(fields(), grey())
+    interrupted = Page(page, RunInfo("predict"))
+    interrupted.add(fields(), grey())
     assert pages.runs(page)[0]["state"] == "running"
-    with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(interrupted):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "stopped"
     make(page, fields())
@@ -202,8 +223,11 @@ def test_each_record_of_a_run_is_an_entry_in_its_order(page):
     resumed = save(page, picture("c.jpg"), resumed=True)
     assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
     entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
-    assert [one["source"] for one in entries] == ["a.jpg", "b.jpg"]
-    assert [one["source"] for one in entries if "picture" in one] == ["a.jpg"]
+    of_a, of_b = entries
+    assert of_a["source"] == "a.jpg"
+    assert "picture" in of_a
+    assert of_b["source"] == "b.jpg"
+    assert "picture" not in of_b
     assert pages.pictures(page) == ["0/0/0"]
 
 
@@ -211,9 +235,9 @@ def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
     entries = save(page, frame(0, shade=200), failed_frame(1), frame(2))
     assert [entry["video"] for entry in entries] == [0, 0, 0]
     assert [entry["time_s"] for entry in entries] == [0, 0.1, 0.2]
-    shown = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
-    assert shown.shape == (40, 60, 3)
-    assert np.abs(shown.astype(int) - 200).max() < 3
+    pixels = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
+    assert pixels.shape == (40, 60, 3)
+    assert np.abs(pixels.astype(int) - 200).max() < 3
 
 
 @pytest.fixture
@@ -230,28 +254,31 @@ def files(tmp_path):
 
 
 def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files, caplog):
-    made, pixels = Page(page, RunInfo("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
+    linked = Page(page, RunInfo("predict"), linked=True)
+    pixels = np.zeros((40, 60, 3), np.uint8)
     for path in sorted(files.iterdir()):
-        made.add(fields(path.name), partial(PagePicture, pixels, path))
-    made.close()
-    originals = {one["source"]: one.get("original") for one in pages.entries(page)}
+        linked.add(fields(path.name), partial(PagePicture, pixels, path))
+    linked.close()
+    originals = {entry["source"]: entry.get("original") for entry in pages.entries(page)}
     assert originals == {
         "a.jpg": "../pics/a.jpg",
         "b é#.png": "../pics/b%20%C3%A9%23.png",
         "c.webp": "../pics/c.webp",
         "d.bmp": "../pics/d.bmp",
-        **dict.fromkeys(("e.tif", "f.ppm", "turned.png")),
+        "e.tif": None,
+        "f.ppm": None,
+        "turned.png": None,
     }
-    assert len([*(page / "pictures").rglob("*.jpg")]) == 3
-    assert len([*(page / "thumbnails").rglob("*.jpg")]) == 7
+    assert len(list((page / "pictures").rglob("*.jpg"))) == 3
+    assert len(list((page / "thumbnails").rglob("*.jpg"))) == 7
     assert "3 of 7 pictures of the page are copies" in caplog.text
 
 
 def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_path):
     def films(**options):
         records = [frame(0), frame(1)]
-        for one in records:
-            one.saved.append(tmp_path / "out" / "film.mp4")
+        for record in records:
+            record.saved.append(tmp_path / "out" / "film.mp4")
         return [entry.get("film") for entry in save(page, *records, **options)]
 
     assert films() == ["../out/film.mp4", None]
