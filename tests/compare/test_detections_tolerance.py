@@ -19,16 +19,17 @@ def test_the_defaults_go_by_the_lower_precision():
     assert tolerance_for({F32, I8}, {}) == REDUCED
 
 
-def test_wanted_values_replace_their_defaults_only():
+def test_requested_values_replace_their_defaults_only():
     assert tolerance_for({F32}, {"corner": 5.0}) == Tolerance(0.001, 5.0, 0.0, 0.001)
 
 
 @pytest.mark.parametrize(
-    "wanted", [{"score": -0.1}, {"boxes": 1.1}, {"corner": float("nan")}, {"tensor": float("inf")}]
+    ("field", "value"),
+    [("score", -0.1), ("boxes", 1.1), ("corner", float("nan")), ("tensor", float("inf"))],
 )
-def test_values_out_of_range(wanted):
-    with pytest.raises(UsageError, match=next(iter(wanted))):
-        tolerance_for({F32}, wanted)
+def test_values_out_of_range(field, value):
+    with pytest.raises(UsageError, match=field):
+        tolerance_for({F32}, {field: value})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_reading(text, values):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "is an empty list"),
         (",", "is an empty list"),
@@ -56,7 +57,7 @@ def test_reading(text, values):
         ("score=1,score=2", "two numbers for score"),
     ],
 )
-def test_refused(text, says):
-    with pytest.raises(UsageError, match=says) as raised:
+def test_refused(text, message):
+    with pytest.raises(UsageError, match=message) as error:
         parse_tolerance(text)
-    assert "score, corner, boxes" in raised.value.hint
+    assert "score, corner, boxes" in error.value.hint

@@ -20,8 +20,9 @@ def graph_side(path, settings):
     return GraphSide(ModelFile.read(path), settings)
 
 
-def summary(found):
-    return [(name, score, box.tolist()) for box, score, _, name in found]
+def summary(detections):
+    """The class, the score and the box of each detection."""
+    return [(class_name, score, box.tolist()) for box, score, _, class_name in detections]
 
 
 EXPECTED = [("red", 1.0, cell_box(1, 1)), ("blue", 1.0, cell_box(6, 3))]
@@ -38,25 +39,26 @@ def test_a_graphs_own_selection(make_model, tail, batch):
 
 def test_its_rows_come_back_into_the_picture(make_model):
     large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
-    (found,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
+    (of_graph,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
     with BatchDetector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
-        (own,) = DetectorSide(detector).detect([large])
-    assert len(own)
-    assert summary(found) == summary(own)
+        (of_detector,) = DetectorSide(detector).detect([large])
+    assert len(of_detector)
+    assert summary(of_graph) == summary(of_detector)
 
 
 def test_float16_rows(make_model):
     side = graph_side(make_model(tail="authors", dtype=np.float16), STRICT)
-    (found,) = side.detect([RED])
-    assert found.score.dtype == np.float32
-    assert sorted(summary(found)) == sorted(EXPECTED)
+    (detections,) = side.detect([RED])
+    assert detections.score.dtype == np.float32
+    assert sorted(summary(detections)) == sorted(EXPECTED)
 
 
 def test_any_number_of_pictures_with_our_own_selection(make_model):
     with BatchDetector(make_model(batch=2), "cpu", STRICT) as detector:
         side = DetectorSide(detector)
         assert side.chunk == 2
-        assert [len(found) for found in side.detect([RED, GREY, RED])] == [2, 0, 2]
+        results = side.detect([RED, GREY, RED])
+    assert [len(detections) for detections in results] == [2, 0, 2]
 
 
 def test_rows_of_unknown_classes(make_model, tmp_path):
@@ -66,8 +68,8 @@ def test_rows_of_unknown_classes(make_model, tmp_path):
     (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
     side = graph_side(tmp_path / "broken.onnx", STRICT)
     with pytest.warns(DetcliWarning, match="1 rows have an unknown class id, such as"):
-        (found,) = side.detect([RED])
-    assert len(found) == 1
+        (detections,) = side.detect([RED])
+    assert len(detections) == 1
 
 
 def test_a_tail_that_ends_in_something_else(make_model, tmp_path):

@@ -18,22 +18,25 @@ from detcli.run.batches import BatchDetector
 
 
 def test_an_observer_is_called_for_each_stage_until_removed(make_model):
-    told = []
-    images = [*map(Picture.whole, (picture(("red", 2, 3)), picture(("blue", 0, 1))))]
-    with BatchDetector(
-        make_model(batch=None), device="cpu", settings=Settings(conf=0.6)
-    ) as detector:
-        expected = [found.xyxy.tolist() for found in detector.submit(images)()]
-        detector.observe(told.append)
-        assert [found.xyxy.tolist() for found in detector.submit(images)()] == expected
-        assert told == ["remainder", "preprocess", "network", "selection", "remainder"]
+    stages = []
+    pictures = [
+        Picture.whole(picture(("red", 2, 3))),
+        Picture.whole(picture(("blue", 0, 1))),
+    ]
+    settings = Settings(conf=0.6)
+    with BatchDetector(make_model(batch=None), device="cpu", settings=settings) as detector:
+        expected = [detections.xyxy.tolist() for detections in detector.submit(pictures)()]
+        detector.observe(stages.append)
+        observed = [detections.xyxy.tolist() for detections in detector.submit(pictures)()]
+        assert observed == expected
+        assert stages == ["remainder", "preprocess", "network", "selection", "remainder"]
         detector.observe(None)
-        detector.submit(images)()
-        assert len(told) == 5
-        detector.observe(told.append)
-        with detector.clone() as other:
-            other.submit(images)()
-        assert len(told) == 5  # a clone has no observer
+        detector.submit(pictures)()
+        assert len(stages) == 5
+        detector.observe(stages.append)
+        with detector.clone() as clone:
+            clone.submit(pictures)()
+        assert len(stages) == 5  # a clone has no observer
 
 
 def test_a_class_has_one_confidence_by_whatever_name(make_model):
@@ -79,18 +82,18 @@ def test_whether_an_anchor_gives_one_detection_at_most(
         assert detector.unique is unique
         if "layout" in contract:
             return
-        (found,) = detector.submit([Picture.whole(image)])()
-    anchors = {tuple(box) for box in found.xyxy.tolist()}
-    assert (len(anchors) == len(found)) is unique
+        (detections,) = detector.submit([Picture.whole(image)])()
+    anchors = {tuple(box) for box in detections.xyxy.tolist()}
+    assert (len(anchors) == len(detections)) is unique
 
 
 def test_the_families_are_named_in_which_each_class_takes_part():
     page = Path(__file__).parents[2] / "docs/models.md"
     text = " ".join(page.read_text("utf-8").split())
-    (named,) = re.findall(r"is true then; in (.*?), each of its classes takes part", text)
-    expected = {
-        family.name.partition(",")[0]
-        for family in FAMILIES
-        if family.multi_label is MultiLabel.ALWAYS
-    }
-    assert {*re.split(", | and ", named)} == expected
+    (documented,) = re.findall(r"is true then; in (.*?), each of its classes takes part", text)
+    expected = set()
+    for family in FAMILIES:
+        if family.multi_label is MultiLabel.ALWAYS:
+            family_name, _, _ = family.name.partition(",")
+            expected.add(family_name)
+    assert set(re.split(", | and ", documented)) == expected

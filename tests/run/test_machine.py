@@ -25,27 +25,32 @@ FACTS = DriverFacts(
 def test_gpus_have_names_and_their_driver_a_version(monkeypatch, devices, gpu):
     monkeypatch.setattr(module, "ask_driver", lambda: FACTS)
     monkeypatch.setattr(module, "driver_version", lambda: "580.65.06")
-    made = describe_run(map(Device.parse, devices), "float16")
-    assert made["gpu"] == gpu
-    assert made["driver"] == "580.65.06"
-    assert made["driver_cuda"] == "13.2"
-    assert made["precision"] == "float16"
-    assert made["openvino"] is None
+    provenance = describe_run([Device.parse(device) for device in devices], "float16")
+    assert provenance["gpu"] == gpu
+    assert provenance["driver"] == "580.65.06"
+    assert provenance["driver_cuda"] == "13.2"
+    assert provenance["precision"] == "float16"
+    assert provenance["openvino"] is None
 
 
 def test_without_a_gpu_the_driver_is_not_asked(monkeypatch):
     monkeypatch.setattr(module, "ask_driver", None)
-    made = describe_run([Device.parse("openvino")], None)
-    assert made["gpu"] is made["driver"] is made["driver_cuda"] is None
-    assert made["openvino"] == module.package_version("openvino")
+    provenance = describe_run([Device.parse("openvino")], None)
+    assert provenance["gpu"] is None
+    assert provenance["driver"] is None
+    assert provenance["driver_cuda"] is None
+    assert provenance["openvino"] == module.package_version("openvino")
 
 
 @pytest.mark.parametrize(
     "origin",
     [
-        Origin("-"), Origin("-", frame=1), Origin("http://host/" + "x" * 300, frame=1),
-        Origin("camera:0", frame=1), Origin("\0", frame=1),
+        Origin("-"),
+        Origin("-", frame=1),
+        Origin("http://host/" + "x" * 300, frame=1),
+        Origin("camera:0", frame=1),
+        Origin("\0", frame=1),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_file_has_no_hash(origin):
     assert FileHashes().of(origin) is None
