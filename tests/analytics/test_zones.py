@@ -31,23 +31,26 @@ SQUARE = polygon([(10, 10), (30, 10), (30, 30), (10, 30)])
 
 
 def test_edges_belong_to_a_zone():
-    points = [(20, 20), (10, 20), (30, 30), (9.99, 20), (20, 30.01), (np.nan, np.nan)]
-    assert inside(polygon(points), SQUARE).tolist() == [True] * 3 + [False] * 3
+    inner = [(20, 20), (10, 20), (30, 30)]
+    outer = [(9.99, 20), (20, 30.01), (np.nan, np.nan)]
+    assert inside(polygon(inner), SQUARE).tolist() == [True, True, True]
+    assert inside(polygon(outer), SQUARE).tolist() == [False, False, False]
     assert inside(np.empty((0, 2), np.float32), SQUARE).shape == (0,)
 
 
 @given(corners, st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=20))
-def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
+def test_points_in_random_polygons_are_where_shapely_has_them(corners_of_zone, points):
     """Also where edges cross: shapely mends such a polygon by the even-odd rule."""
-    area = shapely.Polygon(points)
-    edge = shapely.LinearRing(points)
-    area = area if area.is_valid else shapely.make_valid(area)
+    area = shapely.Polygon(corners_of_zone)
+    edge = shapely.LinearRing(corners_of_zone)
+    if not area.is_valid:
+        area = shapely.make_valid(area)
     assume(area.area > 0)
-    found = inside(polygon(where), polygon(points))
-    for point, held in zip(where, found, strict=True):
-        at = shapely.Point(point)
-        if edge.distance(at) > 1e-3:
-            assert held == area.covers(at), point
+    are_inside = inside(polygon(points), polygon(corners_of_zone))
+    for point, is_inside in zip(points, are_inside, strict=True):
+        shapely_point = shapely.Point(point)
+        if edge.distance(shapely_point) > 1e-3:
+            assert is_inside == area.covers(shapely_point), point
 
 
 @settings(max_examples=50)
@@ -55,7 +58,9 @@ def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
 def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
     """supervision looks a whole pixel up in a mask, so boxes end amid pixels, far from edges."""
     supervision = optional.require("supervision")
-    points = [(random.randrange(SIZE), random.randrange(SIZE)) for _ in range(random.randint(3, 7))]
+    points = []
+    for _ in range(random.randint(3, 7)):
+        points.append((random.randrange(SIZE), random.randrange(SIZE)))
     edge = shapely.LinearRing(points)
     assume(edge.is_simple and shapely.Polygon(points).area > 0)
     boxes = []
@@ -64,23 +69,27 @@ def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
         y1, y2 = sorted(random.sample(range(SIZE), 2))
         if edge.distance(shapely.Point((x1 + x2) / 2, y2)) > 1.5:
             boxes.append((x1, y1, x2, y2))
-    table = np.array(boxes, np.float32)
-    theirs = supervision.PolygonZone(np.array(points)).trigger(supervision.Detections(xyxy=table))
-    text = "zone=" + ",".join(str(side) for point in points for side in point)
-    record = watched(table, text)
-    assert [zones == ("zone",) for zones in record.detections.zones] == theirs.tolist()
+    box_array = np.array(boxes, np.float32)
+    zone = supervision.PolygonZone(np.array(points))
+    by_supervision = zone.trigger(supervision.Detections(xyxy=box_array))
+    text = "zone=" + ",".join(f"{x},{y}" for x, y in points)
+    record = watched(box_array, text)
+    are_inside = [zones == ("zone",) for zones in record.detections.zones]
+    assert are_inside == by_supervision.tolist()
 
 
 def zoned(*texts):
-    return Watched(zone=tuple(map(Shape.zone, texts)))
+    """The option for zones that are given as texts."""
+    return Watched(zone=tuple(Shape.zone(text) for text in texts))
 
 
 def watched(boxes, *zones):
+    """The record of a picture whose boxes were looked for in zones."""
     record = picture(count=len(boxes))
-    found = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
-    pixels = replace(record.picture, size=(SIZE, SIZE))
+    detections = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
+    square = replace(record.picture, size=(SIZE, SIZE))
     watch = Watcher(zoned(*zones))
-    return watch(replace(record, picture=pixels, detections=found))
+    return watch(replace(record, picture=square, detections=detections))
 
 
 ZONES = ("left=0,0,0.5,0,0.5,1,0,1", "low=0,50,100,50,100,100,0,100")
@@ -88,32 +97,31 @@ ZONES = ("left=0,0,0.5,0,0.5,1,0,1", "low=0,50,100,50,100,100,0,100")
 
 def test_each_detection_has_its_zones():
     record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], *ZONES)
-    zones = [one["zones"] for one in record.to_json()["detections"]]
+    zones = [detection["zones"] for detection in record.to_json()["detections"]]
     assert zones == [["left"], ["left", "low"], ["low"], []]
     assert [caption for caption, _ in record.overlay.zones] == ["left 2", "low 2"]
     in_zones = [("left", "cat"), ("low", "cat"), ("low", "cat")]
-    assert [*record.detections[1:].zones_and_lines()] == in_zones
-    assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
-        ("left",), ("left", "low"), ("low",), ()
-    ]  # fmt: skip
+    assert list(record.detections[1:].zones_and_lines()) == in_zones
+    zones_within = record.detections.within((SIZE, SIZE)).zones.tolist()
+    assert zones_within == [("left",), ("left", "low"), ("low",), ()]
 
 
 def test_zones_and_lines_have_their_earlier_name_too():
     record = watched([(0, 0, 20, 30)], *ZONES)
-    assert [*record.detections.places()] == [("left", "cat")]
+    assert list(record.detections.places()) == [("left", "cat")]
     assert zoned(*ZONES).places == ["left", "low"]
 
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
 def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
     watch = Watcher(zoned(f"away={points}", "edge=50,50,180,50,180,180"))
-    records = [picture(source) for source in ("a.jpg", "b.jpg")]
-    pixels = replace(records[0].picture, size=(SIZE, SIZE))
-    with pytest.warns(DetcliWarning) as told:
-        [*map(watch, (replace(record, picture=pixels) for record in records))]
-    assert [str(one.message) for one in told] == [
-        "the zone away is outside of a.jpg, which has 100x100 pixels"
-    ]
+    square = replace(picture().picture, size=(SIZE, SIZE))
+    records = [replace(picture(name), picture=square) for name in ("a.jpg", "b.jpg")]
+    with pytest.warns(DetcliWarning) as warnings:
+        _ = [watch(record) for record in records]
+    (warning,) = warnings
+    message = "the zone away is outside of a.jpg, which has 100x100 pixels"
+    assert str(warning.message) == message
 
 
 def test_a_picture_without_detections_still_shows_its_zones():

@@ -25,19 +25,22 @@ def walk(*points, ends=LINE):
     return [crossings.side(ends, 1, np.float32([point])) for point in points]
 
 
-def test_crossings():
-    for points, *sides in (
-        ([(50, 90), (50, 10)], "left"),
-        ([(50, 10), (50, 90)], "right"),
-        ([(50, 90), (50, 50), (50, 10)], None, "left"),  # a stop on the line
-        ([(50, 90), (50, 50), (50, 90)], None, None),  # and back
-        ([(50, 90), (50, 10), (50, 90)], "left", "right"),
-        ([(95, 90), (95, 10)], None),  # past its end
-        ([(5, 60), (5, 40), (50, 40), (50, 60)], None, None, "right"),
-        ([(50, 90), (np.nan, np.nan), (50, 10)], None, "left"),
-        ([(50, 50), (50, 10)], None),  # it began on the line
-    ):
-        assert walk(*points) == [None, *sides], points
+@pytest.mark.parametrize(
+    ("points", "sides"),
+    [
+        ([(50, 90), (50, 10)], [None, "left"]),
+        ([(50, 10), (50, 90)], [None, "right"]),
+        ([(50, 90), (50, 50), (50, 10)], [None, None, "left"]),  # a stop on the line
+        ([(50, 90), (50, 50), (50, 90)], [None, None, None]),  # and back
+        ([(50, 90), (50, 10), (50, 90)], [None, "left", "right"]),
+        ([(95, 90), (95, 10)], [None, None]),  # past its end
+        ([(5, 60), (5, 40), (50, 40), (50, 60)], [None, None, None, "right"]),
+        ([(50, 90), (np.nan, np.nan), (50, 10)], [None, None, "left"]),
+        ([(50, 50), (50, 10)], [None, None]),  # it began on the line
+    ],
+)
+def test_crossings(points, sides):
+    assert walk(*points) == sides
 
 
 def test_tracks_are_told_apart():
@@ -63,16 +66,20 @@ def test_a_stride_loses_no_crossing(tracker):
     optional.require("trackers")
     gate = (Shape.line("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
-    film, crossed = Film(FILM.source, FILM.frames_per_second / 3), []
+    film = Film(FILM.source, FILM.frames_per_second / 3)
+    crossings = []
     for number in range(0, 30, 3):
         # One is there from the first frame on, one comes later; each crosses in its second frame.
-        bottoms = 190 + 5 * number, 100 + 5 * number
-        there = [(x, y - 90, x + 40, y, 0.9, 0) for x, y in zip((20, 200), bottoms, strict=True)]
-        found = detected(*there[: 1 if number < 18 else 2])
+        bottom = 190 + 5 * number
+        boxes = [(20, bottom - 90, 60, bottom, 0.9, 0)]
+        if number >= 18:
+            bottom = 100 + 5 * number
+            boxes.append((200, bottom - 90, 240, bottom, 0.9, 0))
         record = frame(number, film, size=(400, 400))
-        watched = watch(replace(record, detections=found)).detections
-        crossed += [at for each in watched.crossed for at in each]
-    assert crossed == [("gate", "right")] * 2
+        watched = watch(replace(record, detections=detected(*boxes)))
+        for crossed in watched.detections.crossed:
+            crossings += crossed
+    assert crossings == [("gate", "right"), ("gate", "right")]
 
 
 step = st.tuples(st.integers(20, 80), st.integers(0, 200).filter(lambda y: y % 100 > 3))
@@ -88,13 +95,20 @@ def test_random_walks_cross_as_supervision_counts_them(points):
         end=supervision.Point(100, 100),
         triggering_anchors=[supervision.Position.BOTTOM_CENTER],
     )
-    theirs = []
+    sides = []
     for x, y in points:
         box = np.array([[x - 5, y - 9, x + 5, y]], np.float32)
-        found = supervision.Detections(xyxy=box, tracker_id=np.array([1]), class_id=np.array([0]))
-        came_in, went_out = line.trigger(found)
-        theirs.append("left" if came_in[0] else "right" if went_out[0] else None)
-    assert walk(*points, ends=ends) == theirs
+        detection = supervision.Detections(
+            xyxy=box, tracker_id=np.array([1]), class_id=np.array([0])
+        )
+        (came_in,), (went_out,) = line.trigger(detection)
+        side = None
+        if came_in:
+            side = "left"
+        elif went_out:
+            side = "right"
+        sides.append(side)
+    assert walk(*points, ends=ends) == sides
 
 
 @optional.needs("trackers")
