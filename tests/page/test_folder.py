@@ -14,9 +14,9 @@ def page_path(tmp_path):
     return tmp_path / "page"
 
 
-def write(place, *sources, resumed=False, inputs=()):
+def write(path, *sources, resumed=False, inputs=()):
     """Add entries to a page, a picture each."""
-    page = PageFolder(place, inputs, resumed=resumed)
+    page = PageFolder(path, inputs, resumed=resumed)
     page.begin()
     page.describe({"state": "running"})
     for number, source in enumerate(sources):
@@ -27,8 +27,9 @@ def write(place, *sources, resumed=False, inputs=()):
     page.close()
 
 
-def sources(place):
-    return [entry["source"] for entry in pages.entries(place)]
+def sources(path):
+    """The sources of all entries of a page."""
+    return [entry["source"] for entry in pages.entries(path)]
 
 
 def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
@@ -39,18 +40,17 @@ def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
     assert pages.runs(page_path) == [{"state": "complete", "chunks": 1}]
     assert pages.pictures(page_path) == ["0/0/0", "0/0/1"]
     html = (page_path / "index.html").read_text()
-    assert all(
-        (page_path / name).is_file() for name in html.split('"') if name.startswith("files/")
-    )
+    for name in html.split('"'):
+        if name.startswith("files/"):
+            assert (page_path / name).is_file()
 
 
 def test_chunks_end_after_so_many_records_or_bytes(page_path, monkeypatch):
     monkeypatch.setattr(folders, "CHUNK_RECORDS", 2)
     monkeypatch.setattr(folders, "CHUNK_BYTES", 200)
     write(page_path, "a", "b", "c" * 300, "d")
-    assert sorted(path.name for path in (page_path / "data").glob("[0-9]*")) == [
-        *("0.js", "1.js", "2.js")
-    ]
+    chunks = {path.name for path in (page_path / "data").glob("[0-9]*")}
+    assert chunks == {"0.js", "1.js", "2.js"}
     assert sources(page_path) == ["a", "b", "c" * 300, "d"]
 
 
@@ -65,18 +65,20 @@ def test_scripts_hold_any_text_as_data(page_path):
 
 
 def test_a_page_is_replaced_but_what_others_put_there_stays(page_path):
-    write(page_path, *"abc")
-    ours = page_path / "pictures/0/0/note.txt"
-    ours.write_text("mine")
-    (page_path / "data/mine.js").write_text("mine")
+    write(page_path, "a", "b", "c")
+    note = page_path / "pictures/0/0/note.txt"
+    note.write_text("a note")
+    script = page_path / "data/mine.js"
+    script.write_text("a script")
     write(page_path, "d")
     assert sources(page_path) == ["d"]
     assert pages.pictures(page_path) == ["0/0/0"]
-    assert ours.read_text() == (page_path / "data/mine.js").read_text() == "mine"
+    assert note.read_text() == "a note"
+    assert script.read_text() == "a script"
 
 
 def test_neither_inputs_nor_a_folder_of_other_files_are_written_over(page_path, tmp_path):
-    write(page_path, *"ab")
+    write(page_path, "a", "b")
     picture = page_path / "pictures/0/0/1.jpg"
     with pytest.raises(UsageError, match="is one of the inputs"):
         write(page_path, "c", inputs=[picture])
@@ -109,21 +111,21 @@ def test_a_page_stays_until_the_next_one_begins_which_waits_its_turn(page_path):
 
 
 def test_a_run_goes_on_with_the_records_of_another(page_path):
-    write(page_path, *"ab")
-    write(page_path, *"cd", resumed=True)
-    assert sources(page_path) == [*"abcd"]
+    write(page_path, "a", "b")
+    write(page_path, "c", "d", resumed=True)
+    assert sources(page_path) == ["a", "b", "c", "d"]
     assert [run["chunks"] for run in pages.runs(page_path)] == [1, 1]
     assert pages.pictures(page_path) == ["0/0/0", "0/0/1", "1/0/0", "1/0/1"]
 
 
 @pytest.mark.parametrize("torn", [b'add({"sour', b"\0" * 100, b"\n", b'add({"source":"x"}'])
 def test_what_a_kill_has_torn_is_cut_off(page_path, torn):
-    write(page_path, *"ab")
+    write(page_path, "a", "b")
     with (page_path / "data/0.js").open("ab") as file:
         file.write(torn)
     (page_path / "data/1.js").write_bytes(b'add({"source":"never counted"});\n')
     write(page_path, "c", resumed=True)
-    assert sources(page_path) == [*"abc"]
+    assert sources(page_path) == ["a", "b", "c"]
 
 
 def test_a_page_of_another_version_is_not_gone_on_with(page_path):
@@ -156,11 +158,7 @@ def test_nothing_else_is_written_into_the_folder(page_path, tmp_path):
     require_apart(None, [page_path])
     require_apart(page_path, [None, tmp_path, tmp_path / "page2", page_path / "../x.json"])
     (tmp_path / "link").symlink_to(page_path)
-    for path in (
-        page_path,
-        page_path / "x.json",
-        page_path / "new/x.json",
-        tmp_path / "link/x.json",
-    ):
+    names = ("page", "page/x.json", "page/new/x.json", "link/x.json")
+    for name in names:
         with pytest.raises(UsageError, match="holds nothing else"):
-            require_apart(page_path, [path])
+            require_apart(page_path, [tmp_path / name])

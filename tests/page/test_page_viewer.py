@@ -15,13 +15,14 @@ pytestmark = pytest.mark.slow
 
 STAGE = "#stage .pane"
 PLACE = """
-const [pane, image] = ["#stage .pane", "#stage img"].map(
-  (one) => document.querySelector(one).getBoundingClientRect());
-const path = document.querySelector("#stage .box path").getBBox();
+const pane = document.querySelector("#stage .pane").getBoundingClientRect();
+const image = document.querySelector("#stage img").getBoundingClientRect();
 const { scale } = lensSize();
 return {
-  zoom: lens.zoom, middle: [pane.x + pane.width / 2, pane.y + pane.height / 2],
-  image: [image.x, image.y, image.width, image.height], scale,
+  zoom: lens.zoom,
+  scale,
+  middle: [pane.x + pane.width / 2, pane.y + pane.height / 2],
+  image: [image.x, image.y, image.width, image.height],
 };
 """
 
@@ -29,21 +30,24 @@ return {
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """A picture with a small box inside a large one, and one with nothing."""
-    boxes = box(0, 0.9, (0, 0, 80, 60)), box(1, 0.8, (60, 40, 68, 46))
-    return make(tmp_path_factory.mktemp("two") / "page", [record("a.jpg", *boxes), record("b.jpg")])
+    large = box(0, 0.9, (0, 0, 80, 60))
+    small = box(1, 0.8, (60, 40, 68, 46))
+    records = [record("a.jpg", large, small), record("b.jpg")]
+    return make(tmp_path_factory.mktemp("two") / "page", records)
 
 
-def opened(browser, page, view="#picture=0", **more):
+def opened(browser, page, view="#picture=0", **window):
     """Where the picture is that a view opens."""
-    browser.show(page, view, **more)
+    browser.show(page, view, **window)
     browser.wait("return document.querySelector('#stage img')?.complete")
     return browser.run(PLACE)
 
 
 def on_screen(browser, x, y):
     """Where a pixel of the picture is in the window."""
-    now = browser.run(PLACE)
-    return now["image"][0] + x * now["scale"], now["image"][1] + y * now["scale"]
+    place = browser.run(PLACE)
+    left, top, _, _ = place["image"]
+    return left + x * place["scale"], top + y * place["scale"]
 
 
 def test_the_wheel_zooms_and_what_is_under_the_pointer_stays(browser, two):
@@ -54,11 +58,11 @@ def test_the_wheel_zooms_and_what_is_under_the_pointer_stays(browser, two):
     assert after["scale"] > 2 * before["scale"]
     assert on_screen(browser, 64, 43) == pytest.approx((x, y), abs=1)
     outline = browser.run(
-        "const one = [...document.querySelectorAll('#stage .box')].at(0).getBoundingClientRect();"
-        "return [one.x, one.y, one.right, one.bottom]"
+        "const box = document.querySelector('#stage .box').getBoundingClientRect();"
+        "return [box.x, box.y, box.right, box.bottom]"
     )
-    corners = on_screen(browser, 60, 40), on_screen(browser, 68, 46)
-    assert outline == pytest.approx([*corners[0], *corners[1]], abs=4)
+    assert outline[:2] == pytest.approx(on_screen(browser, 60, 40), abs=4)
+    assert outline[2:] == pytest.approx(on_screen(browser, 68, 46), abs=4)
     browser.mouse("wheel", x, y, deltaX=0, deltaY=6000)
     assert browser.run(PLACE) == before
 
@@ -82,7 +86,7 @@ def test_keys_zoom_and_arrows_then_move(browser, two):
 
     before = opened(browser, two)
     browser.press("+", "+")
-    left, top, *_ = browser.run(PLACE)["image"]
+    left, top, _, _ = browser.run(PLACE)["image"]
     browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     assert browser.run(PLACE)["image"][:2] == pytest.approx([left - 60, top - 60], abs=1)
     browser.press("-")
@@ -129,8 +133,8 @@ def test_two_fingers_pinch(browser, two):
 def chosen(browser):
     """The boxes and the rows that are lit."""
     return browser.run("""
-        return ["#stage .box.chosen", "#viewer-found tr.chosen"].map((one) =>
-          [...document.querySelectorAll(one)].map((each) => Number(each.dataset.box)))""")
+        return ["#stage .box.chosen", "#viewer-found tr.chosen"].map((selector) =>
+          [...document.querySelectorAll(selector)].map(({ dataset }) => Number(dataset.box)))""")
 
 
 def test_a_box_and_its_row_light_up_together(browser, two):
@@ -144,16 +148,17 @@ def test_a_box_and_its_row_light_up_together(browser, two):
     for kind in ("press", "release"):
         browser.mouse(kind, x, y, button="left", clickCount=1)
     row = browser.run(
-        "const one = document.querySelector('#viewer-found tbody tr').getBoundingClientRect();"
-        "return [one.x + 5, one.y + 5]"
+        "const row = document.querySelector('#viewer-found tbody tr').getBoundingClientRect();"
+        "return [row.x + 5, row.y + 5]"
     )
-    browser.mouse("move", row[0] - 60, row[1] - 200)
+    row_x, row_y = row
+    browser.mouse("move", row_x - 60, row_y - 200)
     assert chosen(browser) == [[1], [1]]  # it stays
-    browser.mouse("move", *row)
+    browser.mouse("move", row_x, row_y)
     assert chosen(browser) == [[0], [0]]
     assert browser.run(PLACE)["zoom"] == 1
     browser.run("changeState({ class: ['person'] })")
-    browser.mouse("move", row[0] - 60, row[1] - 200)
+    browser.mouse("move", row_x - 60, row_y - 200)
     browser.settle()
     assert chosen(browser) == [[], []]  # what the filter hides does not stay
     assert browser.run("return document.querySelector('#stage .dimmed')") is None
@@ -162,16 +167,16 @@ def test_a_box_and_its_row_light_up_together(browser, two):
     browser.click("#viewer-found tbody tr:nth-child(2) button")
     left, top = on_screen(browser, 60, 40)
     right, bottom = on_screen(browser, 68, 46)
-    middle = browser.run(PLACE)["middle"]
+    x, y = browser.run(PLACE)["middle"]
     assert browser.run(PLACE)["zoom"] > 2
-    assert left < middle[0] < right
-    assert top < middle[1] < bottom
+    assert left < x < right
+    assert top < y < bottom
 
 
 def test_labels_are_off_and_boxes_stay_also_after_a_reload(browser, two):
     opened(browser, two)
     parts = """return [...document.querySelectorAll('#stage :is(.box, .label)')]
-        .map((one) => one.classList[0])"""
+        .map((part) => part.classList[0])"""
     assert browser.run(parts).count("label") == 2
     browser.press("l")
     assert browser.run(parts) == ["box", "box"]
@@ -187,26 +192,43 @@ def test_labels_are_off_and_boxes_stay_also_after_a_reload(browser, two):
 
 
 def crowd(count=40):
+    """Boxes of three classes, many of which overlap."""
     random = np.random.default_rng(3)
     corners = random.uniform(0, 500, (count, 2))
-    sides = np.hstack([corners, corners + random.uniform(12, 90, (count, 2))])
-    return [box(n % 3, 0.9 - n / 100, row) for n, row in enumerate(sides.tolist())]
+    xyxy = np.hstack([corners, corners + random.uniform(12, 90, (count, 2))])
+    boxes = []
+    for number, edges in enumerate(xyxy.tolist()):
+        boxes.append(box(number % 3, 0.9 - number / 100, edges))
+    return boxes
 
 
 COVERED = """
-const area = (one) => Math.max(0, one.right - one.left) * Math.max(0, one.bottom - one.top);
-const common = (a, b) => area({left: Math.max(a.left, b.left), right: Math.min(a.right, b.right),
-  top: Math.max(a.top, b.top), bottom: Math.min(a.bottom, b.bottom)});
-const { scale } = lensSize();
-const labels = [...document.querySelectorAll("#stage .label rect")].map((one) => one.getBBox())
-  .map(({x, y, width, height}) => ({left: x, top: y, right: x + width, bottom: y + height}));
-const covered = shownBoxes(viewer.record).map((box) => {
-  const [left, top, right, bottom] = inPicture(coordinatesOf(box), viewer.record);
-  const one = {left, top, right, bottom};
-  return labels.reduce((sum, label) => sum + common(label, one), 0) / area(one);
+const areaOf = ({ left, top, right, bottom }) =>
+  Math.max(0, right - left) * Math.max(0, bottom - top);
+const commonArea = (a, b) => areaOf({
+  left: Math.max(a.left, b.left),
+  top: Math.max(a.top, b.top),
+  right: Math.min(a.right, b.right),
+  bottom: Math.min(a.bottom, b.bottom),
 });
-const over = labels.flatMap((one, at) => labels.slice(at + 1).map((other) => common(one, other)));
-return [labels.length, Math.max(...covered), Math.max(0, ...over)];
+const labels = [...document.querySelectorAll("#stage .label rect")].map((label) => {
+  const { x, y, width, height } = label.getBBox();
+  return { left: x, top: y, right: x + width, bottom: y + height };
+});
+let mostCovered = 0; // the largest share of a box
+for (const box of shownBoxes(viewer.record)) {
+  const [left, top, right, bottom] = inPicture(coordinatesOf(box), viewer.record);
+  const edges = { left, top, right, bottom };
+  let covered = 0;
+  for (const label of labels) covered += commonArea(label, edges);
+  mostCovered = Math.max(mostCovered, covered / areaOf(edges));
+}
+let overlap = 0; // the largest area that two labels share
+for (const [index, label] of labels.entries()) {
+  for (const other of labels.slice(index + 1))
+    overlap = Math.max(overlap, commonArea(label, other));
+}
+return [labels.length, mostCovered, overlap];
 """
 
 
@@ -220,21 +242,21 @@ def crowded(tmp_path_factory):
 @pytest.mark.parametrize("width", thin("widths at which labels cover little", [390, 600], count=1))
 def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, crowded, width):
     opened(browser, crowded, width=width)
-    count, covered, over = browser.run(COVERED)
+    count, most_covered, overlap = browser.run(COVERED)
     assert 5 <= count < 40
-    assert covered <= COVER + 1e-6
-    assert over == 0
+    assert most_covered <= COVER + 1e-6
+    assert overlap == 0
     browser.run("zoomTo(8)")
     assert browser.run(COVERED)[0] > count  # there is more room
 
 
 def test_thumbnails_have_thin_lines(browser, two):
     browser.show(two)
-    width = """return ['.tile', '.tile .casing'].map((one) => getComputedStyle(
-        document.querySelector(one.includes('casing') ? one : `${one} path:not(.casing)`)
-    ).strokeWidth)"""
-    assert [float(one.removesuffix("px")) < 2.5 for one in browser.run(width)] == [True, True]
-    assert float(browser.run(width)[0].removesuffix("px")) < 1.5
+    width = "return getComputedStyle(document.querySelector(arguments[0])).strokeWidth"
+    line = browser.run(width, ".tile path:not(.casing)")
+    casing = browser.run(width, ".tile .casing")
+    assert float(line.removesuffix("px")) < 1.5
+    assert float(casing.removesuffix("px")) < 2.5
 
 
 @pytest.fixture
@@ -245,19 +267,22 @@ def photo(tmp_path):
     pixels = np.full((1500, 2000, 3), 60, np.uint8)
     pixels[:, :1000, 2] = 250
     exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    data = cv2.imencode(".jpg", pixels)[1].tobytes()
-    head = b"Exif\0\0" + exif
-    path.write_bytes(data[:2] + b"\xff\xe1" + (len(head) + 2).to_bytes(2, "big") + head + data[2:])
+    _, jpeg = cv2.imencode(".jpg", pixels)
+    data = jpeg.tobytes()
+    segment = b"Exif\0\0" + exif
+    length = (len(segment) + 2).to_bytes(2, "big")
+    path.write_bytes(data[:2] + b"\xff\xe1" + length + segment + data[2:])
     return path
 
 
-def linked(place, photo):
+def linked(path, photo):
+    """A page that shows a photo where it is."""
     upright = cv2.imread(str(photo))
-    page = Page(place, RunInfo("predict"), linked=True)
-    one = record(str(photo), box(), warnings=["it is odd"]) | {"width": 1500, "height": 2000}
-    page.add(one, lambda: PagePicture(upright, photo))  # type: ignore[arg-type]
+    page = Page(path, RunInfo("predict"), linked=True)
+    of_photo = record(str(photo), box(), warnings=["it is odd"], width=1500, height=2000)
+    page.add(of_photo, lambda: PagePicture(upright, photo))  # type: ignore[arg-type]
     page.close()
-    return place
+    return path
 
 
 TOP = """
@@ -269,9 +294,9 @@ return [image.naturalWidth, image.naturalHeight, decodeURI(image.src).split("/")
 
 
 def test_a_file_is_shown_where_it_is_in_full_size(browser, photo, tmp_path):
-    place = linked(tmp_path / "page", photo)
-    assert not [*(place / "pictures").rglob("*.jpg")]
-    opened(browser, place)
+    page = linked(tmp_path / "page", photo)
+    assert not list((page / "pictures").rglob("*.jpg"))
+    opened(browser, page)
     browser.wait("return document.querySelector('#stage img').naturalWidth")
     assert browser.run(TOP) == [1500, 2000, "pics"]
     assert "copy" not in browser.text("#viewer-facts")
@@ -280,16 +305,19 @@ def test_a_file_is_shown_where_it_is_in_full_size(browser, photo, tmp_path):
     assert any(name.startswith("file:") and "pics" in name for name in requests)
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(chromium, photo, tmp_path, gone):
-    place = linked(tmp_path / "page", photo)
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(
+    chromium, photo, tmp_path, is_replaced
+):
+    page = linked(tmp_path / "page", photo)
     photo.unlink()
-    if not gone:
+    sentence = "The file is not where it was"
+    if is_replaced:
         cv2.imwrite(str(photo), np.zeros((10, 10, 3), np.uint8))
-    opened(chromium, place)
-    said = "The file is not where it was" if gone else "The file is another one now"
+        sentence = "The file is another one now"
+    opened(chromium, page)
     chromium.wait("return document.querySelector('#viewer-warnings p:nth-child(2)')")
-    assert chromium.texts("#viewer-warnings p") == ["it is odd", said]
+    assert chromium.texts("#viewer-warnings p") == ["it is odd", sentence]
     chromium.wait("return document.querySelector('#stage img').naturalWidth === 240")
     assert "a copy of 240 \u00d7 320" in chromium.text("#viewer-facts")
     chromium.messages(), chromium.requests()
@@ -297,7 +325,8 @@ def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(chromium, photo, t
 
 def test_a_smaller_copy_says_so(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
-    page.add(record("a.jpg", box()) | {"width": 2000, "height": 1500}, lambda: grey((1500, 2000)))
+    large = record("a.jpg", box(), width=2000, height=1500)
+    page.add(large, lambda: grey((1500, 2000)))
     page.close()
     opened(browser, tmp_path / "page")
     browser.wait("return document.querySelector('#stage img').naturalWidth")
@@ -319,13 +348,12 @@ SIDES = RunInfo(
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """A box that both sides have, and one of each."""
-    rows = [
-        PageBox(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34))),
-        PageBox(1, "car", 0.8, (40, 10, 60, 30), 1),
-        PageBox(1, "car", 0.6, (40, 35, 60, 55), 2),
-    ]
-    place = tmp_path_factory.mktemp("compared") / "page"
-    return make(place, [record("a.jpg"), record("b.jpg")], SIDES, [rows, rows[:1]])
+    of_both = PageBox(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34)))
+    of_left = PageBox(1, "car", 0.8, (40, 10, 60, 30), 1)
+    of_right = PageBox(1, "car", 0.6, (40, 35, 60, 55), 2)
+    records = [record("a.jpg"), record("b.jpg")]
+    boxes = [[of_both, of_left, of_right], [of_both]]
+    return make(tmp_path_factory.mktemp("compared") / "page", records, SIDES, boxes)
 
 
 def drawn(browser):
@@ -333,11 +361,12 @@ def drawn(browser):
     return browser.run("""
         return [...document.querySelectorAll("#stage svg")].map((svg) => [
           svg.dataset.side ?? null,
-          [...svg.querySelectorAll(".label text")].map((one) => one.textContent).sort(),
+          [...svg.querySelectorAll(".label text")].map((text) => text.textContent).sort(),
         ])""")
 
 
-LEFT, RIGHT = ["car 0.80", "person 0.90"], ["car 0.60", "person 0.70"]
+LEFT = ["car 0.80", "person 0.90"]
+RIGHT = ["car 0.60", "person 0.70"]
 
 
 def test_two_sides_meet_at_a_border_that_moves(browser, compared):
@@ -345,7 +374,7 @@ def test_two_sides_meet_at_a_border_that_moves(browser, compared):
     assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
     assert browser.texts(".side-name") == ["a.onnx", "b.onnx"]
     clip = """return [...document.querySelectorAll('#stage svg')]
-        .map((one) => getComputedStyle(one).clipPath)"""
+        .map((svg) => getComputedStyle(svg).clipPath)"""
     assert browser.run(clip) == ["inset(0px 50% 0px 0px)", "inset(0px 0px 0px 50%)"]
     browser.set("#stage input", "80")  # and the middle of its knob is there
     assert browser.run(clip)[1] == "inset(0px 0px 0px calc(80% - 4.8px))"
@@ -355,15 +384,15 @@ def test_two_sides_meet_at_a_border_that_moves(browser, compared):
 
 def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared):
     opened(browser, compared)
-    assert drawn(browser) == [[None, [*sorted([*LEFT, "car 0.60"])]]]
+    assert drawn(browser) == [[None, ["car 0.60", "car 0.80", "person 0.90"]]]
     browser.press("s", "s")
     assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
-    panes = "return panes().map((one) => one.textContent.includes('onnx'))"
-    assert browser.run(panes) == [True, True]
+    texts_of_panes = browser.run("return panes().map((pane) => pane.textContent)")
+    assert ["onnx" in text for text in texts_of_panes] == [True, True]
     browser.press("+", "+")
-    shown = """return [...document.querySelectorAll('#stage svg')]
-        .map((one) => one.getAttribute('viewBox'))"""
-    left, right = browser.run(shown)
+    view_boxes = """return [...document.querySelectorAll('#stage svg')]
+        .map((svg) => svg.getAttribute('viewBox'))"""
+    left, right = browser.run(view_boxes)
     assert left == right
     assert browser.run("return lens.zoom") > 2
     browser.press("n")
@@ -373,15 +402,18 @@ def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared):
 
 def frames(count):
     """A film: one object until frame 12, another from 6 on; the first crosses at 8."""
-    made = []
-    for n in range(count):
-        first = {**box(0, 0.9, (n, 10, n + 20, 40)), "track_id": 1} if n <= 12 else None
-        other = {**box(1, 0.8, (40, 20, 60, 50)), "track_id": 2} if n >= 6 else None
-        if first and n == 8:
-            first["crossed"] = [{"line": "gate", "to": "left"}]
-        found = [one for one in (first, other) if one is not None]
-        made.append(record("in/film.mp4", *found, frame=n, time_s=n / 10))
-    return made
+    records = []
+    for number in range(count):
+        detections = []
+        if number <= 12:
+            person = box(0, 0.9, (number, 10, number + 20, 40)) | {"track_id": 1}
+            if number == 8:
+                person["crossed"] = [{"line": "gate", "to": "left"}]
+            detections.append(person)
+        if number >= 6:
+            detections.append(box(1, 0.8, (40, 20, 60, 50)) | {"track_id": 2})
+        records.append(record("in/film.mp4", *detections, frame=number, time_s=number / 10))
+    return records
 
 
 @pytest.fixture(scope="module")
@@ -398,20 +430,21 @@ def test_each_track_has_a_row_with_its_crossings(browser, film):
     class_legend, crossing_legend = browser.texts("#view-timeline .legend")
     assert class_legend.splitlines() == ["car", "person"]  # once, in however many tracks
     assert crossing_legend == "gate to the left: 1"
-    titles = "return [...document.querySelectorAll('.lane a')].map((one) => one.title)"
+    titles = "return [...document.querySelectorAll('.lane a')].map((link) => link.title)"
     assert browser.run(titles) == [
         "#1 person, 0:00.0 to 0:01.2",
         "#1 person crosses gate to the left, 0:00.8",
         "#2 car, 0:00.6 to 0:01.9",
     ]
-    places = """return [...document.querySelectorAll('.lane a')].map((one) => {
-        const [room, at] = [one.parentElement, one].map((each) => each.getBoundingClientRect());
-        return [at.left, at.right].map((x) => (x - room.left) / room.width);
+    spans = """return [...document.querySelectorAll('.lane a')].map((link) => {
+        const lane = link.parentElement.getBoundingClientRect();
+        const { left, right } = link.getBoundingClientRect();
+        return [left, right].map((x) => (x - lane.left) / lane.width);
     })"""
-    life, crossing, later = browser.run(places)
-    assert life == pytest.approx([0, 12 / 19], abs=0.01)
+    life_of_person, crossing, life_of_car = browser.run(spans)
+    assert life_of_person == pytest.approx([0, 12 / 19], abs=0.01)
     assert sum(crossing) / 2 == pytest.approx(8 / 19, abs=0.01)
-    assert later == pytest.approx([6 / 19, 1], abs=0.01)
+    assert life_of_car == pytest.approx([6 / 19, 1], abs=0.01)
     browser.click(".lane .crossing")
     assert "frame 8" in browser.text("#viewer-facts")
     browser.press("b")
@@ -451,15 +484,15 @@ def test_one_jumps_from_event_to_event(browser, film):
 def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film):
     opened(browser, film)
     browser.run(
-        "window.seen = []; const before = openViewer;"
-        "openViewer = (record) => { seen.push(record.frame); before(record); }"
+        "window.openedFrames = []; const open = openViewer;"
+        "openViewer = (record) => { openedFrames.push(record.frame); open(record); }"
     )
     browser.press(" ")
-    browser.wait("return seen.length >= 3")
+    browser.wait("return openedFrames.length >= 3")
     browser.press(" ")
-    at = browser.run("return viewer.record.frame")
-    browser.wait(f"return location.hash === '#picture={at}'")
-    assert browser.run("return seen")[:3] == [2, 4, 6]  # those that have a picture
+    frame = browser.run("return viewer.record.frame")
+    browser.wait(f"return location.hash === '#picture={frame}'")
+    assert browser.run("return openedFrames")[:3] == [2, 4, 6]  # those that have a picture
     assert browser.find("#play").get_attribute("aria-pressed") == "false"
     browser.press(" ", "p")  # whoever steps plays no more
     assert browser.find("#play").get_attribute("aria-pressed") == "false"
@@ -473,14 +506,16 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
     path.parent.mkdir()
     with av.open(str(path), "w") as file:
         stream = file.add_stream("h264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 80, 60, "yuv420p"
-        for n in range(20):
-            picture = np.full((60, 80, 3), 10 * n, np.uint8)
+        stream.width = 80
+        stream.height = 60
+        stream.pix_fmt = "yuv420p"
+        for number in range(20):
+            picture = np.full((60, 80, 3), 10 * number, np.uint8)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
         file.mux(stream.encode())
-    page, shown = Page(tmp_path / "page", RunInfo("predict")), grey()
-    for one in frames(20):
-        page.add(one, lambda: shown, annotated_video=path)
+    page = Page(tmp_path / "page", RunInfo("predict"))
+    for frame in frames(20):
+        page.add(frame, grey, annotated_video=path)
     page.close()
     opened(browser, tmp_path / "page", "#picture=10")
     browser.click("#play")
@@ -493,9 +528,9 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
 
 
 def test_a_film_that_is_gone_gives_way_to_the_frames(chromium, tmp_path):
-    page, shown = Page(tmp_path / "page", RunInfo("predict")), grey()
-    for one in frames(20):
-        page.add(one, lambda: shown, annotated_video=tmp_path / "gone.mp4")
+    page = Page(tmp_path / "page", RunInfo("predict"))
+    for frame in frames(20):
+        page.add(frame, grey, annotated_video=tmp_path / "gone.mp4")
     page.close()
     opened(chromium, tmp_path / "page")
     chromium.click("#play")

@@ -39,31 +39,32 @@ STRICT = Settings(conf=0.6)
 
 def test_one_picture(make_model):
     with Detector(make_model(), device="cpu", settings=STRICT) as detector:
-        found = detector(picture(("red", 2, 3)))
-    assert isinstance(found, Detections)
+        detections = detector(picture(("red", 2, 3)))
+    assert isinstance(detections, Detections)
     assert detector.device == "cpu"
     assert detector.model_name == "colours"
-    assert found.xyxy.tolist() == [cell_box(2, 3)]
-    assert found.score.tolist() == [1.0]
-    assert found.class_id.tolist() == [0]
-    assert found.names == NAMES
+    assert detections.xyxy.tolist() == [cell_box(2, 3)]
+    assert detections.score.tolist() == [1.0]
+    assert detections.class_id.tolist() == [0]
+    assert detections.names == NAMES
 
 
 @pytest.mark.parametrize(
-    ("asked", "recommended", "conf"),
+    ("requested", "recommended", "conf"),
     [(None, None, 0.25), (None, "0.6", 0.6), (0.4, "0.6", 0.4), (0.0, "0.6", 0), (None, "0", 0)],
 )
 def test_the_confidence_is_the_one_asked_for_or_recommended_or_the_usual_one(
-    make_model, asked, recommended, conf
+    make_model, requested, recommended, conf
 ):
     """The picture's grey, in 191 of 192 places, scores 0.45."""
     metadata = {"names": str(dict(enumerate(NAMES)))}
-    metadata |= {} if recommended is None else {"detcli.conf": recommended}
-    with Detector(make_model(metadata=metadata), "cpu", Settings(conf=asked)) as detector:
-        found = detector(picture(("red", 2, 3)))
+    if recommended is not None:
+        metadata["detcli.conf"] = recommended
+    with Detector(make_model(metadata=metadata), "cpu", Settings(conf=requested)) as detector:
+        detections = detector(picture(("red", 2, 3)))
     assert detector.conf == conf
-    assert len(found) == (1 if conf == 0.6 else 190)
-    assert found.score.min() > conf
+    assert len(detections) == (1 if conf == 0.6 else 190)
+    assert detections.score.min() > conf
 
 
 @pytest.fixture
@@ -81,9 +82,15 @@ def promise(monkeypatch):
 
 
 def detected(model, image, **settings):
+    """The class, the score and the box of each detection."""
     with Detector(model, "cpu", Settings(**settings)) as detector:
-        found = detector(image)
-    return [(name, score, box.tolist()) for box, score, _, name in found]
+        detections = detector(image)
+    return [(class_name, score, box.tolist()) for box, score, _, class_name in detections]
+
+
+def names_of(rows):
+    """The classes of what `detected` returns."""
+    return [class_name for class_name, _, _ in rows]
 
 
 def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, random):
@@ -91,16 +98,26 @@ def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, 
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     promise(score_form=ScoreForm.LOGITS)
     everything = detected(make_model(), image, conf=0)
-    assert [score for _, score, _ in everything] == sorted(
-        (score for _, score, _ in everything), reverse=True
-    )
+    scores = [score for _, score, _ in everything]
+    assert scores == sorted(scores, reverse=True)
     assert len(everything) == 3 * 64
-    least = {"red": 0.63, "green": 0.6, "blue": 0.62}
-    found = detected(make_model(), image, conf=0.6, class_conf=(("red", 0.63), ("blue", 0.62)))
-    assert found == [row for row in everything if row[1] > np.float32(least[row[0]])]
-    assert 0 < len(found) < len(everything)
-    found = detected(make_model(), image, conf=0.6, classes=("blue",), max_det=7)
-    assert found == [row for row in everything if row[0] == "blue" and row[1] > 0.6][:7]
+
+    class_conf = (("red", 0.63), ("blue", 0.62))
+    by_class = detected(make_model(), image, conf=0.6, class_conf=class_conf)
+    conf_of = {"red": 0.63, "green": 0.6, "blue": 0.62}
+    above_conf = []
+    for class_name, score, box in everything:
+        if score > np.float32(conf_of[class_name]):
+            above_conf.append((class_name, score, box))
+    assert by_class == above_conf
+    assert 0 < len(by_class) < len(everything)
+
+    only_blue = detected(make_model(), image, conf=0.6, classes=("blue",), max_det=7)
+    blue_above_conf = []
+    for class_name, score, box in everything:
+        if class_name == "blue" and score > 0.6:
+            blue_above_conf.append((class_name, score, box))
+    assert only_blue == blue_above_conf[:7]
     assert detected(make_model(), image, conf=1) == []
 
 
@@ -118,22 +135,22 @@ HIGH_FOR_RED = {"conf": 0.3, "class_conf": (("red", 0.9),)}
 
 @pytest.mark.parametrize("tail", ["body", "transposed", "authors", "one-to-many"])
 def test_a_class_below_its_confidence_takes_no_place(tail, make_model):
-    found = detected(make_model(tail=tail), TWO_REDS_AND_A_BLUE, max_det=1, **HIGH_FOR_RED)
-    assert [name for name, *_ in found] == ["blue"]
+    rows = detected(make_model(tail=tail), TWO_REDS_AND_A_BLUE, max_det=1, **HIGH_FOR_RED)
+    assert names_of(rows) == ["blue"]
 
 
 def test_a_class_below_its_confidence_suppresses_nothing(make_model, promise):
     """The blue one lies beneath a red one that does not count, and all classes are compared."""
     promise(class_agnostic=True, nms=0.5)
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
-    found = detected(make_model(), image, **HIGH_FOR_RED)
-    assert [name for name, *_ in found] == ["blue", "green"]
+    rows = detected(make_model(), image, **HIGH_FOR_RED)
+    assert names_of(rows) == ["blue", "green"]
 
 
 def test_an_anchor_gives_its_best_class_that_counts(make_model):
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153))
-    found = detected(make_model(), image, unique=True, **HIGH_FOR_RED)
-    assert [name for name, *_ in found] == ["blue"]
+    rows = detected(make_model(), image, unique=True, **HIGH_FOR_RED)
+    assert names_of(rows) == ["blue"]
 
 
 def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
@@ -187,9 +204,11 @@ def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
 def test_a_list_of_pictures_of_different_sizes(make_model):
     with Detector(str(make_model()), settings=STRICT) as detector:
         images = [picture(("red", 2, 3)), picture(("blue", 0, 1), size=(64, 48)), picture()]
-        found = detector(images)
-        assert [one.class_name.tolist() for one in found] == [["red"], ["blue"], []]
-        assert [detector(image).to_dict() for image in images] == [one.to_dict() for one in found]
+        results = detector(images)
+        class_names = [detections.class_name.tolist() for detections in results]
+        assert class_names == [["red"], ["blue"], []]
+        for image, detections in zip(images, results, strict=True):
+            assert detector(image).to_dict() == detections.to_dict()
         assert detector([]) == []
 
 
@@ -198,10 +217,10 @@ def test_an_array_of_pictures_is_a_list_of_them(make_model, random, count):
     stack = random.integers(0, 256, (count, 64, 64, 3), np.uint8)
     with Detector(make_model(), settings=Settings(conf=0.5)) as detector:
         for images in (stack, stack[..., ::-1], stack[:, ::-1]):
-            found = detector(images)
-            assert isinstance(found, list)
+            results = detector(images)
+            assert isinstance(results, list)
             expected = [detector(image.copy()).to_dict() for image in images]
-            assert [one.to_dict() for one in found] == expected
+            assert [detections.to_dict() for detections in results] == expected
 
 
 @pytest.mark.parametrize(
@@ -228,7 +247,7 @@ def test_settings_may_be_given_by_name(make_model):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says", "hint"),
+    ("arguments", "message", "hint"),
     [
         ({"conf": "0.5"}, "conf is the string '0.5'", "give a number"),
         ({"conf": 2}, "conf is 2", "between 0 and 1"),
@@ -248,10 +267,10 @@ def test_settings_may_be_given_by_name(make_model):
         ({"names": "\ud800"}, "no file can be named '\\ud800'", "one class name per line"),
     ],
 )
-def test_arguments_of_another_type_are_refused(make_model, arguments, says, hint):
+def test_arguments_of_another_type_are_refused(make_model, arguments, message, hint):
     with pytest.raises(UsageError) as caught:
         Detector(**{"model": make_model(), "device": "cpu"} | arguments)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert hint in caught.value.hint
 
 
@@ -263,7 +282,7 @@ def test_a_clone_needs_a_device_or_none(make_model):
 
 
 @pytest.mark.parametrize(
-    ("sources", "says"),
+    ("sources", "message"),
     [
         (None, "sources is None"),
         (5, "sources is 5"),
@@ -274,8 +293,11 @@ def test_a_clone_needs_a_device_or_none(make_model):
         (Image.new("RGB", (4, 4)), "sources is <PIL"),
     ],
 )
-def test_sources_of_another_type_are_refused(make_model, sources, says):
-    with Detector(make_model(), "cpu") as detector, pytest.raises(UsageError, match=says) as caught:
+def test_sources_of_another_type_are_refused(make_model, sources, message):
+    with (
+        Detector(make_model(), "cpu") as detector,
+        pytest.raises(UsageError, match=message) as caught,
+    ):
         predict(sources, detector)
     assert "texts or paths" in caught.value.hint
 
@@ -308,12 +330,15 @@ def test_zones_and_tracks_may_be_given_as_the_command_line_has_them(make_model, 
     film = number_video.write(tmp_path / "film.mp4", 7)
     watched = Watched(zone="all=0,0,1,0,1,1,0,1", track="bytetrack")
     with Detector(make_model(), "cpu") as detector:
-        records = [*predict(film, detector, watched=watched)]
+        records = list(predict(film, detector, watched=watched))
     assert len(records) == 7
-    assert all(record.error is None for record in records)
-    zones = [one["zones"] for record in records for one in record.to_json()["detections"]]
-    assert zones
-    assert all(names == ["all"] for names in zones)
+    detections = []
+    for record in records:
+        assert record.error is None
+        detections += record.to_json()["detections"]
+    assert detections
+    for detection in detections:
+        assert detection["zones"] == ["all"]
 
 
 def test_a_view_of_a_picture_and_what_is_none(make_model):
@@ -335,13 +360,14 @@ def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
         assert len(expected) == 2
         with Image.open(path) as opened:
             pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
-            found = detector([str(path), path, *pillows])
-        assert [one.to_dict() for one in found] == [expected] * 5
-        assert detector(str(path)).to_dict() == detector(pillows[1]).to_dict() == expected
+            results = detector([str(path), path, *pillows])
+        assert [detections.to_dict() for detections in results] == [expected] * 5
+        assert detector(str(path)).to_dict() == expected
+        assert detector(pillows[1]).to_dict() == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("argument", "error", "message"),
     [
         (None, TypeError, "got None, which cv2.imread returns for a file that it cannot read"),
         ([None], TypeError, "got None"),
@@ -355,9 +381,9 @@ def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
         (Path(__file__).parent, UsageError, "not the file of one picture"),
     ],
 )
-def test_what_is_no_picture_says_what_is_expected(make_model, given, error, says):
-    with Detector(make_model()) as detector, pytest.raises(error, match=says):
-        detector(given)
+def test_what_is_no_picture_says_what_is_expected(make_model, argument, error, message):
+    with Detector(make_model()) as detector, pytest.raises(error, match=message):
+        detector(argument)
 
 
 def test_a_detector_says_what_it_is(make_model):
@@ -367,7 +393,7 @@ def test_a_detector_says_what_it_is(make_model):
 
 
 @pytest.mark.parametrize(
-    ("text", "spoken"),
+    ("text", "in_python"),
     [
         ("pass --nms 0.45", "pass nms=0.45"),
         ("--device openvino:CPU, or --no-cuda-graph", 'device="openvino:CPU", or cuda_graph=False'),
@@ -376,11 +402,11 @@ def test_a_detector_says_what_it_is(make_model):
         ("detcli pull x --half, or --names FILE", "detcli pull x --half, or names FILE"),
     ],
 )
-def test_errors_name_settings_as_python_does(text, spoken):
+def test_errors_name_settings_as_python_does(text, in_python):
     with pytest.raises(UsageError) as caught, module._in_python():  # noqa: SLF001 - for all texts
         raise UsageError(text, text)
-    assert str(caught.value) == spoken
-    assert caught.value.hint == spoken
+    assert str(caught.value) == in_python
+    assert caught.value.hint == in_python
 
 
 def test_no_error_of_the_library_names_an_option():
@@ -405,29 +431,32 @@ def test_threads_share_a_detector(make_model, random, device, tile):
     settings = Settings(conf=0.5, tile=tile)
     with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:
         expected = [detector(image).to_dict() for image in images]
-        assert len({str(one) for one in expected}) == len(images)
+        assert len({str(detections) for detections in expected}) == len(images)
         rounds = len(thin("rounds of pictures in threads", range(8), 2))
         with ThreadPoolExecutor(8) as threads:
-            found = [*threads.map(detector, [*images] * rounds)]
-    assert [one.to_dict() for one in found] == expected * rounds
+            results = list(threads.map(detector, list(images) * rounds))
+    assert [detections.to_dict() for detections in results] == expected * rounds
 
 
 def test_predict_yields_what_the_command_prints(make_model, make_picture, tmp_path, invoke):
     """Pictures, frames of a video, and in their places a missing file and one that never ends."""
-    blue, red = (make_picture(f"{name}.png", (name, 2, 3)) for name in ("blue", "red"))
-    film, endless = number_video.write(tmp_path / "film.mp4", 7), tmp_path / "endless.png"
+    blue = make_picture("blue.png", ("blue", 2, 3))
+    red = make_picture("red.png", ("red", 2, 3))
+    film = number_video.write(tmp_path / "film.mp4", 7)
+    endless = tmp_path / "endless.png"
     os.mkfifo(endless)
     sources = [blue, film, "no.png", endless, red]
     writer = os.open(endless, os.O_RDWR)
     with Detector(make_model(), "cpu", STRICT, DeviceOptions(workers=2)) as detector:
-        records = [*predict(sources, detector, Inputs(vid_stride=3, input_timeout=0.5))]
+        records = list(predict(sources, detector, Inputs(vid_stride=3, input_timeout=0.5)))
         line = "-q --format jsonl --vid-stride 3 --input-timeout 0.5 --conf 0.6 --device cpu -m"
-        done = invoke("predict", *sources, *line.split(), make_model())
+        process = invoke("predict", *sources, *line.split(), make_model())
     os.close(writer)
-    assert done.returncode == 3
-    printed = json_lines.lines(done.stdout)
+    assert process.returncode == 3
+    printed = json_lines.lines(process.stdout)
     assert [record.origin.frame for record in records] == [None, 0, 3, 6, None, None, None]
-    assert [record.error is None for record in records] == [True] * 4 + [False] * 2 + [True]
+    failed = [index for index, record in enumerate(records) if record.error is not None]
+    assert failed == [4, 5]
     assert records[-1].detections.class_name.tolist() == ["red"]
     assert "input_timeout" in records[-2].error.hint
     printed[-2]["error"]["hint"] = records[-2].error.hint
@@ -444,8 +473,8 @@ def test_odd_names_are_warned_about(make_model):
 def test_names_that_classes_share(make_model):
     model = make_model(metadata={"names": "['x', 'y', 'x']"})
     with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
-        found = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
-    assert sorted(found.class_id.tolist()) == [0, 2]
+        detections = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
+    assert sorted(detections.class_id.tolist()) == [0, 2]
 
 
 def test_a_closed_detector_refuses_to_run(make_model):

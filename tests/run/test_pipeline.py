@@ -21,14 +21,21 @@ from detcli.source.loading import Item, failed
 class Double:
     """A stand-in for BatchDetector that finds as many objects as the picture's first value says."""
 
-    model_name, in_flight, finished = "stand-in", 1, 0
+    model_name = "stand-in"
+    precision = "f32"
+    finished = 0
 
     def __init__(self, device="cpu", work=lambda _: None, in_flight=1):
-        self.device, self.work, self.in_flight = device, work, in_flight
-        self.precision = "f32"
+        self.device = device
+        self.work = work
+        self.in_flight = in_flight
         self.times = StageTimes()
-        self.batches, self.threads, self.closed = [], set(), False
-        self.started = self.waited = self.most_in_flight = 0
+        self.batches = []  # the size of each
+        self.threads = set()  # their ids
+        self.closed = False
+        self.started = 0  # batches
+        self.waited = 0
+        self.max_in_flight = 0
         self.clones = {}
 
     def clone(self, device):
@@ -42,7 +49,7 @@ class Double:
         self.threads.add(threading.get_ident())
         self.batches.append(len(pictures))
         self.started += 1
-        self.most_in_flight = max(self.most_in_flight, self.started - self.waited)
+        self.max_in_flight = max(self.max_in_flight, self.started - self.waited)
         counts = [int(picture.pixels[0, 0, 0]) for picture in pictures]
         self.work(counts)
 
@@ -72,23 +79,32 @@ def items(values):
 
 
 def counts(records):
-    return [None if one.error else len(one.detections) for one in records]
+    """How many objects each record has; None for an error."""
+    return [None if record.error else len(record.detections) for record in records]
 
 
 @pytest.mark.parametrize(
     ("batch", "clones", "in_flight"),
     [
-        *((1, (), 2), (1, ("cuda:1", "cuda:2"), 1), (2, ("cpu",), 1), (2, ("cuda:1", "cuda:2"), 2)),
-        *((3, (), 1), (3, ("cpu",), 2), (100, ("cpu",), 1), (100, (), 2)),
+        (1, (), 2),
+        (1, ("cuda:1", "cuda:2"), 1),
+        (2, ("cpu",), 1),
+        (2, ("cuda:1", "cuda:2"), 2),
+        (3, (), 1),
+        (3, ("cpu",), 2),
+        (100, ("cpu",), 1),
+        (100, (), 2),
     ],
 )
 def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
-    slow_now_and_then = lambda counts: time.sleep(0.002 * (sum(counts) % 3))  # noqa: E731
-    detector = Double(work=slow_now_and_then, in_flight=in_flight)
+    def be_slow_now_and_then(counts):
+        time.sleep(0.002 * (sum(counts) % 3))
+
+    detector = Double(work=be_slow_now_and_then, in_flight=in_flight)
     records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
     assert counts(records) == list(range(50))
-    assert [one.index for one in records] == list(range(50))
-    assert [one.origin.source for one in records] == [f"item {i}" for i in range(50)]
+    assert [record.index for record in records] == list(range(50))
+    assert [record.origin.source for record in records] == [f"item {i}" for i in range(50)]
     assert list(Pipeline(detector, batch).run([])) == []
 
 
@@ -127,7 +143,7 @@ def test_as_many_batches_are_in_flight_as_suit_the_device():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "available_cores", lambda: 4)
         assert counts(pipeline.run(source)) == [0, 1, 2, 3]
-    assert detector.most_in_flight == 2
+    assert detector.max_in_flight == 2
 
 
 def test_each_detector_runs_on_its_own_thread():
@@ -135,16 +151,18 @@ def test_each_detector_runs_on_its_own_thread():
     both = threading.Barrier(2)
     detector = Double(device="cuda:0", work=lambda _: both.wait(10))
     records = list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
-    assert {one.device for one in records} == {"cuda:0", "cuda:1"}
+    assert {record.device for record in records} == {"cuda:0", "cuda:1"}
     clone = detector.clones["cuda:1"]
-    assert len(detector.threads) == len(clone.threads) == 1
+    assert len(detector.threads) == 1
+    assert len(clone.threads) == 1
     assert detector.threads != clone.threads
     assert clone.closed
     assert not detector.closed  # the caller closes it
 
 
 def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
-    torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)  # type: ignore[return-value]
+    torn = SourceError("torn", "mend it")
+    bug = Item(Origin("bug"), lambda: 1 / 0)  # type: ignore[return-value]
     source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
     records = list(Pipeline(Double(), 2).run(source))
     assert counts(records) == [3, None, 4, None, 5]
@@ -164,18 +182,21 @@ def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
 
 
 @pytest.mark.parametrize(
-    ("read", "told"),
-    [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda found: found[1:], "1 results for 2 pictures")],
+    ("change", "message"),
+    [
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+        (lambda results: results[1:], "1 results for 2 pictures"),
+    ],
 )
-def test_a_failure_while_waiting_becomes_error_records(read, told):
+def test_a_failure_while_waiting_becomes_error_records(change, message):
     class Late(Double):
         def submit(self, pictures):
             wait = super().submit(pictures)
-            return lambda: read(wait())
+            return lambda: change(wait())
 
     records = list(Pipeline(Late(), 2).run(items(range(4))))
     assert counts(records) == [None] * 4
-    assert told in str(records[0].error)
+    assert message in str(records[0].error)
 
 
 def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
@@ -252,39 +273,37 @@ def test_a_load_that_hangs_is_not_the_fault_of_the_device():
 
 
 def test_no_more_items_are_read_than_there_is_room_for():
-    asked = itertools.count()
-    last = 0
+    read_count = 0
 
     def endless():
-        nonlocal last
+        nonlocal read_count
         while True:
-            last = next(asked)
             yield Item(Origin("again"), lambda: shade(1))
+            read_count += 1
 
     records = Pipeline(Double(), 2).run(endless())
     for _ in range(20):
         next(records)
     time.sleep(0.05)
-    assert last < 20 + 2 * 3 + 2
+    assert read_count < 20 + 2 * 3 + 2
     records.close()
 
 
 def test_closing_stops_the_threads():
-    before = {*threading.enumerate()}
-    records = Pipeline(Double(), 1, ["cpu"]).run(
-        Item(Origin("again"), lambda: shade(1)) for _ in range(10**9)
-    )
+    before = set(threading.enumerate())
+    endless = (Item(Origin("again"), lambda: shade(1)) for _ in itertools.count())
+    records = Pipeline(Double(), 1, ["cpu"]).run(endless)
     next(records)
     records.close()
     deadline = time.monotonic() + 10
-    while {*threading.enumerate()} - before and time.monotonic() < deadline:
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert {*threading.enumerate()} - before == set()
+    assert set(threading.enumerate()) - before == set()
 
 
 def test_skipped_items_are_counted_but_not_loaded():
     source = items(range(6))
     source.append(Item(Origin("a.mp4", frame=7, time_s=0.28, video=Video(25.0)), lambda: shade(1)))
     records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
-    assert [one.index for one in records] == [0, 3, 4, 5, 6]
+    assert [record.index for record in records] == [0, 3, 4, 5, 6]
     assert records[-1].origin == source[-1].origin
