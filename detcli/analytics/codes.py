@@ -369,17 +369,8 @@ def read_in(
         if linear and not is_trusted:  # both read the same linear codes
             binarizers = BINARIZERS[:1]
         for binarizer in binarizers:
-            to_confirm: dict[bytes, Barcode] = {}
-            accepted = []
-            for barcode in read(crop, binarizer):
-                if nearest_in(box, [barcode]) is None:
-                    continue
-                if barcode.class_name == LINEAR and not is_trusted:
-                    to_confirm[barcode.content] = barcode
-                else:
-                    accepted.append(barcode)
-            accepted = [barcode for barcode in accepted if barcode.content not in to_confirm]
-            nearest = nearest_in(box, accepted)
+            certain, to_confirm = _readings_in(crop, box, binarizer, is_trusted=is_trusted)
+            nearest = nearest_in(box, certain)
             if nearest is not None:
                 return nearest
             readings.update(to_confirm.keys())
@@ -391,6 +382,26 @@ def read_in(
                     return barcode
                 break
     return None
+
+
+def _readings_in(
+    crop: Crop, box: Boxes, binarizer: zxingcpp.Binarizer, *, is_trusted: bool
+) -> tuple[list[Barcode], dict[bytes, Barcode]]:
+    """The barcodes in a box of which one reading is enough, and those to be confirmed, by content.
+
+    These are the linear codes, unless the crop is trusted.
+    """
+    certain = []
+    to_confirm: dict[bytes, Barcode] = {}
+    for barcode in read(crop, binarizer):
+        if nearest_in(box, [barcode]) is None:
+            continue
+        if barcode.class_name == LINEAR and not is_trusted:
+            to_confirm[barcode.content] = barcode
+        else:
+            certain.append(barcode)
+    certain = [barcode for barcode in certain if barcode.content not in to_confirm]
+    return certain, to_confirm
 
 
 def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tuple[Crop, bool]]:

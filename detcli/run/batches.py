@@ -279,7 +279,7 @@ class BatchDetector:
         self._observer = observer
         self._backend.observe(observer)
 
-    def _ended(self, stage: Stage) -> None:
+    def _report_end(self, stage: Stage) -> None:
         if self._observer is not None:
             self._observer(stage)
 
@@ -305,10 +305,10 @@ class BatchDetector:
             SourceError: A picture has no such region.
         """
         if self._region is None:
-            return self._look(pictures)
+            return self._submit(pictures)
         areas = [self._region.area(picture.size) for picture in pictures]
         crops = [_cut(picture, area) for picture, area in zip(pictures, areas, strict=True)]
-        pending = self._look(crops)
+        pending = self._submit(crops)
 
         def wait() -> list[Detections]:
             results = []
@@ -326,7 +326,7 @@ class BatchDetector:
             self._region.area(picture.size)
         return picture
 
-    def _look(self, pictures: Sequence[Picture]) -> Pending:
+    def _submit(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch: whole, in tiles, or in tiles where the whole shows a crowd."""
         tiling = self.tiling
         if tiling is None:
@@ -451,7 +451,7 @@ class BatchDetector:
         for group in groups.values():
             images = [pictures[index].pixels for index in group]
             group_letterboxes = [letterboxes[index] for index in group]
-            self._ended(Stage.REMAINDER)
+            self._report_end(Stage.REMAINDER)
             with self.times.stage(Stage.PREPROCESS):
                 buffer = self._backend.prepare(images, group_letterboxes)
             with self.times.stage(Stage.NETWORK):
@@ -477,7 +477,7 @@ class BatchDetector:
                 results = []
                 for options in selections:
                     results.append([first_of(all_rows, options) for all_rows in covering_results])
-            self._ended(Stage.REMAINDER)
+            self._report_end(Stage.REMAINDER)
             return results
 
         return wait

@@ -160,32 +160,35 @@ class Pipeline:
 
     def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
         """Make batches of the entries that were read, and yield their records in order."""
-        gathered: list[Entry] = []
-        expected: deque[Entry] = deque()
+        gathered: list[Entry] = []  # for the next batch
+        expected: deque[Entry] = deque()  # those whose records were not yielded yet
         end = None
         silent_s = 0.0  # counted, not measured: the process may have been suspended for hours
         while end is None or expected:
-            timeout = BATCH_TIMEOUT_S if gathered else POLL_S
+            timeout_s = BATCH_TIMEOUT_S if gathered else POLL_S
             try:
-                event = self._inbox.get(timeout=timeout)
+                message = self._inbox.get(timeout=timeout_s)
                 silent_s = 0.0
             except queue.Empty:
-                event = None
-                silent_s = self._silence(silent_s, timeout, expected, workers)
+                message = None
+                silent_s = self._silence(silent_s, timeout_s, expected, workers)
                 if silent_s > STALL_TIMEOUT_S:
                     raise InferenceError(
                         f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
                         "check whether it hangs (nvidia-smi, top), or use --device cpu",
                     ) from None
-            match event:
+
+            match message:
                 case Entry():
-                    gathered.append(event)
-                    expected.append(event)
+                    gathered.append(message)
+                    expected.append(message)
                 case End():
-                    end = event
+                    end = message
                 case DetcliError():
-                    raise event
-            if gathered and (len(gathered) == self._batch or event is None or end is not None):
+                    raise message
+
+            is_complete = len(gathered) == self._batch or message is None or end is not None
+            if gathered and is_complete:
                 self._batches.put(gathered)
                 gathered = []
             while expected and (record := expected[0].record) is not None:
@@ -218,9 +221,9 @@ class Pipeline:
         for worker in workers:
             worker.opened.wait(STALL_TIMEOUT_S)
         while not self._inbox.empty():
-            event = self._inbox.get()
-            if isinstance(event, DetcliError):
-                raise event
+            message = self._inbox.get()
+            if isinstance(message, DetcliError):
+                raise message
 
     def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
         """Let the loaders load items, and announce each entry, until the items or the run end."""
