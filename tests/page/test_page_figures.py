@@ -23,32 +23,31 @@ ABOUT = RunInfo("eval", kinds=KINDS, sides=("a.onnx", "labels"))
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """Three pictures, tables that lead to them, and curves of twelve classes."""
-    found = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
-    missed = PageBox(1, "car", None, (5, 5, 30, 30), 1)
+    found_person = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
+    missed_car = PageBox(1, "car", None, (5, 5, 30, 30), 1)
     rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
     tables = [
         PageTable("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),  # type: ignore[arg-type]
         PageTable("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
     lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
+    lines.append(("all", 66, 0.5, [1, 1, 0]))
+    f1_lines = [("car", 3, 1, [0, 1, 0]), ("all", 3, 1, [0, 1, 0])]
     curves = [
-        Curves(
-            "Precision and recall", ("recall", "precision"), [*lines, ("all", 66, 0.5, [1, 1, 0])]
-        ),
-        Curves(
-            "F1", ("confidence", "F1"), [("car", 3, 1, [0, 1, 0]), ("all", 3, 1, [0, 1, 0])], 0.25
-        ),
+        Curves("Precision and recall", ("recall", "precision"), lines),
+        Curves("F1", ("confidence", "F1"), f1_lines, 0.25),
     ]
     return make(
         tmp_path_factory.mktemp("compared") / "page",
-        [record(f"{name}.jpg") for name in "abc"],
+        [record("a.jpg"), record("b.jpg"), record("c.jpg")],
         ABOUT,
-        [[found], [missed], [found, missed]],
+        [[found_person], [missed_car], [found_person, missed_car]],
         Conclusion(["differs: 2 boxes", "left: a.onnx on cpu"], tables, curves, agree=False),
     )
 
 
 def cells(browser):
+    """The first cell of each row of the first table."""
     return browser.run(
         "return [...document.querySelector('table.figures').tBodies[0].rows]"
         ".map((row) => row.cells[0].textContent)"
@@ -58,20 +57,19 @@ def cells(browser):
 def test_tables_sort_by_a_column_both_ways(browser, compared):
     browser.show(compared, "#view=figures")
     assert cells(browser) == ["person", "refrigerator", "car"]
-    head = "table.figures th:nth-child({}) button"
-    for column, first, other, title in (
+    for column, first_order, second_order, direction in (
         (1, ["car", "person", "refrigerator"], ["refrigerator", "person", "car"], "ascending"),
         (2, ["car", "person", "refrigerator"], ["refrigerator", "person", "car"], "descending"),
         (3, ["person", "car", "refrigerator"], ["car", "person", "refrigerator"], "descending"),
     ):
-        browser.click(head.format(column))
-        assert cells(browser) == first
-        assert browser.find(f"table.figures th:nth-child({column})").aria_role
+        head = f"table.figures th:nth-child({column})"
+        browser.click(f"{head} button")
+        assert cells(browser) == first_order
+        assert browser.find(head).aria_role
         assert browser.texts("table.figures th[aria-sort]") != []
-        sort = browser.find(f"table.figures th:nth-child({column})").get_attribute("aria-sort")
-        assert sort == title
-        browser.click(head.format(column))
-        assert cells(browser) == other
+        assert browser.find(head).get_attribute("aria-sort") == direction
+        browser.click(f"{head} button")
+        assert cells(browser) == second_order
 
 
 def test_a_row_opens_its_pictures_one_after_the_other(browser, compared):
@@ -97,17 +95,17 @@ def test_a_row_opens_its_pictures_one_after_the_other(browser, compared):
 def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared):
     browser.show(compared, "#view=figures")
     lines = """return [...document.querySelectorAll('.curves')].map((svg) =>
-        [...svg.querySelectorAll('path')].filter((one) => one.querySelector('title'))
-        .map((one) => [one.textContent, one.getAttribute('class'), one.getAttribute('d')]))"""
+        [...svg.querySelectorAll('path')].filter((path) => path.querySelector('title'))
+        .map((path) => [path.textContent, path.getAttribute('class'), path.getAttribute('d')]))"""
     precision, f1 = browser.run(lines)
-    assert [kind for _, kind, _ in precision].count("others") == 2
     assert [name for name, kind, _ in precision if kind == "others"] == ["class 1", "class 0"]
     assert precision[-11][:2] == ["all", "all"]
     assert f1[0] == ["all", "all", "M0 100L50 0L100 100"]
-    marks = (
-        "return [...document.querySelectorAll('.curves .marked')].map((e) => e.getAttribute('d'))"
+    marks = browser.run(
+        "return [...document.querySelectorAll('.curves .marked')]"
+        ".map((path) => path.getAttribute('d'))"
     )
-    assert browser.run(marks) == ["M25 0V100"]
+    assert marks == ["M25 0V100"]
     assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == [
         "all 0.500",
         "class 11 0.550",
@@ -117,8 +115,8 @@ def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared)
 def test_a_curve_of_one_point_is_a_dot(browser, tmp_path):
     lines = [("car", 3, 1, [0.75]), ("all", 3, 1, [0.5])]
     curves = [Curves("F1", ("confidence", "F1"), lines)]
-    place = make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(curves=curves))
-    browser.open(place, "#view=figures")
+    page = make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(curves=curves))
+    browser.open(page, "#view=figures")
     paths = browser.run(
         "return [...document.querySelectorAll('.curves path')]"
         ".filter((path) => path.querySelector('title'))"
@@ -138,15 +136,13 @@ def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
     assert browser.text("#summary").splitlines() == ["differs: 2 boxes", "left: a.onnx on cpu"]
     colour = "return getComputedStyle(document.querySelector('#summary p')).color"
     red = browser.run(colour)
-    place = make(
-        tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(["they agree"], agree=True)
-    )
-    browser.open(place)
+    conclusion = Conclusion(["they agree"], agree=True)
+    browser.open(make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], conclusion))
     assert browser.run(colour) != red
     border = "return getComputedStyle(document.querySelector('#summary')).borderLeftColor"
-    agreed = browser.run(border)
+    border_of_agreement = browser.run(border)
     browser.show(compared)
-    assert browser.run(border) not in {agreed, "rgb(221, 225, 230)"}
+    assert browser.run(border) not in {border_of_agreement, "rgb(221, 225, 230)"}
 
 
 BROKEN = """
@@ -158,7 +154,7 @@ for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     const range = document.createRange();
     range.setStart(node, index);
     range.setEnd(node, index + word.length);
-    const lines = new Set([...range.getClientRects()].map((one) => Math.round(one.top)));
+    const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
     if (lines.size > 1) broken.push(word);
   }
 }
@@ -171,10 +167,10 @@ def long_words(tmp_path_factory):
     """A comparison whose names and numbers are long, and an input that failed."""
     kinds = [BoxKind("only yolo-nano.onnx", (1, 2, 3)), BoxKind("on both sides", (1, 2, 3))]
     names = ["person", "refrigerator", "baseball glove", "dining table"]
-    rows = [
-        PageBox(n, name, 0.9, (1234.5, 1234.5, 1239.5, 1239.5), n % 2, (0.8, (1, 1, 9, 9)))
-        for n, name in enumerate(names)
-    ]
+    box_there = (1234.5, 1234.5, 1239.5, 1239.5)
+    boxes = []
+    for number, name in enumerate(names):
+        boxes.append(PageBox(number, name, 0.9, box_there, number % 2, (0.8, (1, 1, 9, 9))))
     columns = ["picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"]
     worst = [
         ["000000000196.jpg", 1, 1, 0.1, 2.5, "changed", "person 0.90, car 0.80", "toothbrush 0.31"]
@@ -183,7 +179,7 @@ def long_words(tmp_path_factory):
         tmp_path_factory.mktemp("long") / "page",
         [record("street.jpg"), failure("torn.jpg")],
         RunInfo("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
-        [rows, None],
+        [boxes, None],
         Conclusion(tables=[PageTable("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
     )
 
@@ -202,7 +198,9 @@ def fill_paper(browser):
     """How many pictures a print would have, and what it would say."""
     browser.driver.execute_async_script("fillPaper().then(arguments[0])")
     tiles = browser.run("return document.querySelectorAll('#paper .tile').length")
-    missing = "return [...document.querySelectorAll('#paper img')].some((one) => !one.naturalWidth)"
+    missing = (
+        "return [...document.querySelectorAll('#paper img')].some((image) => !image.naturalWidth)"
+    )
     assert not browser.run(missing)
     return tiles, browser.run("return document.querySelector('#paper p')?.textContent")
 
@@ -218,13 +216,13 @@ def print_paper(browser):
 @pytest.fixture(scope="module")
 def ten_thousand(tmp_path_factory):
     """10,000 pictures; the first 30 have a copy."""
-    place, shown = tmp_path_factory.mktemp("10000") / "page", grey()
-    page = Page(place, RunInfo("predict"))
-    for n in range(10_000):
-        one = record(f"{n:05}.jpg", *[box(n % 3, 0.5)] * (n % 4))
-        page.add(one, (lambda: shown) if n < 30 else None)
+    path = tmp_path_factory.mktemp("10000") / "page"
+    page = Page(path, RunInfo("predict"))
+    for number in range(10_000):
+        boxes = [box(number % 3, 0.5)] * (number % 4)
+        page.add(record(f"{number:05}.jpg", *boxes), grey if number < 30 else None)
     page.close()
-    return place
+    return path
 
 
 def test_paper_has_all_pictures_of_the_filter(browser, ten_thousand):
@@ -271,9 +269,13 @@ def test_ten_thousand_pictures_are_paged_through(browser, ten_thousand):
 
 def axe():
     """The script of axe-core, if npm has installed it."""
+    root = ""
     npm = shutil.which("npm")
-    root = npm and subprocess.run([npm, "root", "-g"], capture_output=True, text=True, check=False)
-    path = Path(root.stdout.strip() if root else "", "axe-core/axe.min.js")
+    if npm:
+        command = [npm, "root", "-g"]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        root = process.stdout.strip()
+    path = Path(root, "axe-core/axe.min.js")
     if not path.is_file():
         pytest.skip("axe-core is not installed: npm install --global axe-core")
     return path.read_text("utf-8")
@@ -282,17 +284,11 @@ def axe():
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
     """A page with something of each kind."""
-    tracked = [
-        record(
-            "film.mp4",
-            {**box(0, 0.9), "track_id": 1, "crossed": [{"line": "gate", "to": "left"}]},
-            *[box(1, 0.5)] * n,
-            frame=n,
-            time_s=n / 5,
-        )
-        for n in range(5)
-    ]
-    records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg"), *tracked]
+    records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg")]
+    tracked = box(0, 0.9) | {"track_id": 1, "crossed": [{"line": "gate", "to": "left"}]}
+    for number in range(5):
+        boxes = [tracked] + [box(1, 0.5)] * number
+        records.append(record("film.mp4", *boxes, frame=number, time_s=number / 5))
     gate = Shape.line("gate=0.5,0,0.5,1")
     about = RunInfo("predict", [("conf", "0.25")], zones_and_lines=(gate,))
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)
