@@ -15,16 +15,18 @@ CLASSES = ("person", "car", "dog")
 
 def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
     """A detection."""
-    name = CLASSES[class_id] if name is None else name
-    return {"class_id": class_id, "class_name": name, "score": score} | dict(
-        zip(BOX, map(float, sides), strict=True)
-    )
+    if name is None:
+        name = CLASSES[class_id]
+    detection = {"class_id": class_id, "class_name": name, "score": score}
+    for key, edge in zip(BOX, sides, strict=True):
+        detection[key] = float(edge)
+    return detection
 
 
-def record(source, *boxes, **more):
+def record(source, *boxes, **more_fields):
     """The record of a picture of 80x60 pixels."""
-    made = sample_records.picture(source).to_json()
-    return made | {"width": 80, "height": 60, "detections": boxes} | more
+    fields = sample_records.picture(source).to_json()
+    return fields | {"width": 80, "height": 60, "detections": boxes} | more_fields
 
 
 def failure(source, message="it is torn", hint="fetch it again"):
@@ -37,14 +39,16 @@ def grey(size=(60, 80)):
     return PagePicture(np.full((*size, 3), 120, np.uint8))
 
 
-PREDICT, NOTHING = RunInfo("predict", [("conf", "0.25")]), Conclusion()
+PREDICT = RunInfo("predict", [("conf", "0.25")])
+NOTHING = Conclusion()
 
 
 def make(path, records, about=PREDICT, boxes=None, conclusion=NOTHING):
     """A page of records, whose pictures are all alike."""
-    page, shown = Page(path, about), grey()
-    for number, one in enumerate(records):
-        page.add(one, lambda: shown, boxes and boxes[number])
+    page = Page(path, about)
+    picture = grey()
+    for number, fields in enumerate(records):
+        page.add(fields, lambda: picture, boxes and boxes[number])
     page.close(conclusion)
     return path
 
@@ -58,16 +62,19 @@ def runs(folder):
 
 def entries(folder):
     """The records of all chunks that the page loads."""
-    return [entry for run in entries_by_run(folder) for entry in run]
+    return list(itertools.chain.from_iterable(entries_by_run(folder)))
 
 
 def entries_by_run(folder):
     """The records of each run."""
-    chunks = itertools.count()
-    return [
-        [entry for _ in range(run["chunks"]) for entry in chunk(folder, next(chunks))]
-        for run in runs(folder)
-    ]
+    chunk_numbers = itertools.count()
+    entries_of_runs = []
+    for run in runs(folder):
+        entries_of_run = []
+        for _ in range(run["chunks"]):
+            entries_of_run += chunk(folder, next(chunk_numbers))
+        entries_of_runs.append(entries_of_run)
+    return entries_of_runs
 
 
 def chunk(folder, number):
@@ -80,25 +87,26 @@ def chunk(folder, number):
 
 def shown(folder):
     """The last entry about each source, with the names of classes and the picture itself."""
-    found = {}
-    for one_run in entries_by_run(folder):
+    entries_of_sources = {}
+    for entries_of_run in entries_by_run(folder):
         classes = []
-        for entry in one_run:
+        for entry in entries_of_run:
             classes += [name for _, name, *_ in entry.pop("classes", [])]
             boxes = [[classes[number], *rest] for number, *rest in entry.pop("found", [])]
             name = entry.pop("picture", None)
             picture = name and (folder / f"pictures/{name}.jpg").read_bytes()
-            found[entry["source"]] = entry, boxes, picture
-    return found
+            entries_of_sources[entry["source"]] = entry, boxes, picture
+    return entries_of_sources
 
 
 def pictures(folder, *, thumbnails=True):
     """Names of the pictures, each of which has a thumbnail, but for a moment."""
-    kinds = [
-        sorted(
-            path.relative_to(folder / kind).as_posix() for path in (folder / kind).rglob("*.jpg")
-        )
-        for kind in ("pictures", "thumbnails")
-    ]
-    assert kinds[0] == kinds[1] or not thumbnails
-    return [name.removesuffix(".jpg") for name in kinds[0]]
+    names = jpegs(folder / "pictures")
+    if thumbnails:
+        assert names == jpegs(folder / "thumbnails")
+    return [name.removesuffix(".jpg") for name in names]
+
+
+def jpegs(folder):
+    """The names of all JPEGs in a folder and its folders, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.jpg"))
