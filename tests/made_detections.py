@@ -18,20 +18,24 @@ TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)
 
 
-def found(*rows: tuple[float, ...]) -> Detections:
+def boxes_in_row(*rows: tuple[float, ...]) -> Detections:
     """From (column, score) or (column, score, shift): boxes of 40 pixels, 100 apart."""
-    table = [(*row, 0.0)[:3] for row in rows]
-    boxes = [[100 * c + s, 0, 100 * c + 40 + s, 40] for c, _, s in table]
+    boxes = []
+    scores = []
+    for column, score, *shift in rows:
+        left = 100 * column + sum(shift)
+        boxes.append([left, 0, left + 40, 40])
+        scores.append(score)
     return Detections(
         np.array(boxes, np.float32).reshape(-1, 4),
-        np.array([score for _, score, _ in table], np.float32),
-        np.zeros(len(table), np.int64),
+        np.array(scores, np.float32),
+        np.zeros(len(rows), np.int64),
         ("person",),
     )
 
 
 def report_on(left: list, right: list, name: str = "a.jpg") -> PictureReport:
-    compared = compare(found(*left), found(*right), RULES)
+    compared = compare(boxes_in_row(*left), boxes_in_row(*right), RULES)
     return picture_report(Origin(name), compared, RULES)
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_detections import RULES, TOLERANCE, found, report_on, summarise
+from made_detections import RULES, TOLERANCE, boxes_in_row, report_on, summarise
 
 from detcli.compare.detections import Order, Rules, compare
 from detcli.data.record import box_of
@@ -10,54 +10,65 @@ from detcli.data.record import box_of
 FULL = Rules(conf=0.25, least_iou=0.5, max_det=2, tolerance=TOLERANCE)
 
 
-def compared(left, right, rules=RULES):
-    both = compare(found(*left), found(*right), rules)
-    return len(both.pairs), len(both.over), both.borderline, both.missing, both.extra
+def assert_comparison(
+    left, right, *, pairs=0, over=0, borderline=0, missing=(), extra=(), rules=RULES
+):
+    """Compare rows of two sides, and hold what becomes of all of them."""
+    comparison = compare(boxes_in_row(*left), boxes_in_row(*right), rules)
+    assert len(comparison.pairs) == pairs
+    assert len(comparison.over) == over
+    assert comparison.borderline == borderline
+    assert comparison.missing == missing
+    assert comparison.extra == extra
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        ([(0, 0.9)], [(0, 0.9)], (1, 0, 0, (), ())),
-        ([], [], (0, 0, 0, (), ())),
-        # over the tolerance in score or corner
-        ([(0, 0.9), (1, 0.5)], [(0, 0.85), (1, 0.49)], (1, 1, 0, (), ())),
-        ([(0, 0.9), (1, 0.5)], [(0, 0.9, 2), (1, 0.5, 1)], (1, 1, 0, (), ())),
-        # a pair across the limit is borderline and not missing; far across it is over
-        ([(0, 0.255)], [(0, 0.245)], (1, 0, 1, (), ())),
-        ([(0, 0.245)], [(0, 0.255)], (1, 0, 1, (), ())),
-        ([(0, 0.3)], [(0, 0.24)], (0, 1, 1, (), ())),
-        # below the limit nothing is looked at
-        ([(0, 0.249)], [(0, 0.231)], (0, 0, 0, (), ())),
-        ([(0, 0.249)], [], (0, 0, 0, (), ())),
-        # the counterpart, within the tolerance, would have been seen: the sides run lower
-        ([(0, 0.255)], [], (0, 0, 0, (0,), ())),
-        ([], [(0, 0.9), (1, 0.255)], (0, 0, 0, (), (0, 1))),
-    ],
-)
-def test_what_becomes_of_boxes(left, right, expected):
-    assert compared(left, right) == expected
+def test_equal_rows_are_pairs_and_no_rows_are_nothing():
+    assert_comparison([(0, 0.9)], [(0, 0.9)], pairs=1)
+    assert_comparison([], [])
+
+
+def test_a_pair_may_be_over_the_tolerance_in_score_or_corner():
+    left = [(0, 0.9), (1, 0.5)]
+    assert_comparison(left, [(0, 0.85), (1, 0.49)], pairs=1, over=1)
+    assert_comparison(left, [(0, 0.9, 2), (1, 0.5, 1)], pairs=1, over=1)
+
+
+def test_a_pair_across_the_limit_is_borderline_and_not_missing():
+    """Far across it, it is over the tolerance as well."""
+    assert_comparison([(0, 0.255)], [(0, 0.245)], pairs=1, borderline=1)
+    assert_comparison([(0, 0.245)], [(0, 0.255)], pairs=1, borderline=1)
+    assert_comparison([(0, 0.3)], [(0, 0.24)], over=1, borderline=1)
+
+
+def test_below_the_limit_nothing_is_looked_at():
+    assert_comparison([(0, 0.249)], [(0, 0.231)])
+    assert_comparison([(0, 0.249)], [])
+
+
+def test_a_box_just_above_the_limit_may_be_missing():
+    """The counterpart, within the tolerance, would have been seen: the sides run lower."""
+    assert_comparison([(0, 0.255)], [], missing=(0,))
+    assert_comparison([], [(0, 0.9), (1, 0.255)], extra=(0, 1))
 
 
 def test_the_last_row_of_a_full_result_is_a_limit_too():
     right = [(0, 0.9), (1, 0.6)]
-    for score, rules, expected in (
-        (0.61, FULL, (2, 0, 1, (), ())),
-        (0.63, FULL, (2, 0, 0, (1,), ())),
-        (0.61, RULES, (2, 0, 0, (1,), ())),
-    ):
-        assert compared([(0, 0.9), (2, score), (1, 0.6)], right, rules) == expected
+    near_the_last = [(0, 0.9), (2, 0.61), (1, 0.6)]
+    above_the_last = [(0, 0.9), (2, 0.63), (1, 0.6)]
+    assert_comparison(near_the_last, right, rules=FULL, pairs=2, borderline=1)
+    assert_comparison(above_the_last, right, rules=FULL, pairs=2, missing=(1,))
+    assert_comparison(near_the_last, right, rules=RULES, pairs=2, missing=(1,))
 
 
-@pytest.mark.parametrize("kept", [slice(1), slice(0)])
-def test_what_was_dropped_after_the_selection_counts_for_its_limit(kept):
+@pytest.mark.parametrize("remaining", [slice(1), slice(0)])
+def test_what_was_dropped_after_the_selection_counts_for_its_limit(remaining):
     """And for nothing else: boxes above the limit are missing, whatever was dropped."""
     selected = np.array([0.9, 0.6], np.float32)
-    right = replace(found((0, 0.9), (1, 0.6)), selected=selected)[kept]
+    right = replace(boxes_in_row((0, 0.9), (1, 0.6)), selected=selected)[remaining]
     for score, rules, missing in ((0.61, FULL, 0), (0.63, FULL, 1), (0.61, RULES, 1)):
-        both = compare(found((2, score)), right, rules)
-        assert len(both.missing) == missing
-        assert both.borderline == 1 - missing
+        comparison = compare(boxes_in_row((2, score)), right, rules)
+        assert len(comparison.missing) == missing
+        assert comparison.borderline == 1 - missing
 
 
 def test_both_sides_run_with_a_lower_confidence():
@@ -87,7 +98,8 @@ def test_a_pictures_report():
     assert report.pairs == 1
     assert report.largest_score_difference == pytest.approx(0.01, abs=1e-6)
     assert report.largest_corner_difference == 0.5
-    (missing,), (extra,) = report.missing, report.extra
+    (missing,) = report.missing
+    (extra,) = report.extra
     assert missing["class_name"] == "person"
     assert missing["score"] == 0.5
     assert box_of(missing) == (100, 0, 140, 40)  # type: ignore[arg-type]
@@ -97,16 +109,16 @@ def test_a_pictures_report():
 
 
 def test_severity_is_boxes_first_then_distance():
-    pairs = [
-        ([(0, 0.9)], [(0, 0.9)]),
-        ([(0, 0.9)], [(0, 0.89)]),
-        ([(0, 0.9)], [(0, 0.9, 0.9)]),
-        ([(0, 0.9)], []),
-        ([(0, 0.9), (1, 0.8)], []),
+    reports = [
+        report_on([(0, 0.9)], [(0, 0.9)]),
+        report_on([(0, 0.9)], [(0, 0.89)]),
+        report_on([(0, 0.9)], [(0, 0.9, 0.9)]),
+        report_on([(0, 0.9)], []),
+        report_on([(0, 0.9), (1, 0.8)], []),
     ]
-    found = [report_on(*pair).severity(TOLERANCE) for pair in pairs]  # type: ignore[arg-type]
-    assert found == sorted(found)
-    assert found[0] == (0, 0)
+    severities = [report.severity(TOLERANCE) for report in reports]
+    assert severities == sorted(severities)
+    assert severities[0] == (0, 0)
 
 
 def test_sums():

@@ -14,7 +14,7 @@ NAMES = {"names": str(dict(enumerate(colour_model.NAMES))), "stride": "8"}
 WIDE = picture(("red", 2, 3), size=(64, 128))
 
 
-def found(model, image, preprocess=None, conf=0.6):
+def detected(model, image, preprocess=None, conf=0.6):
     with Detector(model, "cpu", Settings(conf=conf, preprocess=preprocess)) as detector:
         return detector(image)
 
@@ -42,27 +42,28 @@ def save_model(tmp_path):
 
 
 def test_a_picture_that_is_stretched_in_the_corner_or_blue_first(make_model):
-    stretched = found(make_model(), WIDE, "stretch")
+    stretched = detected(make_model(), WIDE, "stretch")
     assert stretched.class_name.tolist() == ["red"]  # in half a cell of the canvas, half red
     np.testing.assert_allclose(stretched.xyxy, [[16, 24, 32, 32]], atol=1e-4)
-    assert found(make_model(), picture(("red", 2, 3)), "bgr").class_name.tolist() == ["blue"]
+    assert detected(make_model(), picture(("red", 2, 3)), "bgr").class_name.tolist() == ["blue"]
     image = np.full((32, 64, 3), 114, np.uint8)
     image[8:16, 16:24] = (0, 0, 255)
-    for way, row in (("letterbox", 1), ("corner", 1)):
-        assert found(make_model(), image, way).xyxy.tolist() == [cell_box(2, row)]
-    white = found(make_model(), image[:28], "corner,pad=255")
+    for resize in ("letterbox", "corner"):
+        assert detected(make_model(), image, resize).xyxy.tolist() == [cell_box(2, 1)]
+    white = detected(make_model(), image[:28], "corner,pad=255")
     assert set(white.xyxy[:, 3]) == {16.0, 28.0}  # cells that are half padding end with the picture
 
 
 def test_an_input_that_follows_the_picture(make_model):
     model = make_model(size=None, batch=None, metadata=NAMES)
-    assert found(model, WIDE, "none").xyxy.tolist() == [cell_box(2, 3)]
+    assert detected(model, WIDE, "none").xyxy.tolist() == [cell_box(2, 3)]
     small = np.repeat(np.repeat(WIDE, 2, axis=0), 2, axis=1)
-    halved = found(model, small, "shortest-edge=64:128")
+    halved = detected(model, small, "shortest-edge=64:128")
     assert halved.xyxy.tolist() == [[32.0, 48.0, 48.0, 64.0]]
     with Detector(model, "cpu", Settings(conf=0.6, preprocess="none")) as detector:
-        both = detector([WIDE, picture(("blue", 1, 1))])
-    assert [one.class_name.tolist() for one in both] == [["red"], ["blue"]]
+        of_wide, of_square = detector([WIDE, picture(("blue", 1, 1))])
+    assert of_wide.class_name.tolist() == ["red"]
+    assert of_square.class_name.tolist() == ["blue"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_what_does_not_go_together(make_model, settings, problem):
 def test_values_that_nothing_settles_are_asked_for(save_model):
     model = save_model(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
     with pytest.raises(ModelError, match=r"how pictures are prepared .* unknown: values") as caught:
-        found(model, picture())
+        detected(model, picture())
     assert "pass preprocess, for example" in caught.value.hint
     scale = 2 / 255
-    assert found(model, picture(("red", 2, 3)), f"scale={scale}").class_name.tolist() == ["red"]
+    assert detected(model, picture(("red", 2, 3)), f"scale={scale}").class_name.tolist() == ["red"]

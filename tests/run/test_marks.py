@@ -17,10 +17,12 @@ ROW = {
 }
 
 
-@pytest.mark.parametrize(("difference", "fits"), [(0.059, True), (0.061, False)])
+@pytest.mark.parametrize(("difference", "is_within"), [(0.059, True), (0.061, False)])
 @pytest.mark.parametrize("side", range(4))
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_mark_is_of_a_box_within_the_rounding_of_both(tmp_path, difference, fits, side, sign):
+def test_a_mark_is_of_a_box_within_the_rounding_of_both(
+    tmp_path, difference, is_within, side, sign
+):
     """A record has two decimals, a page one."""
     box = [1.0, 2.0, 30.0, 40.0]
     box[side] += sign * difference
@@ -29,4 +31,4 @@ def test_a_mark_is_of_a_box_within_the_rounding_of_both(tmp_path, difference, fi
     path.write_text(json.dumps([mark]))
     record = {"schema_version": 2, "source": "a.jpg", "index": 0, "detections": [ROW]}
     remaining = Marks(path).remaining_detections(record)  # type: ignore[arg-type]
-    assert (remaining == []) == fits
+    assert (remaining == []) == is_within
