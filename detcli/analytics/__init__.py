@@ -20,7 +20,7 @@ WatchStep = Callable[[Record, Picture, Detections], Record]
 
 
 class Watcher:
-    """Adds to records what is asked for; without any, records pass as they are."""
+    """Adds tracks, zones, crossed lines and texts to records, as far as they are asked for."""
 
     def __init__(
         self,
@@ -28,7 +28,11 @@ class Watcher:
         settings: Settings | None = None,
         conf_thresholds: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
+        """Prepare the steps.
+
+        Detections that reach the confidence of their class, `conf_thresholds` `(C,)`, stay even if
+        they cannot be read.
+        """
         self._steps: list[WatchStep] = []
         if watched.read:
             from detcli.analytics.codes import Codes, TrackTexts
@@ -50,7 +54,7 @@ class Watcher:
             self._steps.append(Zones(watched.zone).add)
 
     def __call__(self, record: Record) -> Record:
-        """The record with what was found out; one of an input that failed as it is."""
+        """Return the record with what was found out; that of a failed input stays as it is."""
         for add in self._steps:
             if record.picture is not None and record.detections is not None:
                 record = add(record, record.picture, record.detections)

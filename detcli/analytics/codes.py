@@ -167,7 +167,10 @@ def _box_around(barcode: Barcode) -> Boxes:
 
 
 def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
-    """Detections that are confident, `(N,)`, or confirmed by their barcode; these come first."""
+    """Drop detections that are neither confident, `(N,)`, nor confirmed by their barcode.
+
+    The confirmed ones come first.
+    """
     is_confirmed = np.zeros(len(detections), bool)
     if detections.symbols is not None:
         for index, barcode in enumerate(detections.symbols):
@@ -186,12 +189,12 @@ def _remove_taken(undetected: list[Barcode], barcodes: Iterable[Barcode | None])
 
 @dataclass(slots=True)
 class PixelBudget:
-    """What a picture may cost beyond what every picture does."""
+    """How many pixels of a picture may still be read in costly crops."""
 
     pixels: int
 
     def spend(self, pixels: int) -> bool:
-        """Whether there is enough left."""
+        """Take pixels from the budget; returns whether there were enough."""
         self.pixels -= pixels
         return self.pixels >= 0
 
@@ -216,7 +219,7 @@ def _confirm(
     undetected: list[Barcode],
     budget: PixelBudget,
 ) -> Barcode | None:
-    """The barcode that confirms a detection below the confidence; None if there is none.
+    """Find the barcode that confirms a detection below the confidence; None if there is none.
 
     It is of the detection's class, and none of the `barcodes` of other detections. It is taken out
     of those that are `undetected`, or read.
@@ -238,7 +241,7 @@ def _confirm(
 
 
 def _locate(grey: Grey, detection: Detections) -> Barcode | None:
-    """Where the barcode of a detection is that could not be read: what fills most of the box."""
+    """Locate a barcode that could not be read: what looks like one and fills most of the box."""
     [(box, _, _, class_name)] = detection
     crop = crop_around(grey, box)
     if not crop.pixels.size or class_name not in READABLE:
@@ -266,7 +269,7 @@ def _locate(grey: Grey, detection: Detections) -> Barcode | None:
 
 
 def _more_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
-    """Markers of a whole picture that no detection has, of the dictionaries that were read."""
+    """Find markers of a whole picture that no detection has, in the dictionaries that were read."""
     detected = []
     for barcode in barcodes:
         if barcode is not None and barcode.class_name == MARKERS:
@@ -317,7 +320,7 @@ def read(
 
 
 def _plain_text(content: bytes) -> str | None:
-    """The text that zxing-cpp calls binary for its separators, as in driving licences."""
+    """Decode a text that zxing-cpp calls binary for its separators, as in driving licences."""
     text = content.decode(errors="surrogateescape")
     for character in text:
         if not (character.isprintable() or character.isspace() or character == EOT):
@@ -491,10 +494,10 @@ def _with_undetected(
 
 
 class TrackTexts:
-    """Gives barcodes that cannot be read in a frame what their track said before."""
+    """Gives barcodes that cannot be read in a frame the text that their track had before."""
 
     def __init__(self) -> None:
-        # What each track of a video said last, by its number; those seen last come last.
+        # The barcode of each track of a video, by its number; the tracks seen last come last.
         self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
 
     def add(self, record: Record, _: Picture, detections: Detections) -> Record:

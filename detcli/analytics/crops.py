@@ -28,7 +28,7 @@ LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
-    """What OpenCV made of a grey picture, whose type its stubs don't know."""
+    """Give a grey picture that OpenCV made its type, which OpenCV's stubs do not know."""
     return pixels.astype(np.uint8, copy=False)
 
 
@@ -56,7 +56,7 @@ class Crop:
 
 
 def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
-    """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
+    """Yield crops of a box and its surroundings: as they are, turned upright, and both enlarged."""
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return
@@ -71,7 +71,7 @@ def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
 
 
 def crop_around(grey: Grey, box: Boxes) -> Crop:
-    """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
+    """Cut out a box `(4,)` with a margin, in whole pixels of the picture; may be empty."""
     left, top, right, bottom = box.tolist()
     margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
     x1 = max(0, math.floor(left - margin))
@@ -96,7 +96,7 @@ def _tilt(pixels: Grey) -> float:
 
 
 def _turned(crop: Crop, degrees: float) -> Crop:
-    """A crop turned back by an angle, whole."""
+    """Turn a crop back by an angle, without cutting off its corners."""
     height, width = crop.pixels.shape
     middle = ((width - 1) / 2, (height - 1) / 2)
     matrix = cv2.getRotationMatrix2D(middle, degrees, 1)
@@ -119,7 +119,7 @@ def _turned(crop: Crop, degrees: float) -> Crop:
 
 
 def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
-    """What is in a box and around it, changed in each of the ways of `ENHANCEMENTS`."""
+    """Yield crops of a box and its surroundings, changed by each of the `ENHANCEMENTS`."""
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return
@@ -132,24 +132,30 @@ def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
 
 
 def _sized(grey: Grey, across: int, down: int) -> Grey:
+    """Enlarge a picture by whole factors."""
     return as_grey(cv2.resize(grey, None, fx=across, fy=down, interpolation=cv2.INTER_CUBIC))
 
 
 def _doubled(grey: Grey) -> Grey:
-    return _sized(grey, 2, 2) if max(grey.shape) < DOUBLED else grey
+    """Enlarge a picture to twice its size, unless it is large already."""
+    if max(grey.shape) >= DOUBLED:
+        return grey
+    return _sized(grey, 2, 2)
 
 
 def _sharpened(grey: Grey, sigma: float, amount: float) -> Grey:
+    """Sharpen a picture by an unsharp mask."""
     blurred = cv2.GaussianBlur(grey, (0, 0), sigma)
     return as_grey(cv2.addWeighted(grey, 1 + amount, blurred, -amount, 0))
 
 
 def _evened(grey: Grey) -> Grey:
+    """Even out the contrast of a picture by CLAHE."""
     return as_grey(cv2.createCLAHE(3, (4, 4)).apply(grey))
 
 
 def _flattened(grey: Grey) -> Grey:
-    """Divided by what is around each pixel, which is blurred when small, as that is as good."""
+    """Divide pixels by their blurred surroundings; to blur a small copy is as good."""
     scale = 1 / max(1, max(grey.shape) // 100)
     small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     around = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)

@@ -155,7 +155,7 @@ class VideoTracks:
         )
 
     def _merge_duplicates(self) -> dict[int, int]:
-        """Of two tracks that claim one object keep the older number; gives it by the new one.
+        """Keep the older number where two tracks claim one object; returns it by the newer number.
 
         The new track began with a second box of the object, so it is young.
         """

@@ -69,7 +69,7 @@ def _tuples(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.object_]:
 
 
 class Crossings:
-    """Who crosses one line in one video."""
+    """Counts the tracks that cross one line in one video."""
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()

@@ -187,7 +187,7 @@ def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Or
 def _unmatched(
     matched: set[int], detections: Detections, counterparts: Detections, rules: Rules
 ) -> tuple[tuple[int, ...], int]:
-    """Unmatched rows, and the number of those whose counterpart the other side may have dropped."""
+    """List unmatched rows, and count those whose counterpart the other side may have dropped."""
     allowed = rules.tolerance.score
     lowest = rules.conf
     selected = counterparts.score if counterparts.selected is None else counterparts.selected
@@ -301,7 +301,7 @@ SUMMED = ("left", "right", "pairs", "over", "borderline")
 
 
 class Totals:
-    """Adds up pictures, which need not be kept."""
+    """Adds up the reports on pictures, which need not be kept."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -325,7 +325,7 @@ class Totals:
         )
 
     def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
-        """The sums, with some of the pictures, or all."""
+        """Report the sums, with some of the pictures, or all."""
         rules = self._rules
         sums = self._sums
         unmatched = sums["missing"] + sums["extra"]

@@ -71,6 +71,7 @@ class GraphSide:
         return [self._detect_in(picture) for picture in pictures]
 
     def _detect_in(self, picture: Picture) -> Detections:
+        """Run the graph on a picture."""
         contract = self._contract
         preprocessing = contract.preprocessing
         letterbox = fit_letterbox(picture.size, self._input_shape, preprocessing)

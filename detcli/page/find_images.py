@@ -27,7 +27,7 @@ from detcli.storage.files import sha256
 
 @dataclass(slots=True)
 class Finder:
-    """Where pictures are now."""
+    """Finds the pictures of records where they are now."""
 
     folder: Path | None  # where to look first; None to look only where the records say
     inputs: Inputs  # how pictures are read
@@ -38,7 +38,7 @@ class Finder:
     def shown(
         self, record: RecordJson, edit: Callable[[Image], Image] | None = None
     ) -> PagePicture | None:
-        """The picture of a record, for a page; None, and counted, if it is lost.
+        """Find the picture of a record for a page; returns None and counts it if it is lost.
 
         `edit` makes another picture of it.
         """
@@ -60,7 +60,7 @@ class Finder:
             self._video = None
 
     def picture(self, record: RecordJson) -> Picture | None:
-        """The picture of a record, as long as its file has the hash and the size of the record."""
+        """Find the picture of a record; None if its file has another hash or size by now."""
         path = self.path_of(name_of(record))
         if path is None or {"frame", "time"} <= record.keys():
             return None
@@ -96,7 +96,7 @@ class Finder:
         return load_in_time(item, self.inputs.input_timeout)
 
     def _video_of(self, path: Path, number: int) -> "_FrameReader":
-        """The reader of a video, before some frame; those of a video are asked for in order."""
+        """The reader of a video that has not passed a frame; frames are asked for in order."""
         video = self._video
         if video is None or video.path != path or video.number > number:
             self.close()
@@ -105,7 +105,7 @@ class Finder:
         return video
 
     def path_of(self, source: str) -> Path | None:
-        """The file that an input is now; None if there is none.
+        """Find the file of an input; None if there is none.
 
         In the folder that was named, a file has the name of the input, with as much of its path
         before it as there is.

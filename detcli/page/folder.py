@@ -136,7 +136,7 @@ class PageFolder:
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Add a line to a chunk; returns whether it begins one, which the runs do not have yet."""
+        """Add a line; returns whether it begins a chunk, which runs.js does not count yet."""
         line = _call("add", entry).decode()
         begins_chunk = self._chunk is None
         if self._chunk is None:
@@ -167,7 +167,7 @@ class PageFolder:
         return name
 
     def address_of(self, path: Path) -> str:
-        """The address that a file elsewhere has on the page: relative, but for another drive's."""
+        """The address of a file elsewhere on the page: relative, unless on another drive."""
         try:
             relative = os.path.relpath(path.resolve(), self._real)
         except ValueError:
@@ -175,7 +175,7 @@ class PageFolder:
         return quote(os.fsencode(relative.replace(os.sep, "/")))
 
     def remove_picture(self, name: str) -> None:
-        """Remove a picture that the page shows no more."""
+        """Remove a picture that the page no longer shows."""
         for kind in PICTURE_FOLDERS:
             with contextlib.suppress(OSError):
                 (self._real / kind / f"{name}.jpg").unlink()
@@ -261,7 +261,10 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
 
 
 def _call(function: str, *arguments: object) -> bytes:
-    """A line of script: only ASCII, and nothing that could end a script or begin a tag."""
+    """Write a call as a line of script.
+
+    It is ASCII, and has nothing in it that could end a script or begin a tag.
+    """
     texts = []
     for argument in arguments:
         text = json.dumps(argument, allow_nan=False, separators=(",", ":"))

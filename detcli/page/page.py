@@ -67,7 +67,7 @@ def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
 @frozen
 class BoxKind:
-    """What a comparison says of a box: that it is missing, for instance."""
+    """A kind of boxes in a comparison: those that are missing, for instance."""
 
     name: str  # as it is shown
     colour: Colour  # of its boxes, BGR
@@ -212,7 +212,7 @@ class Page:
         return self._records - 1
 
     def close(self, conclusion: Conclusion = NOTHING) -> None:
-        """Say how the run ended: early, if an exception is on its way.
+        """End the page, which says how the run ended: early, if an exception is on its way.
 
         A run that fails before its first record leaves the page that was there.
         """
@@ -252,21 +252,22 @@ class Page:
         return {"picture": name, **fields}
 
     def describe(self, about: RunInfo) -> None:
-        """Say more of the run than was known when it began."""
+        """Replace what the page says of the run, of which more is known now."""
         self._about = about
 
     def discard(self) -> None:
-        """Give the page up before it has begun: what was there stays."""
+        """Give up a page that has not begun: what was there stays."""
         self._folder.close()
 
     def _begin(self) -> None:
-        """Begin with the first record: until then, the run may be refused for another reason."""
+        """Begin the page with its first record: before that, the run may still be refused."""
         if not self._has_begun:
             self._folder.begin()
             self._has_begun = True
             self._describe("running")
 
     def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
+        """Write what the page says of the run: what made it, its state, and its conclusion."""
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
         ended = None
@@ -439,7 +440,7 @@ def _page_box(detection: DetectionJson) -> PageBox:
 
 
 def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
-    """What options add to detections: lists with a value a detection, but none without values."""
+    """What options add to detections: for each column that has values, a list of them."""
     lists = {}
     for column in OPTIONAL_COLUMNS:
         if column.page_list:
@@ -464,7 +465,7 @@ def _hex(colour: Colour) -> tuple[str, str]:
 
 
 def _legible(value: object) -> object:
-    """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
+    """Escape what is unprintable in the texts of a value; a named tuple becomes a list."""
     if isinstance(value, str):
         return escape_unprintable(value)
     if isinstance(value, Sequence):
@@ -476,7 +477,7 @@ UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings tha
 
 
 def run_info_of(settings: SettingsJson) -> RunInfo:
-    """What a run's page says of it."""
+    """Describe a run of predict for its page, by its settings."""
     facts = [*settings_facts(settings), *versions()]
     min_score = min(settings["conf"], *settings["class_conf"].values(), 1)
     return RunInfo(
@@ -488,7 +489,7 @@ def run_info_of(settings: SettingsJson) -> RunInfo:
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Names and values of the settings that change something."""
+    """Yield the names and values of settings that change something."""
     for name, value in settings.items():
         if name == "names":
             continue  # of classes, of which the page has those that were found
@@ -497,7 +498,7 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
-    """The zones and lines of settings; whatever else stands in their place is left out."""
+    """Yield the zones and lines of settings; whatever else stands in their place is left out."""
     for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
         texts = settings.get(name)
         if not isinstance(texts, list):
@@ -517,7 +518,7 @@ def _text(value: object) -> str:
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Versions of what computes detections."""
+    """Yield the names and versions of the libraries that compute detections."""
     import cv2
     import numpy as np
     import onnxruntime

@@ -63,7 +63,7 @@ READ_FROM = 0.15  # the score from which on symbols are tried
 
 @frozen
 class Run:
-    """A Config whose model is open; it makes what inputs go through."""
+    """A Config whose model is open, which opens the sources, the pipeline and the watcher."""
 
     config: Config
     detector: BatchDetector  # the first of the run's detectors
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def devices(self) -> list[Device]:
-        """Where detectors run."""
+        """The devices that detectors run on."""
         return [self.detector.where, *self.config.runtime.device[1:]]
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
@@ -111,11 +111,11 @@ class Run:
         return Pipeline(detector, batch, clones, self.config.inputs.input_timeout)
 
     def watcher(self) -> Watcher:
-        """What adds to records."""
+        """What adds tracks, zones, crossed lines and texts to records."""
         return Watcher(self.watched, self.config.settings, self.detector.conf_thresholds)
 
     def identity(self) -> dict[str, Any]:
-        """What detections depend on, as it was settled when the model was opened; see `settings`.
+        """All settings that detections depend on, as settled when the model was opened.
 
         Names of classes are ids, so that `person` and `0` are the same.
         """
@@ -162,7 +162,7 @@ class Run:
         return frozenset()
 
     def settings(self) -> SettingsJson:
-        """The part of the identity that records show."""
+        """The settings of `identity` that records show."""
         identity = self.identity()
         settings = {}
         for name in SettingsJson.__annotations__:
@@ -193,7 +193,7 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
 def open_run(
     config: Config, model: ModelFile | None = None, *, cores: int | None = None
 ) -> Iterator[Run]:
-    """Open what a Config asks for; it closes with the context.
+    """Open what a Config asks for, and close it at the end of the context.
 
     The model's file may have been located already; `cores` of the CPU are for this process, by
     default all that are available.

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchDetector:
-    """A model on a device, which batches of pictures are started on, see `submit`.
+    """A model on a device that detects in batches of pictures, see `submit`.
 
     A context manager, which releases the device's memory on exit. Any number of threads may use
     one on the CPU and with OpenVINO, a single one on a GPU.
@@ -122,7 +122,7 @@ class BatchDetector:
             )
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Settle what the scores of each class must exceed."""
+        """Set what the scores of each class must exceed."""
         contract = self.contract
         self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
         self.class_conf: dict[int, float] = {}
@@ -140,7 +140,7 @@ class BatchDetector:
         )
 
     def _selection_of(self, settings: Settings) -> SelectionOptions:
-        """How detections are selected, with the confidence of each class."""
+        """The options of the selection, with the confidence of each class."""
         contract = self.contract
         multi_label = contract.multi_label
         if settings.unique:
@@ -207,6 +207,7 @@ class BatchDetector:
             )
 
     def _open(self, device: str | Device) -> None:
+        """Open the model on a device, with helpers where all pictures are cut into tiles."""
         self._backend: Backend = open_backend(device, self._model, self._options)
         self.where = Device.parse(self._backend.device)
         self.device = str(self.where)  # as in records: "cuda:0"
@@ -234,6 +235,7 @@ class BatchDetector:
 
     @property
     def _cuts_all(self) -> bool:
+        """Whether all pictures are cut into tiles, not only those that show a crowd."""
         return self.tiling is not None and not self.tiling.crowd
 
     def _helper(self) -> "BatchDetector":
@@ -258,7 +260,7 @@ class BatchDetector:
         return clone
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
-        """This detector, on the same device, but with all detections above `conf`, too.
+        """Make a detector on the same device that finds detections above a lower confidence, too.
 
         They come where the others leave room for them, as far as `max_det` goes.
         """
@@ -280,6 +282,7 @@ class BatchDetector:
         self._backend.observe(observer)
 
     def _report_end(self, stage: Stage) -> None:
+        """Tell the observer, if there is one, that a stage has ended."""
         if self._observer is not None:
             self._observer(stage)
 
@@ -411,7 +414,7 @@ class BatchDetector:
 
     @property
     def _selections(self) -> list[SelectionOptions]:
-        """What selects the detections of a picture, see `_joined`."""
+        """The selections that run on each picture, see `_joined`."""
         if self._lower_selection is None:
             return [self._selection]
         return [self._selection, self._lower_selection]
@@ -424,7 +427,7 @@ class BatchDetector:
         return [self._filled_up(confident, lower) for confident, lower in pairs]
 
     def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
-        """Confident detections, then those of `lower` that are not, best first."""
+        """Fill up confident detections with those of `lower` that are not, best first."""
         unsure = lower[lower.score <= self.conf_thresholds[lower.class_id]]
         room = max(self._selection.max_det - len(confident), 0)
         both = concatenated(confident, unsure[:room])
@@ -438,7 +441,10 @@ class BatchDetector:
     def _start_selecting(
         self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start on a batch; for each selection, the detections of each picture are waited for."""
+        """Start on a batch; the returned function waits for its detections.
+
+        It returns a list for each selection, with the detections of each picture.
+        """
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
         groups = defaultdict(list)  # pictures that share a canvas
         for index, letterbox in enumerate(letterboxes):
@@ -514,7 +520,7 @@ class BatchDetector:
 
 
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
-    """The selection whose first rows are the rows of each of these, if there is one.
+    """Find one selection whose first rows are the rows of each of these, if there is one.
 
     That is so where they differ in one confidence for all classes and in `max_det` only.
     """
@@ -531,13 +537,14 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
 
 
 def first_of(detections: Detections, options: SelectionOptions) -> Detections:
-    """Of what a covering selection gives, what this one selects."""
+    """Keep those detections of a covering selection that a selection would give by itself."""
     if options.conf_thresholds is None:
         detections = detections[detections.score > np.float32(options.conf)]
     return detections[: options.max_det]
 
 
 def _cut(picture: Picture, area: Area) -> Picture:
+    """Cut an area out of a picture, without copying its pixels."""
     left, top, right, bottom = area
     return Picture.whole(picture.pixels[top:bottom, left:right])
 

@@ -31,7 +31,7 @@ class Condition:
         return f"{prefix}{self.name}{self.sign}{self.count}"
 
     def number(self, counts: Counts) -> int:
-        """How many detections it is about."""
+        """How many detections the condition is about."""
         detected = counts.found
         if self.zone_or_line:
             detected = Counter()

@@ -1,4 +1,4 @@
-"""Counts of a run, a shard or a piece of one, and the conditions of `--fail-if` on them."""
+"""Counts of a run, a shard or a piece of one, and their summary."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SHOWN_CLASSES = 5  # how many classes a summary counts one by one
 
 @dataclass(slots=True)
 class Counts:
-    """What became of inputs."""
+    """Counts of inputs and of what was found in them."""
 
     pictures: int = 0  # those that failed are not among them
     frames: int = 0  # of videos and streams
@@ -31,6 +31,7 @@ class Counts:
 
     @property
     def done(self) -> int:
+        """How many inputs were read, or failed."""
         return self.pictures + self.frames + self.failed
 
     def add(self, record: Record) -> None:

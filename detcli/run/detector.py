@@ -33,10 +33,10 @@ WATCHED = Watched()
 
 
 class PillowImage(Protocol):
-    """A picture of Pillow, which is not required."""
+    """An image of Pillow, which need not be installed."""
 
     def convert(self, mode: str) -> Any:  # noqa: ANN401
-        """The same in another mode."""
+        """Convert the image to another mode."""
 
 
 AnyPicture = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
@@ -106,7 +106,7 @@ class Detector:
             self._hold(BatchDetector(model, device, changed_settings, options))
 
     def _hold(self, detector: BatchDetector) -> None:
-        """Be the front of a detector."""
+        """Take over the attributes of the detector that this is a front of."""
         self._detector = detector
         self.device = detector.device
         self.contract = detector.contract
@@ -216,6 +216,7 @@ def predict(
 
 
 def _records(run: Run) -> Iterator[Record]:
+    """Yield the records of a run, whose errors name settings as Python does."""
     with _in_python(), run.sources() as sources:
         watcher = run.watcher()
         with closing(run.pipeline().run(sources)) as records:
@@ -251,7 +252,7 @@ def _require_type(name: str, value: object, kind: type, example: str) -> None:
 
 
 def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Settings with other fields, by name."""
+    """Change fields of settings, by name."""
     names = [field.name for field in fields(Settings)]
     for name, value in changes.items():
         if name not in names:
@@ -277,7 +278,7 @@ def _hint_for(name: str, value: object, settings: Sequence[str]) -> str:
 
 
 def _picture(image: object) -> Picture:
-    """A picture as the detector takes it."""
+    """Convert an image to a picture as the detector takes it."""
     if isinstance(image, str | os.PathLike):
         return _read(os.fsdecode(image))
     if type(image).__module__.startswith("PIL.") and hasattr(image, "convert"):

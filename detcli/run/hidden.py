@@ -28,7 +28,7 @@ BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.
 
 
 class HiddenClasses:
-    """Hides classes, by name or id, in pictures of records and in what their symbols say."""
+    """Hides classes, by name or id, in the pictures and in the barcode texts of records."""
 
     def __init__(self, outputs: Outputs) -> None:
         """Hide the classes that `outputs` names; perhaps there are none."""
@@ -80,7 +80,7 @@ class HiddenClasses:
         return {**record, "detections": detections}
 
     def checked(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
-        """The same records, once it is certain that the classes to hide are classes at all.
+        """Yield the same records, once it is certain that the classes to hide exist.
 
         Records are read ahead until each class has been seen, at most to their end; a temporary
         file holds them. In records without any detection, any class may be absent.
@@ -106,11 +106,12 @@ class HiddenClasses:
         yield from records
 
     def _hides(self, detection: DetectionJson) -> bool:
+        """Whether a detection is of a class to hide."""
         return not self._classes.isdisjoint(_names_of(detection))
 
 
 class SeenClasses:
-    """The classes of the records that were read, and what else is known of their model."""
+    """The classes of the records read so far, and what these tell of their model."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, str] = {}
@@ -162,7 +163,7 @@ class SeenClasses:
                 continue
 
     def _fit(self, names: Sequence[str]) -> bool:
-        """Whether all classes of the records are among some names, with the same ids."""
+        """Whether some names have all classes of the records, with the same ids."""
         if not names:
             return False
         for class_id, name in self._by_id.items():

@@ -24,7 +24,7 @@ from detcli.storage.files import sha256
 
 
 def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
-    """Describe what a run is made with, on devices none of which is `auto`.
+    """Describe the software and hardware of a run, on devices none of which is `auto`.
 
     It names neither the machine nor its user. `precision` is the lowest that the network uses.
     """
@@ -87,7 +87,7 @@ def processor_name(root: Path = Path("/")) -> str | None:
 
 
 def machine_name() -> str:
-    """What decides how fast a model runs here: the processor, its cores for this process, GPUs."""
+    """Name what decides a model's speed: the processor, its cores for this process, and GPUs."""
     parts = [processor_name() or platform.machine(), pluralize(available_cores(), "core")]
     for gpu in ask_driver().gpus:
         parts.append(gpu.name)
@@ -103,7 +103,7 @@ def package_version(*packages: str) -> str | None:
 
 
 class FileHashes:
-    """SHA-256 of files; that of the last one is kept, as a video has many frames."""
+    """Computes the SHA-256 of files, and remembers the last, as a video has many frames."""
 
     def __init__(self) -> None:
         self._last: tuple[Path, str] | None = None  # a file and its hash
@@ -135,7 +135,7 @@ class Provenance:
     """Adds to the first record what made the run, and to each the hash of its file."""
 
     def __init__(self, run: AddedJson) -> None:
-        """`run` holds what the first record gets."""
+        """Prepare; `run` is what the first record gets."""
         self._run: AddedJson = run
         self._hashes = FileHashes()
 

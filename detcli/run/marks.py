@@ -42,7 +42,7 @@ class Marks:
 
     @property
     def drops(self) -> int:
-        """How many pictures and boxes they drop."""
+        """How many pictures and boxes the marks drop."""
         number = 0
         for marks in self._marks.values():
             number += sum(mark["mark"] == "drop" for mark in marks)
@@ -110,7 +110,7 @@ class Marks:
 
 
 def _record_key(fields: RecordJson | MarkJson) -> object:
-    """By which a mark finds its record; those of one name are told apart by frame and time."""
+    """The key that a mark shares with its record; frame and time tell apart those of one name."""
     return escape_unprintable(fields["source"]), fields.get("frame"), fields.get("time")
 
 

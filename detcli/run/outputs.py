@@ -50,7 +50,7 @@ def _skip_nothing(_item: Item) -> bool:
 
 @frozen
 class Destination:
-    """Where records go, as it was settled when the run begins."""
+    """Where the records of a run go, which is settled before it begins."""
 
     format: Format
     target: "Target | None" = None  # None for standard output
@@ -90,7 +90,7 @@ class Destination:
 
 
 def choose_destination(config: Config) -> Destination:
-    """Where the records of a run go.
+    """Choose where the records of a run go.
 
     Raises:
         UsageError: The format cannot be written there, or cannot have what was asked for.
@@ -121,7 +121,7 @@ def choose_destination(config: Config) -> Destination:
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
-    """What hides the classes of `--blur` in records; None without this option.
+    """Open what hides the classes of `--blur` in records; None without this option.
 
     Raises:
         UsageError: The model has no such class, or `--classes` leaves it out.
@@ -227,7 +227,7 @@ def _close(sink: Sink) -> None:
 
 
 class _SinkOpener:
-    """The sinks of a run as they are opened, one group of options after the other.
+    """Opens the sinks of a run, one group of options after the other.
 
     The order is that in which each gets a record: folders before the journal or the records, so
     that what a journal has, the folders have; the window last, as it may end the run.
@@ -360,6 +360,7 @@ class _SinkOpener:
         self.sinks.append(open_record_sink(destination.format, output, columns))
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
+        """Open a file that is discarded if opening another sink fails."""
         state = self._states_before.get(path) if isinstance(path, Path) else None
         file = open_target(path, state)
         self._undo.callback(file.discard)

@@ -148,6 +148,7 @@ class Pipeline:
             self._batches.put(None)
 
     def _add_times(self, workers: Sequence["Worker"]) -> None:
+        """Add up the time that each stage took on all workers."""
         for worker in workers:
             for stage, seconds in worker.times.items():
                 self.times[stage] += seconds
@@ -205,7 +206,7 @@ class Pipeline:
         expected: Iterable[Entry],
         workers: Iterable["Worker"],
     ) -> float:
-        """For how long no device has finished anything, when `elapsed_s` more have passed."""
+        """How long no device has finished anything, now that `elapsed_s` more have passed."""
         finished_before = self._finished
         self._finished = sum(worker.finished for worker in workers)
         if self._finished > finished_before:  # one of many batches of a picture in tiles, perhaps
@@ -311,7 +312,7 @@ class Worker:
             self._finish(detector, running.popleft())
 
     def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
-        """Start on the entries of a batch that could be loaded."""
+        """Start on those entries of a batch whose items could be loaded."""
         for entry in batch:
             while not entry.item.finished.wait(POLL_S) and not self._over.is_set():
                 pass

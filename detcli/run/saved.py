@@ -1,7 +1,4 @@
-"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards.
-
-And the marks of a page, which are applied to records, and the pictures that records are about.
-"""
+"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards."""
 
 import os
 import sys

@@ -12,7 +12,7 @@ from detcli.data.geometry import Picture
 
 
 class SharedWork:
-    """Pictures in batches, of which several threads take the next one that is left."""
+    """Pictures in batches, which several threads take one after the other."""
 
     def __init__(self, pictures: Sequence[Picture], size: int) -> None:
         self._pictures = pictures
