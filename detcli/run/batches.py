@@ -423,8 +423,11 @@ class BatchDetector:
         """The detections of each picture, from what `_selections` select."""
         if self._lower_selection is None:
             return selected[0]
-        pairs = zip(*selected, strict=True)
-        return [self._filled_up(confident, lower) for confident, lower in pairs]
+        results = []
+        confident_results, lower_results = selected
+        for confident, lower in zip(confident_results, lower_results, strict=True):
+            results.append(self._filled_up(confident, lower))
+        return results
 
     def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
         """Fill up confident detections with those of `lower` that are not, best first."""
