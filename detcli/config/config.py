@@ -25,7 +25,6 @@ from detcli.config.option import (
 from detcli.config.typed import settle_fields
 from detcli.config.values import (
     BLUR_MARGIN,
-    PART_FORMATS,
     SUFFIXES,
     Actors,
     BoxFormat,
@@ -776,9 +775,13 @@ class Config:
         check_combination(options_of(Config), changed)
         outputs = self.outputs
         if outputs.resume is not None and outputs.format not in {None, Format.JSONL}:
-            raise UsageError(
-                f"--resume writes JSON Lines, not {outputs.format}", "leave out --format"
-            )
+            hint = "leave out --format"
+            if outputs.format is Format.PARQUET:
+                hint = (
+                    "write JSON Lines in shards with -o boxes/, which the same command resumes, "
+                    "then detcli merge boxes/ --format parquet -o boxes.parquet"
+                )
+            raise UsageError(f"--resume writes JSON Lines, not {outputs.format}", hint)
         if _are_same(outputs.save_mot, outputs.save_txt):
             raise UsageError(
                 f"--save-mot and --save-txt would write files of the same names to "
@@ -800,10 +803,9 @@ class Config:
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
                     f"leave it out{later}, or name a file with --output",
                 )
-        if record_format is not None and record_format not in PART_FORMATS:
-            possible = " or ".join(PART_FORMATS)
+        if record_format not in {None, Format.JSONL}:
             raise UsageError(
-                f"--format {record_format}: parts are {possible}",
+                f"--format {record_format}: parts are JSON Lines",
                 f"leave it out; detcli merge {output} --format {record_format} writes it from the "
                 "parts",
             )

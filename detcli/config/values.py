@@ -69,9 +69,6 @@ SUFFIXES = {
 }
 """The suffixes of --output that choose a format."""
 
-PART_FORMATS = (Format.JSONL, Format.PARQUET)
-"""Formats that the parts of a run in shards can have."""
-
 
 class Tracker(StrEnum):
     """A tracker of Roboflow's `trackers`."""

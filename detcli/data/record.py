@@ -413,7 +413,7 @@ def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str])
     return ""
 
 
-def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
+def _is(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
     """Says what a value is that should be something else, as in ` is null`."""
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 

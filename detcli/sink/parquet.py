@@ -1,18 +1,14 @@
 """Parquet: the rows of CSV, a detection each, with all fields of a record in columns."""
 
-import json
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, Protocol
 
-from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
-from detcli.data.record import BOX, SCHEMA_VERSION, RecordJson, iso_time
+from detcli.data.record import SCHEMA_VERSION, RecordJson
 from detcli.sink.protocol import Encodable, Stream
 from detcli.sink.text import detection_rows
 
@@ -89,10 +85,6 @@ class ParquetSink:
         if len(self._rows) >= ROW_GROUP:
             self._write_rows()
 
-    def describe(self, metadata: Mapping[str, str]) -> None:
-        """Add to the file's metadata."""
-        self._writer.add_key_value_metadata(metadata)
-
     def close(self) -> None:
         """Write the rest and the end of the file, and make it visible; all of it or nothing."""
         try:
@@ -121,47 +113,3 @@ class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
 
     def __del__(self) -> None:
         pass
-
-
-def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
-    """The records of a file that a `ParquetSink` has written, and the file's metadata.
-
-    Raises:
-        ValueError, LookupError, AttributeError: It is something else.
-        OSError: It cannot be read.
-    """
-    reader = parquet.ParquetFile(file)
-    metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
-    rows = (row for batch in reader.iter_batches() for row in batch.to_pylist())
-    version = int(metadata["detcli.schema_version"])
-    return (_record([*same], version) for _, same in groupby(rows, itemgetter("index"))), metadata
-
-
-def _record(rows: Sequence[Fields], version: int) -> RecordJson:
-    """The rows of a record as JSON has it, with the fields in the same order."""
-    fields = {**rows[0], "schema_version": version}
-    if fields["time"] is not None:
-        fields["time"] = iso_time(fields["time"])
-    if fields["error"] is None:
-        found = [row for row in rows if row["class_id"] is not None]
-        fields["detections"] = [_detection(row, version) for row in found]
-    else:
-        fields["error"] = {name: fields[column] for name, column in ERROR.items()}
-    kept = [name for name in RecordJson.__annotations__ if fields.get(name) is not None]
-    if "meta" in kept:
-        fields["meta"] = json.loads(fields["meta"])
-    return cast("RecordJson", {name: fields[name] for name in kept})
-
-
-def _detection(row: Fields, version: int) -> Fields:
-    kept = {name for name, value in row.items() if value is not None}
-    if "corners" in kept:
-        kept.add("text")
-        if not row["corners"]:
-            kept.remove("corners")
-    found = {name: row[name] for name in DetectionJson.__annotations__ if name in kept}
-    if version > 1:
-        return found
-    box = [found.pop(corner) for corner in BOX]
-    first = {name: found.pop(name) for name in ("class_id", "class_name", "score")}
-    return {**first, "box": box, **found}

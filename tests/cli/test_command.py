@@ -270,7 +270,7 @@ def test_a_default_without_what_it_needs_is_for_other_runs(write_defaults):
         ('format = "csv"', "-o s3://bucket/y.JSON", None),
         ('format = "csv"', "-o out", "csv"),
         ('format = "csv"', "-o y.json --format table", "table"),
-        ('format = "parquet"', "-o parts/", "parquet"),
+        ('format = "jsonl"', "-o parts/", "jsonl"),
         ("vid-stride = 2", "--every 5s", 1),
         ('every = "5s"', "--vid-stride 2", None),
         ('output = "x.csv"', "--resume j", None),

@@ -1,11 +1,9 @@
 """`detcli merge`: what becomes of whole, missing and damaged parts."""
 
-import base64
 import hashlib
 import json
 import os
 import shutil
-from pathlib import Path
 
 import cv2
 import forked
@@ -15,7 +13,6 @@ from colour_model import NAMES, build, picture
 from saved_records import of_version_1
 
 FORMATS = ["table", "jsonl", "json", "csv", optional.PARQUET]
-PARTS = ["jsonl", optional.PARQUET]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +39,8 @@ def worked(tmp_path_factory):
     for name in ["table", "jsonl", "json", "csv", *with_parquet]:
         done = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
         assert done.returncode == 3, done.stderr
-    for name in ["jsonl", *with_parquet]:
-        boxes = f"{folder / name}/"
-        done = forked.run([*command, "-o", boxes, "--shard-size", 2, "--format", name])
-        assert done.returncode == 3, done.stderr
+    done = forked.run([*command, "-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
+    assert done.returncode == 3, done.stderr
     return folder
 
 
@@ -77,12 +72,11 @@ def merge(invoke, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("name", FORMATS)
-def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
+def test_merged_parts_are_what_one_run_writes(worked, merge, name):
     says = ["wrote 20 records of 7 parts", "2 records with an error: 1 "]
     says += ["1 DecodeError: a damaged PNG", "1 SourceError: no such file"]
-    output = merge(worked / parts, "--format", name, output=f"all.{name}", says=says)
+    output = merge(worked / "jsonl", "--format", name, output=f"all.{name}", says=says)
     if name == "parquet":
         parquet = optional.require("pyarrow.parquet")
         # Its row groups may be cut elsewhere.
@@ -91,19 +85,11 @@ def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
         assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
 
 
-def test_parts_of_parquet_are_read_as_a_folder(worked):
-    """Without the manifest, which lies there, too."""
-    dataset = optional.require("pyarrow.dataset")
-    whole = dataset.dataset(worked / "one.parquet").to_table()
-    parts = dataset.dataset(worked / "parquet").to_table()
-    assert [one for one in whole.column_names if not parts[one].equals(whole[one])] == ["index"]
-
-
-def test_duckdb_reads_parts_of_parquet(worked):
-    duckdb = optional.require("duckdb")
-    parquet = optional.require("pyarrow.parquet")
-    whole = parquet.read_table(worked / "one.parquet")
-    assert len(duckdb.read_parquet(f"{worked / 'parquet'}/*.parquet")) == len(whole)
+def test_parquet_parts_of_an_earlier_version_are_refused(boxes, merge):
+    manifest = boxes / "_manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace('"jsonl"', '"parquet"', 1))
+    says = ["boxes are Parquet, which this version does not read", "hint: merge them with detcli "]
+    merge(boxes, code=2, says=says)
 
 
 def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
@@ -117,7 +103,7 @@ def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
 
 
 def part_of_version_1(path):
-    """Write a part anew, as version 1 had it: its records, and in Parquet fewer columns."""
+    """Write a part anew, with its records as version 1 had them."""
     *records, last = map(json.loads, path.read_text().splitlines())
     part, digest = last.pop("part"), hashlib.sha256()
     records = [*map(of_version_1, [*records, last])]
@@ -127,36 +113,15 @@ def part_of_version_1(path):
     records[-1]["part"] = part | {"sha256": digest.hexdigest()}
     lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
     path.write_text("".join(lines), errors="backslashreplace")
-    return records[-1]["part"]
 
 
 def plain(source):
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def parquet_of_version_1(path, part):
-    pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
-    table = parquet.read_table(path)
-    run = json.loads(parquet.read_metadata(path).metadata[b"detcli.part"])["run"]
-    columns = table.to_pydict()
-    for number, data in enumerate(columns.pop("source_bytes")):
-        if data is not None:
-            columns["source"][number] = plain(os.fsdecode(base64.b64decode(data)))
-    for name in ("input", "meta", "precision"):
-        del columns[name]
-    metadata = {"detcli.schema_version": "1", "detcli.part": json.dumps(part | {"run": run})}
-    kept = [table.schema.field(name) for name in columns]
-    parquet.write_table(pa.table(columns, pa.schema(kept, metadata)), path)
-
-
-@pytest.mark.parametrize("parts", PARTS)
-def test_parts_of_version_1_are_merged(worked, merge, tmp_path, parts):
-    boxes = shutil.copytree(worked / parts, tmp_path / "boxes")
-    for path in (worked / "jsonl").glob("part-*"):
-        copy = Path(shutil.copy(path, boxes if parts == "jsonl" else tmp_path))
-        part = part_of_version_1(copy)
-        if parts == "parquet":
-            parquet_of_version_1(boxes / path.with_suffix(".parquet").name, part)
+def test_parts_of_version_1_are_merged(worked, boxes, merge):
+    for path in boxes.glob("part-*"):
+        part_of_version_1(path)
     output = merge(boxes).read_text().splitlines()
     expected = (worked / "one.jsonl").read_text().splitlines()
     assert [*map(json.loads, output)] == [*map(json.loads, expected)]
@@ -216,7 +181,6 @@ def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, li
         "part-00001.jsonl",
         "_manifest.jsonl",
         "manifest.jsonl",
-        pytest.param("part-00001.parquet", marks=optional.needs("pyarrow")),
     ],
 )
 @pytest.mark.parametrize("place", ["boxes", "s3://bucket/boxes"])

@@ -1,6 +1,7 @@
 """The options of Config: what each declaration promises."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -171,12 +172,27 @@ def test_what_a_run_in_shards_cannot_have(name):
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        {"output": "boxes/", "format": Format.PARQUET},
+        {"resume": Path("boxes.jsonl"), "format": Format.PARQUET},
+    ],
+)
+def test_the_refusal_of_parquet_names_the_merge_that_writes_it(values):
+    with pytest.raises(UsageError) as caught:
+        config_from(Config, values)
+    assert "detcli merge boxes/ --format parquet" in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("values", "says"),
     [
         ({"extend": True}, "are for runs in shards"),
-        ({"output": "a/", "format": Format.CSV}, "parts are jsonl or parquet"),
+        ({"output": "a/", "format": Format.CSV}, "parts are JSON Lines"),
         ({"output": "a/", "actors": other("actors")}, "--actors without Ray"),
+        ({"output": "a/", "format": Format.PARQUET}, "parts are JSON Lines"),
         ({"resume": other("resume"), "format": Format.CSV}, "writes JSON Lines"),
+        ({"resume": other("resume"), "format": Format.PARQUET}, "writes JSON Lines"),
         ({"save_coco": other("save"), "output": "./save"}, "is given twice"),
         ({"output": "s3://bucket"}, "names no object"),
     ],

@@ -43,9 +43,25 @@ RECORDS = [
 ]
 
 
-def test_records_come_back(write_parquet):
-    with write_parquet(*RECORDS).open("rb") as file:
-        assert [*module.read_records(file)[0]] == [one.to_json() for one in RECORDS]
+def test_rows_hold_what_the_records_hold(write_parquet):
+    rows = pq.read_table(write_parquet(*RECORDS)).to_pylist()
+    for record in RECORDS:
+        fields = record.to_json()
+        rows_of_record = [row for row in rows if row["index"] == fields["index"]]
+        detections = fields.get("detections", [])
+        assert len(rows_of_record) == max(1, len(detections))
+        for number, row in enumerate(rows_of_record):
+            error = fields.get("error", {})
+            expected = dict.fromkeys(row) | {
+                "error_type": error.get("type"),
+                "error": error.get("message"),
+                "error_hint": error.get("hint"),
+            }
+            for name in row.keys() & fields.keys() - {"error"}:
+                expected[name] = fields[name]
+            if detections:
+                expected |= detections[number]
+            assert row == expected
 
 
 def test_every_field_of_a_record_has_a_column(write_parquet):

@@ -90,7 +90,7 @@ def predict_shards(config: Config) -> Counts:
         ready = engine.ready()
         header: HeaderJson = {
             "detcli": __version__,
-            "format": config.outputs.format or Format.JSONL,
+            "format": Format.JSONL,
             "shard_size": 0,
             "settings": ready.settings,
             "inputs": {

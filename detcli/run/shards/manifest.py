@@ -3,7 +3,7 @@
     _manifest.jsonl         a header, a line for each shard, and a line that says how many
     _manifest-00001.jsonl   the same for names that came later, whose shards are further ones
 
-Readers of folders of Parquet pass over names that begin with `_`; earlier versions began without.
+Earlier versions began these names without `_`.
 
 Each is published once, like the parts; part-00042.jsonl holds the records of shard 42. Shards have
 the names in the order in which a run on one machine takes them, so that the parts one after the
@@ -34,7 +34,7 @@ from detcli.storage.files import temporary, temporary_file_errors
 
 FIRST = "_manifest.jsonl"
 NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
-PART = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.(jsonl|parquet)")
+PART = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.jsonl")
 
 
 class InputsJson(TypedDict):
@@ -51,7 +51,7 @@ class HeaderJson(TypedDict):
     """All that the records of a run depend on besides the names."""
 
     detcli: str  # the version
-    format: str  # of the parts
+    format: str  # of the parts: "jsonl", but "parquet" in some folders of earlier versions
     shard_size: int  # the last one may have fewer names
     settings: SettingsJson
     inputs: InputsJson
@@ -197,7 +197,7 @@ class Manifest:
 
     def part(self, number: int, attempt: int = 0) -> str:
         """Name of a shard's part, or of what an attempt of --retry-failed adds to it."""
-        return f"part-{number:05}{f'-{attempt}' * (attempt > 0)}.{self.header['format']}"
+        return f"part-{number:05}{f'-{attempt}' * (attempt > 0)}.jsonl"
 
     def parts(self) -> dict[int, int]:
         """The shards whose part has been published, and the last attempt of --retry-failed."""
@@ -218,6 +218,12 @@ class Manifest:
             header = json.loads(line)
             if not _is_header(header):
                 raise ValueError("it has no header")
+            if header["format"] == "parquet":
+                raise UsageError(
+                    f"the parts in {self._store} are Parquet, which this version does not read",
+                    f"merge them with detcli {header['detcli']}, or write to another folder, whose "
+                    "parts are JSON Lines",
+                )
             end: Any = None
             while line:
                 digest.update(line)

@@ -1,27 +1,25 @@
 """Parts: the records of one shard in one file, whose last record has its run, count and digest.
 
 So a part that was cut off or changed is noticed, whichever line is missing, and so is one that
-belongs to another run. Parquet has the same in the file's metadata. Merging goes through the parts
-in the manifest's order, and lists what is missing or wrong.
+belongs to another run. Merging goes through the parts in the manifest's order, and lists what is
+missing or wrong.
 """
 
 import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, BinaryIO, cast
+from typing import cast
 
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
 from detcli.core.text import format_kinds, kind_of, pluralize
-from detcli.data.columns import OPTIONAL_COLUMNS
-from detcli.data.record import PartJson, RecordJson, name_of, set_source, to_record
+from detcli.data.record import PartJson, RecordJson, name_of, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
@@ -29,12 +27,8 @@ from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, 
 from detcli.source.names import is_address, is_archive, is_video, path_of
 from detcli.storage.files import temporary, temporary_file_errors
 
-PARQUET = ".parquet"
-
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError)
 """What reading a damaged file may raise, besides OSError."""
-
-METADATA = "detcli.part"
 
 END = 1 << 16
 """Bytes at the end of a part that tell what it is."""
@@ -74,7 +68,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a part, in the format of its suffix."""
+        """Publish the records as a part."""
         part = {
             "shard": self._shard.number,
             "run": self._shard.run,
@@ -84,10 +78,6 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
-            if name.endswith(PARQUET):
-                with temporary() as content:
-                    _to_parquet(self.content().splitlines(), part, content)
-                    return store.publish(name, content)
             # Videos may have no frames, and a part no record.
             self._last = cast("RecordJson", {**(self._last or {}), "part": part})
             self._write_last()
@@ -112,8 +102,8 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     part: PartJson | None = None
     try:
         with store.open(name) as file:
-            found = _from_parquet(file) if name.endswith(PARQUET) else _from_lines(file)
-            for record in found:
+            for line in bounded_lines(file):
+                record = json.loads(line)
                 if part is not None:
                     raise TornError("it goes on after its end")
                 part = record.pop("part", None)
@@ -122,8 +112,6 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
                     yield to_record(record)
                     count += 1
     except OSError as error:
-        if error.errno is None:  # pyarrow's word for a damaged file
-            raise TornError(f"it is damaged: {error}") from error
         raise StoreError(
             f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
         ) from error
@@ -153,10 +141,6 @@ def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int,
     def failures(shard: int) -> Counter[str]:
         name = manifest.part(shard, there[shard])
         with contextlib.suppress(OSError, *DAMAGE), store.open(name, END) as file:
-            if name.endswith(PARQUET):
-                from detcli.sink.parquet import read_records
-
-                return Counter(json.loads(read_records(file)[1][METADATA])["failed"])
             end = file.read()
             return Counter(json.loads(end[end.rindex(b'"part": {') + 8 :].rstrip()[:-1])["failed"])
         return Counter()
@@ -181,12 +165,12 @@ def _kinds(record: RecordJson) -> Iterator[str]:
 
 def _digested(record: RecordJson) -> bytes:
     """What the digest of a part is of; records of version 1 may hold halves of characters."""
-    plain = {**record, "source": _in_parquet(record["source"])}
+    plain = {**record, "source": _as_utf8(record["source"])}
     return f"{encode(plain)}\n".encode("utf-8", "backslashreplace")
 
 
-def _in_parquet(source: str) -> str:
-    """A name as Parquet of version 1 has it."""
+def _as_utf8(source: str) -> str:
+    """A name as UTF-8 can hold it: escapes stand for halves of characters."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
@@ -198,31 +182,6 @@ class Stored:
 
     def to_json(self) -> RecordJson:
         return self.fields
-
-
-def _to_parquet(lines: Iterable[bytes], part: Mapping[str, Any], file: BinaryIO) -> None:
-    from detcli.sink.parquet import ParquetSink
-
-    target: Any = SimpleNamespace(write=file.write, commit=lambda: None, discard=lambda: None)
-    sink = ParquetSink(target, [column.name for column in OPTIONAL_COLUMNS])
-    for line in lines:
-        sink.write(Stored(json.loads(line)))
-    sink.describe({METADATA: json.dumps(part)})
-    sink.close()
-
-
-def _from_lines(file: BinaryIO) -> Iterator[RecordJson]:
-    for line in bounded_lines(file):
-        yield json.loads(line)
-
-
-def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:
-    from detcli.sink.parquet import read_records
-
-    records, metadata = read_records(file)
-    yield from records
-    if METADATA in metadata:
-        yield cast("RecordJson", {"part": json.loads(metadata[METADATA])})
 
 
 @frozen
@@ -285,8 +244,6 @@ class Merge:
             elif number in again:
                 continue
             for one in now:
-                if (place := address_of(name)) and part.endswith(PARQUET) and not is_archive(place):
-                    set_source(one, source_of(name))  # which version 1 did not hold
                 one["input"] = number
                 yield one
         if (left := next((name for _, name in names if not _has_frames(name)), None)) is not None:
@@ -312,7 +269,7 @@ class Merge:
     def retried(self) -> dict[bytes, str | None]:
         """Stamps of the files that --retry-failed has worked, by the hashes of their names.
 
-        A part of Parquet does not hold them; nothing is said of a damaged one, see `__iter__`.
+        Nothing is said of a damaged part, see `__iter__`.
         """
         stamps: dict[bytes, str | None] = {}
         for number, attempt in self._there.items():
@@ -362,7 +319,7 @@ def _is_of(record: RecordJson, name: Name) -> bool:
     if (found := name_of(record)) == name:  # the cheap test first, as there may be millions
         return True
     # The name of an existing file may look like a password; it may have been removed since.
-    sources = source_of(name), _in_parquet(source_of(name))
+    sources = source_of(name), _as_utf8(source_of(name))
     inside = is_archive(sources[0]) and found.startswith(tuple(f"{one}/" for one in sources))
     return inside or found in sources
 

@@ -23,7 +23,7 @@ from detcli.run import open_run
 from detcli.run.counts import Counts
 from detcli.run.outputs import open_anonymizer
 from detcli.run.shards.manifest import FIRST, Shard
-from detcli.run.shards.parts import PARQUET, PartWriter
+from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.source.listing import to_entry
 from detcli.source.loading import Item, of_input
@@ -157,8 +157,8 @@ class _OpenTask:
         The manifest has the stamp of each file, but what --retry-failed works may have another.
         """
         fields = record.to_json()
-        in_lines = self.task.part is not None and not self.task.part.endswith(PARQUET)
-        if self.task.shard.attempt and in_lines and record.file_stamp is not None:
+        in_part = self.task.part is not None
+        if self.task.shard.attempt and in_part and record.file_stamp is not None:
             fields["file_stamp"] = record.file_stamp
         return fields
 

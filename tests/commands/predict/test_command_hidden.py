@@ -7,7 +7,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import optional
 import pytest
 from colour_model import picture
 from made_jpegs import encode, insert, segment
@@ -37,14 +36,6 @@ def test_parts_hide_the_texts(predict, tmp_path):
     predict(f"{READ} --blur qr_code -o parts/")
     (part,) = (tmp_path / "parts").glob("part-*.jsonl")
     assert "https://example.org" not in part.read_text()
-
-
-@pytest.mark.usefixtures("shards_here")
-def test_parts_in_parquet_hide_the_texts(predict, tmp_path):
-    optional.require("pyarrow")
-    predict(f"{READ} --blur qr_code -o columns/ --format parquet")
-    (part,) = (tmp_path / "columns").glob("part-*.parquet")
-    assert b"https://example.org" not in part.read_bytes()
 
 
 @pytest.mark.usefixtures("shards_here")

@@ -3,7 +3,6 @@
 import csv
 from pathlib import Path
 
-import optional
 import pytest
 
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
@@ -46,9 +45,8 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
         assert [one["x1"] for one in found] == [one["x1"] for one in plain]
 
 
-@optional.needs("pyarrow")
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])
-def test_parts_in_parquet_are_as_in_one_run(options, in_shards):
+def test_parts_are_as_in_one_run(options, in_shards):
     """Also where symbols are read, which takes pictures at full size."""
-    whole, merged = in_shards(f"{DEMO} -m codes --device cpu {options}", "--format", "parquet")
+    whole, merged = in_shards(f"{DEMO} -m codes --device cpu {options}")
     assert whole == merged

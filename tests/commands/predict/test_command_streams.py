@@ -200,15 +200,14 @@ def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
     assert record["source"] == name
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", optional.PARQUET])
-def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, tmp_path, suffix):
+def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, tmp_path):
     """Also where a video comes twice, each time with something else."""
     make_video(frames=2)
     metas = {"a.png": [7, {"猫": None}], "clip.mp4": [None, "1", 1], "clip.avi": [5]}
     entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]  # type: ignore[attr-defined]
     (tmp_path / "clip.avi").write_bytes(b"torn")
     (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
-    one, merged = in_shards("--files-from list", "--shard-size", 2, "--format", suffix, code=3)
+    one, merged = in_shards("--files-from list", "--shard-size", 2, code=3)
     assert [record.get("meta", ...) for record in lines(one)] == [
         *(7, {"猫": None}, None, None, "1", "1", 1, 1, 5, ..., ...)
     ]
@@ -226,7 +225,6 @@ def test_a_run_in_shards_takes_no_pictures_out_of_a_list(predict, tmp_path):
 def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_path):
     """By --resume, merge and report; two names that look alike are two."""
     duckdb = optional.require("duckdb")
-    optional.require("pyarrow")
     names = [b"caf\xe9.png", rb"caf\xe9.png"]
     (tmp_path / "pics").mkdir()
     for name in names:
@@ -234,7 +232,7 @@ def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_
     predict("pics --resume run.jsonl --save out")
     done = predict("pics --resume run.jsonl", says="2 skipped")
     assert not done.records
-    predict("pics -o boxes/ --format parquet")
+    predict("pics -o boxes/")
     assert invoke("merge", "boxes", "-o", "all.jsonl", cwd=tmp_path).returncode == 0
     done = invoke("report", "all.jsonl", "-o", "page", cwd=tmp_path)
     assert done.returncode == 0

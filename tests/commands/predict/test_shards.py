@@ -9,7 +9,6 @@ import tarfile
 import time
 
 import forked
-import optional
 import pytest
 from json_lines import lines
 
@@ -54,17 +53,6 @@ def test_tasks_share_the_shards(shards_of_four):
         assert len([*shards_of_four.boxes.glob("part-*")]) == min(task, 3)
 
 
-@optional.needs("pyarrow")
-def test_parts_can_be_parquet(shards_of_four):
-    from pyarrow import parquet
-
-    shards_of_four("--format parquet")
-    names = sorted(path.name for path in shards_of_four.boxes.glob("part-*"))
-    assert names == [f"part-0000{number}.parquet" for number in range(3)]
-    assert parquet.read_table(shards_of_four.boxes / names[0]).num_rows == 4
-    shards_of_four(code=2, says='was begun with format "parquet" instead of "jsonl"')
-
-
 def test_other_settings_and_names_are_refused(shards_of_four, make_model):
     make_model("other.onnx", tail="authors")
     shards_of_four()
@@ -101,7 +89,8 @@ def test_failures_are_records_and_the_exit_code(shards_of_four):
         ("--resume x.jsonl", "--resume does not go with a run in shards"),
         ("--save out", "--save does not go with a run in shards"),
         ("--fail-if red>0", "--fail-if does not go with a run in shards"),
-        ("--format csv", "--format csv: parts are jsonl or parquet"),
+        ("--format csv", "--format csv: parts are JSON Lines"),
+        ("--format parquet", "merge boxes/ --format parquet writes it from the parts"),
         ("--on cluster", "--on cluster names nothing to run on"),
         ("--on ''", "--on  names nothing to run on"),
         ("--on ray://host:port", "names nothing to run on"),
@@ -167,16 +156,12 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp
     assert shards_of_four.part(1).exists()
 
 
-@pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
-def test_errors_are_said_again_until_they_are_mended(
-    shards_of_four, predict, make_video, invoke, form
-):
+def test_errors_are_said_again_until_they_are_mended(shards_of_four, predict, make_video, invoke):
     """Of pictures and of a video, in two turns; each merge is what one run would write then."""
     sound = [(shards_of_four.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
     video = make_video("pics/0007.mp4", frames=9).read_bytes()
     for one in ("0004.png", "0005.png", "0009.png", "0007.mp4"):
         (shards_of_four.pictures / one).write_bytes(b"torn" if one != "0007.mp4" else video[:-100])
-    options = f"--format {form}"
 
     def merged(code):
         done = invoke("merge", "boxes/", cwd=shards_of_four.pictures.parent)
@@ -185,23 +170,23 @@ def test_errors_are_said_again_until_they_are_mended(
         assert done.stdout == whole.stdout
         return done.stderr
 
-    shards_of_four(options, code=3)
+    shards_of_four(code=3)
     assert "4 records with an error: 3 DecodeError: " in merged(3)
     parts = len([*shards_of_four.boxes.iterdir()])
-    for more in (options, options, f"{options} --retry-failed"):
+    for more in ("", "", "--retry-failed"):
         done = shards_of_four(more, code=3)
     assert "4 records with an error" not in done.stderr
     assert "4 failed" in done.stderr
-    assert "4 records with an error: 3 DecodeError: " in shards_of_four(options, code=3).stderr
+    assert "4 records with an error: 3 DecodeError: " in shards_of_four(code=3).stderr
     for one, content in zip((4, 5), sound, strict=False):
         (shards_of_four.pictures / f"000{one}.png").write_bytes(content)
-    done = shards_of_four(f"{options} --retry-failed", code=3, says="2 pictures, ")
+    done = shards_of_four("--retry-failed", code=3, says="2 pictures, ")
     assert "; in parts done already" not in done.stderr
     assert "2 records with an error: " in merged(3)
     (shards_of_four.pictures / "0009.png").write_bytes(sound[2])
     (shards_of_four.pictures / "0007.mp4").write_bytes(video)
-    shards_of_four(f"{options} --retry-failed", says="1 picture, 9 frames, ")
-    shards_of_four(f"{options} --retry-failed", says="wrote 0 parts")
+    shards_of_four("--retry-failed", says="1 picture, 9 frames, ")
+    shards_of_four("--retry-failed", says="wrote 0 parts")
     assert merged(0) == ""
     assert len([*shards_of_four.boxes.iterdir()]) > parts + 3
 
@@ -297,15 +282,14 @@ def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
     assert ("has no _manifest.jsonl" in done.stderr) is True
 
 
-@pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
-def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke, form):
+def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
     names = sorted(shards_of_four.pictures.iterdir())
     names[4].write_bytes(b"torn")
     for number in range(3):
         with tarfile.open(shards_of_four.pictures.parent / f"{number:02}.tar", "w") as tar:
             for path in names[number::3]:
                 tar.add(path, path.name)
-    shards_of_four(f"--format {form}", sources="{00..02}.tar pics/0000.png", size=2, code=3)
+    shards_of_four(sources="{00..02}.tar pics/0000.png", size=2, code=3)
     done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     whole = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
     assert done.returncode == 3
@@ -321,9 +305,7 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke, fo
     with tarfile.open(shards_of_four.boxes.parent / "01.tar", "w") as tar:
         for path in names[:2]:
             tar.add(path, path.name)
-    shards_of_four(
-        f"--format {form} --retry-failed", sources="", size=2, says="2 pictures, 1 detection"
-    )
+    shards_of_four("--retry-failed", sources="", size=2, says="2 pictures, 1 detection")
     done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 

@@ -80,6 +80,14 @@ def test_parts_are_those_of_the_format(store, tmp_path):
     assert len(Manifest(store)) == 3
 
 
+def test_a_folder_of_parquet_parts_is_refused(store):
+    """Earlier versions wrote such parts."""
+    assert publish(store, FIRST, header(4) | {"format": "parquet"}, NAMES)
+    with pytest.raises(UsageError, match=r"the parts in .*boxes are Parquet") as caught:
+        Manifest(store)
+    assert "merge them with detcli" in caught.value.hint
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
 def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
     lines = first.read_bytes().splitlines(keepends=True)

@@ -1,11 +1,9 @@
 """Parts, and what becomes of one that others have changed."""
 
 import json
-import random as rng
 from collections import Counter
 from dataclasses import replace
 
-import optional
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,8 +16,7 @@ from detcli.run.shards.parts import Merge, PartWriter, TornError, read, survey
 from detcli.run.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
-NAMES = {"jsonl": "part-00007.jsonl", "parquet": "part-00007.parquet"}
-EACH_NAME = [NAMES["jsonl"], pytest.param(NAMES["parquet"], marks=optional.needs("pyarrow"))]
+PART_NAME = "part-00007.jsonl"
 
 
 def record(source="a.jpg", **fields):
@@ -52,7 +49,7 @@ RECORDS = [record(), ERROR, record("ä\n.jpg", detections=[], warnings=["odd"])]
 PLACED = [one | {"index": 40 + place} for place, one in enumerate(RECORDS)]
 
 
-def published(folder, records=RECORDS, name=NAMES["jsonl"], shard=SHARD):
+def published(folder, records=RECORDS, name=PART_NAME, shard=SHARD):
     store = LocalFolder(folder)
     with PartWriter(shard) as writer:
         for one in records:
@@ -61,23 +58,24 @@ def published(folder, records=RECORDS, name=NAMES["jsonl"], shard=SHARD):
     return store
 
 
-@pytest.mark.parametrize("name", EACH_NAME)
-def test_records_come_back_with_their_place_in_the_run(tmp_path, name):
+def test_records_come_back_with_their_place_in_the_run(tmp_path):
     for folder in ("one", "two"):
-        store = published(tmp_path / folder, name=name)
-    found = [*read(store, name, SHARD)]
+        store = published(tmp_path / folder)
+    found = [*read(store, PART_NAME, SHARD)]
     assert found == PLACED
     assert [[*one] for one in found] == [[*one] for one in RECORDS]  # in the same order
-    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert (tmp_path / "one" / PART_NAME).read_bytes() == (
+        tmp_path / "two" / PART_NAME
+    ).read_bytes()
     for other in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
         with pytest.raises(TornError, match="belongs to another run"):
-            [*read(store, name, other)]
-    assert [*read(published(tmp_path / "three", [], name), name, SHARD)] == []  # it may be empty
+            [*read(store, PART_NAME, other)]
+    assert [*read(published(tmp_path / "three", []), PART_NAME, SHARD)] == []  # it may be empty
 
 
 def test_the_last_record_says_what_the_part_is(tmp_path):
     published(tmp_path)
-    *others, last = map(json.loads, (tmp_path / NAMES["jsonl"]).read_text().splitlines())
+    *others, last = map(json.loads, (tmp_path / PART_NAME).read_text().splitlines())
     assert not any("part" in one for one in others)
     part = last["part"]
     assert part["shard"] == 7
@@ -89,8 +87,7 @@ def test_the_last_record_says_what_the_part_is(tmp_path):
 @given(st.data())
 def test_any_change_of_a_part_is_noticed(tmp_path, data):
     """Whatever is cut out, put in or replaced, the records are the same or the part is refused."""
-    name = NAMES["jsonl"]
-    path = tmp_path / name
+    path = tmp_path / PART_NAME
     path.unlink(missing_ok=True)
     store = published(tmp_path)
     whole = path.read_bytes()
@@ -99,7 +96,7 @@ def test_any_change_of_a_part_is_noticed(tmp_path, data):
     put_in = data.draw(st.binary(max_size=3) | st.sampled_from(whole.splitlines(keepends=True)))
     path.write_bytes(whole[:start] + put_in + whole[stop:])
     try:
-        found = [*read(store, name, SHARD)]
+        found = [*read(store, PART_NAME, SHARD)]
     except TornError:
         return
     assert found == PLACED
@@ -107,7 +104,7 @@ def test_any_change_of_a_part_is_noticed(tmp_path, data):
 
 def test_lost_lines_are_noticed(tmp_path):
     store = published(tmp_path)
-    path = tmp_path / NAMES["jsonl"]
+    path = tmp_path / PART_NAME
     lines = path.read_bytes().splitlines(keepends=True)
     for kept in ([], lines[:2], lines[1:], [*lines, lines[0]], [lines[1], lines[0], lines[2]]):
         path.write_bytes(b"".join(kept))
@@ -115,34 +112,16 @@ def test_lost_lines_are_noticed(tmp_path):
             [*read(store, path.name, SHARD)]
 
 
-@optional.needs("pyarrow")
-def test_damaged_parquet_is_noticed(tmp_path):
-    name = NAMES["parquet"]
-    store = published(tmp_path, name=name)
-    path = tmp_path / name
-    whole, random = path.read_bytes(), rng.Random(0)  # noqa: S311 - no secret
-    for _ in range(200):
-        damaged = bytearray(whole)
-        damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
-        path.write_bytes(damaged if random.random() < 0.8 else damaged[: random.randrange(300)])
-        try:
-            found = [*read(store, name, SHARD)]
-        except TornError:
-            continue
-        assert found == PLACED
-
-
 def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
     with pytest.raises(StoreError, match="No such file"):
         [*read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD)]
 
 
-@pytest.mark.parametrize("name", EACH_NAME)
-def test_many_records_go_to_the_disk(tmp_path, monkeypatch, name):
+def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
-    store = published(tmp_path, records, name)
-    assert len([*read(store, name, SHARD)]) == 100
+    store = published(tmp_path, records)
+    assert len([*read(store, PART_NAME, SHARD)]) == 100
 
 
 def test_a_piece_is_sent_as_lines():
@@ -152,13 +131,12 @@ def test_a_piece_is_sent_as_lines():
         assert [*map(json.loads, writer.content().splitlines())] == PLACED
 
 
-@pytest.mark.parametrize("name", EACH_NAME)
-def test_names_that_are_not_text_survive(tmp_path, name):
+def test_names_that_are_not_text_survive(tmp_path):
     odd = record()
     set_source(odd, "\udcff.jpg")
     odd = {name: odd[name] for name in RecordJson.__annotations__ if name in odd}
-    store = published(tmp_path, [odd], name)
-    assert [name_of(piece) for piece in read(store, name, SHARD)] == ["\udcff.jpg"]
+    store = published(tmp_path, [odd])
+    assert [name_of(piece) for piece in read(store, PART_NAME, SHARD)] == ["\udcff.jpg"]
 
 
 # Parts of earlier versions
@@ -175,29 +153,27 @@ def without_in_part(path, *fields):
 def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0, model abc, settings def")
     store = published(tmp_path, shard=shard)
-    without_in_part(tmp_path / NAMES["jsonl"], "made_by")
-    assert [*read(store, NAMES["jsonl"], shard)] == PLACED
+    without_in_part(tmp_path / PART_NAME, "made_by")
+    assert [*read(store, PART_NAME, shard)] == PLACED
 
 
-@pytest.mark.parametrize("name", EACH_NAME)
-def test_a_part_that_something_else_made_is_refused(tmp_path, name):
-    store = published(tmp_path, name=name, shard=replace(SHARD, fingerprint="detcli 1.0"))
+def test_a_part_that_something_else_made_is_refused(tmp_path):
+    store = published(tmp_path, shard=replace(SHARD, fingerprint="detcli 1.0"))
     with pytest.raises(TornError, match="made by another model, other settings or another version"):
-        [*read(store, name, replace(SHARD, fingerprint="detcli 2.0"))]
+        [*read(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0"))]
 
 
-@pytest.mark.parametrize("name", EACH_NAME)
-def test_a_part_of_the_same_maker_is_read(tmp_path, name):
+def test_a_part_of_the_same_maker_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0")
-    assert [*read(published(tmp_path, name=name, shard=shard), name, shard)] == PLACED
+    assert [*read(published(tmp_path, shard=shard), PART_NAME, shard)] == PLACED
 
 
 @pytest.mark.parametrize("field", ["run", "shard", "records", "sha256"])
 def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
     store = published(tmp_path)
-    without_in_part(tmp_path / NAMES["jsonl"], field)
+    without_in_part(tmp_path / PART_NAME, field)
     with pytest.raises(TornError):
-        [*read(store, NAMES["jsonl"], SHARD)]
+        [*read(store, PART_NAME, SHARD)]
 
 
 # Parts of a run, and what --retry-failed adds to them
@@ -313,13 +289,13 @@ def test_a_survey_takes_a_part_of_an_earlier_version_as_one_without_errors(begun
 
 def test_the_end_of_a_part_without_records_is_read(tmp_path):
     store = published(tmp_path, records=[])
-    assert [*read(store, NAMES["jsonl"], SHARD)] == []
+    assert [*read(store, PART_NAME, SHARD)] == []
 
 
 def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     """Its records and their digest are whole, but what tells of the end is at the first."""
     store = published(tmp_path)
-    path = tmp_path / NAMES["jsonl"]
+    path = tmp_path / PART_NAME
     first, *others, last = map(json.loads, path.read_text().splitlines())
     first["part"] = last.pop("part")
     path.write_text("".join(json.dumps(each) + "\n" for each in [first, *others, last]))
