@@ -1,8 +1,9 @@
 """Draws detections on a picture, with labels beside their boxes and over no other label."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from detcli.data.geometry import Boxes, Image, Points, area, common
 from detcli.data.record import Overlay
 
 Colour = tuple[int, int, int]
+Vertices = npt.NDArray[np.floating[Any]]  # (K, 2), of a path
+Corner = tuple[int, int]  # x and y of the left top corner of a label
 
 # Strong colours, as CSS abbreviates them. Each is the one that is farthest from all before it, by
 # CIEDE2000: to people with deuteranopia, or, if that is less, at 0.8 of what others see.
@@ -28,7 +31,8 @@ PALETTE = (
 GREY = (136, 136, 136)  # of what has no track yet, where there are tracks
 CASING = 3  # a colour stands between lines of a third of its width and brightness
 SEMIBOLD = 600  # font weight, 400 is regular
-BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+BLACK = (0, 0, 0)
+WHITE = (255, 255, 255)
 
 WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
@@ -38,7 +42,8 @@ MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
 MAX_UNPLACED = 0.1  # part of the labels that may be left out before a smaller size is tried
 MAX_TEXT = 32  # characters of what a symbol says
-COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second as a last resort
+COVER = 0.15  # part of a box that all labels together may cover
+COVER_MORE = 0.3  # the same for a label that has no room otherwise
 
 
 @frozen
@@ -74,45 +79,86 @@ def annotate(
     Boxes may reach beyond the picture. The best is drawn last, on top, and its label has the first
     choice of a place. The overlay is beneath all.
     """
-    canvas, detections = image.copy(), detections.within(image.shape[:2])
-    extent = (image.shape[0] + image.shape[1]) / 2
-    line = style.line_width or max(1, round(extent / 280))
-    text_size = max(MIN_TEXT, round(extent / 40))
-    draw_overlay(canvas, overlay, text_size, line)
-    tracked = detections.track_id
-    numbers = [-1] * len(detections) if tracked is None else tracked.tolist()
-    if tracked is None:
-        colours = [*map(colour_of, detections.class_id.tolist())]
-    else:
-        colours = [colour_of(number - 1) if number > 0 else GREY for number in numbers]
-    for number, colour in zip(numbers, colours, strict=True):
-        if number in overlay.traces:
-            draw_path(canvas, overlay.traces[number], colour, line)
-    barcodes: list[Barcode | None] = [None] * len(detections)
-    if detections.symbols is not None:
-        barcodes = detections.symbols.tolist()
-    for barcode, box, colour in reversed([*zip(barcodes, detections.xyxy, colours, strict=True)]):
-        draw_box(canvas, box, colour, line)
+    canvas = image.copy()
+    height, width = image.shape[:2]
+    detections = detections.within((height, width))
+    mean_side = (height + width) / 2
+    line_width = style.line_width or max(1, round(mean_side / 280))
+    text_size = max(MIN_TEXT, round(mean_side / 40))
+    track_numbers = _track_numbers(detections)
+    colours = _colours(detections)
+    barcodes = _barcodes(detections)
+
+    draw_overlay(canvas, overlay, text_size, line_width)
+    for track_number, colour in zip(track_numbers, colours, strict=True):
+        if track_number in overlay.traces:
+            draw_path(canvas, overlay.traces[track_number], colour, line_width)
+
+    for row in reversed(range(len(detections))):
+        draw_box(canvas, detections.xyxy[row], colours[row], line_width)
+        barcode = barcodes[row]
         if barcode is not None and len(barcode.corners):
-            draw_path(canvas, barcode.corners, colour, max(1, line // 2), closed=True)
-    texts = _texts(detections, numbers, barcodes, style)
-    rows = zip(texts, detections.xyxy, colours, strict=True)
-    labels = [Label(text, box, colour) for text, box, colour in rows if text]
-    draw_labels(canvas, labels, detections.xyxy, text_size, line)
+            outline_width = max(1, line_width // 2)
+            draw_path(canvas, barcode.corners, colours[row], outline_width, closed=True)
+
+    labels = []
+    for row, (box, score, _, name) in enumerate(detections):
+        text = _label_text(name, score, track_numbers[row], barcodes[row], style)
+        if text:
+            labels.append(Label(text, box, colours[row]))
+    draw_labels(canvas, labels, detections.xyxy, text_size, line_width)
     return canvas
 
 
-def _texts(
-    detections: Detections, numbers: Sequence[int], barcodes: Sequence[Barcode | None], style: Style
-) -> Iterator[str]:
-    for number, barcode, (_, score, _, name) in zip(numbers, barcodes, detections, strict=True):
-        parts = {"name": name, "score": f"{score:.2f}"}
-        says = [text for part, text in parts.items() if part in style.label_parts]
-        if says and number > 0:
-            says.insert(0, f"#{number}")
-        if says and barcode is not None and (content := barcode.text):
-            says.append(content if len(content) <= MAX_TEXT else f"{content[: MAX_TEXT - 1]}…")
-        yield " ".join(says)
+def _track_numbers(detections: Detections) -> list[int]:
+    """The number of each detection's track; -1 where there are no tracks."""
+    if detections.track_id is None:
+        return [-1] * len(detections)
+    track_numbers: list[int] = detections.track_id.tolist()
+    return track_numbers
+
+
+def _colours(detections: Detections) -> list[Colour]:
+    """The colour of each detection: that of its track, or of its class where there are none."""
+    if detections.track_id is None:
+        return [colour_of(class_id) for class_id in detections.class_id.tolist()]
+    colours = []
+    for track_number in detections.track_id.tolist():
+        if track_number > 0:
+            colours.append(colour_of(track_number - 1))
+        else:
+            colours.append(GREY)
+    return colours
+
+
+def _barcodes(detections: Detections) -> list[Barcode | None]:
+    """What was read in each detection; None for what is no barcode."""
+    if detections.symbols is None:
+        return [None] * len(detections)
+    barcodes: list[Barcode | None] = detections.symbols.tolist()
+    return barcodes
+
+
+def _label_text(
+    name: str, score: float, track_number: int, barcode: Barcode | None, style: Style
+) -> str:
+    """The text of a detection's label, such as `#3 person 0.87`; empty if it has none."""
+    parts = []
+    if "name" in style.label_parts:
+        parts.append(name)
+    if "score" in style.label_parts:
+        parts.append(f"{score:.2f}")
+    if not parts:
+        return ""
+
+    if track_number > 0:
+        parts.insert(0, f"#{track_number}")
+    if barcode is not None and barcode.text:
+        content = barcode.text
+        if len(content) > MAX_TEXT:
+            content = f"{content[: MAX_TEXT - 1]}…"
+        parts.append(content)
+    return " ".join(parts)
 
 
 def colour_of(number: int) -> Colour:
@@ -121,11 +167,11 @@ def colour_of(number: int) -> Colour:
     return blue, green, red
 
 
-def _strokes(colour: Colour, line: int) -> Iterator[tuple[Colour, int]]:
-    """The colour of a line, and how far it reaches beyond its width: first a dark casing."""
+def _strokes(colour: Colour, line: int) -> list[tuple[Colour, int]]:
+    """The colour of each stroke, and how far it reaches beyond the line: first a dark casing."""
     blue, green, red = colour
-    yield (blue // CASING, green // CASING, red // CASING), max(1, line // CASING)
-    yield colour, 0
+    casing = (blue // CASING, green // CASING, red // CASING)
+    return [(casing, max(1, line // CASING)), (colour, 0)]
 
 
 def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
@@ -146,7 +192,7 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
 
 
 def draw_path(
-    canvas: Image, points: Points, colour: Colour, line: int, *, closed: bool = False
+    canvas: Image, points: Vertices, colour: Colour, line: int, *, closed: bool = False
 ) -> None:
     """Draw a line through points."""
     for shade, more in _strokes(colour, line):
@@ -155,22 +201,31 @@ def draw_path(
 
 def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line: int) -> None:
     """Draw zones and lines, each in its own colour and with a caption at its highest point."""
-    for number, (caption, shape) in enumerate((*overlay.zones, *overlay.lines)):
-        colour, points = colour_of(ZONE_COLOURS + number), _whole(shape)
-        if number < len(overlay.zones):
-            draw_path(canvas, shape, colour, line, closed=True)
-        else:
-            start, end = points.tolist()
-            for shade, more in _strokes(colour, line):
-                cv2.arrowedLine(canvas, start, end, shade, 2 * (line + more), tipLength=0.03)
-        # The caption is as near as it shows.
-        (x, y), (width, height) = points[points[:, 1].argmin()], label_size(caption, text_size)
-        left = max(0, min(int(x), canvas.shape[1] - width))
-        top = max(0, min(int(y), canvas.shape[0] - height))
-        draw_label(canvas, caption, (left, top), colour, text_size)
+    for number, (caption, corners) in enumerate(overlay.zones):
+        colour = colour_of(ZONE_COLOURS + number)
+        draw_path(canvas, corners, colour, line, closed=True)
+        _draw_caption(canvas, caption, corners, colour, text_size)
+
+    for number, (caption, ends) in enumerate(overlay.lines, len(overlay.zones)):
+        colour = colour_of(ZONE_COLOURS + number)
+        start, end = _whole(ends).tolist()
+        for shade, more in _strokes(colour, line):
+            cv2.arrowedLine(canvas, start, end, shade, 2 * (line + more), tipLength=0.03)
+        _draw_caption(canvas, caption, ends, colour, text_size)
 
 
-def _whole(points: Points) -> npt.NDArray[np.int32]:
+def _draw_caption(
+    canvas: Image, caption: str, points: Points, colour: Colour, text_size: int
+) -> None:
+    """Draw a caption at the highest of some points, or as near as it shows."""
+    x, y = min(_whole(points).tolist(), key=itemgetter(1))
+    width, height = label_size(caption, text_size)
+    left = max(0, min(x, canvas.shape[1] - width))
+    top = max(0, min(y, canvas.shape[0] - height))
+    draw_label(canvas, caption, (left, top), colour, text_size)
+
+
+def _whole(points: Vertices) -> npt.NDArray[np.int32]:
     """Points in whole pixels, at most as far outside as OpenCV draws to."""
     return np.clip(np.rint(points), -FARTHEST, FARTHEST).astype(np.int32)
 
@@ -183,31 +238,47 @@ def draw_labels(
     In a crowd, the text is smaller. A label without room is left out, and only the box's colour
     shows the class.
     """
-    picture = canvas.shape[1], canvas.shape[0]
+    height, width = canvas.shape[:2]
     outer = np.array([0, 0, line, line], np.float32) - line // 2  # labels begin where lines end
     outlines = [np.rint(label.box) + outer for label in labels]
     sizes = [max(min(MIN_TEXT, text_size), round(text_size * part)) for part in SHRINKING]
+
     for size in sizes:
-        layout = LabelLayout(picture, visible, gap=max(1, size // 8))
+        layout = LabelLayout((width, height), visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
-        corners: list[tuple[int, int] | None] = []
-        unplaced = 0
-        for outline, extent in zip(outlines, extents, strict=True):
-            corners.append(layout.place(outline, extent, COVER))
-            unplaced += corners[-1] is None
-            if unplaced > MAX_UNPLACED * len(labels) and size > sizes[-1]:
-                break
-        else:
+        max_unplaced: float = len(labels)
+        if size > sizes[-1]:
+            max_unplaced = MAX_UNPLACED * len(labels)
+        corners = _place_labels(layout, outlines, extents, max_unplaced)
+        if corners.count(None) <= max_unplaced:
             break
+
     for label, outline, extent, corner in zip(labels, outlines, extents, corners, strict=True):
         final_corner = corner or layout.place(outline, extent, COVER_MORE)
         if final_corner is not None:
             draw_label(canvas, label.text, final_corner, label.colour, size)
 
 
-def draw_label(
-    canvas: Image, text: str, corner: tuple[int, int], colour: Colour, size: int
-) -> None:
+def _place_labels(
+    layout: "LabelLayout",
+    outlines: Sequence[Boxes],
+    extents: Sequence[tuple[int, int]],
+    max_unplaced: float,
+) -> list[Corner | None]:
+    """The place of each label, or None; it ends once more than `max_unplaced` have no place."""
+    corners: list[Corner | None] = []
+    unplaced = 0
+    for outline, extent in zip(outlines, extents, strict=True):
+        corner = layout.place(outline, extent, COVER)
+        corners.append(corner)
+        if corner is None:
+            unplaced += 1
+        if unplaced > max_unplaced:
+            break
+    return corners
+
+
+def draw_label(canvas: Image, text: str, corner: Corner, colour: Colour, size: int) -> None:
     """Draw text on a filled rectangle, given its left top corner."""
     left, top = corner
     width, height = label_size(text, size)
@@ -218,12 +289,20 @@ def draw_label(
 
 def ink(colour: Colour) -> Colour:
     """White on dark and strong colours, black on others."""
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (value / 255 for value in colour)
-    ]
-    luminance = 0.0722 * linear[0] + 0.7152 * linear[1] + 0.2126 * linear[2]
-    return WHITE if 1.05 / (luminance + 0.05) >= WHITE_CONTRAST else BLACK
+    blue, green, red = colour
+    luminance = 0.0722 * _linear(blue) + 0.7152 * _linear(green) + 0.2126 * _linear(red)
+    if 1.05 / (luminance + 0.05) >= WHITE_CONTRAST:
+        return WHITE
+    return BLACK
+
+
+def _linear(value: int) -> float:
+    """How bright a value of an sRGB channel is, from 0 to 1."""
+    part = value / 255
+    if part <= 0.04045:
+        return part / 12.92
+    linear: float = ((part + 0.055) / 1.055) ** 2.4
+    return linear
 
 
 def _padding(size: int) -> int:
@@ -245,7 +324,10 @@ def _font() -> cv2.FontFace:
 
 # Where a label is, along x and along y: the edge of the box (0 for left or top, 1 for right or
 # bottom), and the shift from there, in sizes of the label.
-BEFORE, FIRST, LAST, AFTER = (0, -1), (0, 0), (1, -1), (1, 0)
+BEFORE = (0, -1)
+FIRST = (0, 0)
+LAST = (1, -1)
+AFTER = (1, 0)
 POSITIONS = np.array(
     [
         (FIRST, BEFORE),  # above; best first
@@ -269,25 +351,30 @@ class LabelLayout:
     """Labels on a picture: none leaves it or covers another, and boxes stay visible."""
 
     def __init__(self, picture: tuple[int, int], visible: Boxes, gap: int) -> None:
-        self._room = np.array(picture, np.float32)  # width and height
-        self._visible = np.clip(visible, 0, np.tile(self._room, 2))
+        self._picture = np.array(picture, np.float32)  # width and height
+        self._visible = np.clip(visible, 0, np.tile(self._picture, 2))
         self._areas = area(self._visible)
         self._hidden = np.zeros(len(visible), np.float32)  # by the labels so far
         self._gap = np.array([-gap, -gap, gap, gap], np.float32)
         self.taken: Boxes = np.empty((0, 4), np.float32)
 
-    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> tuple[int, int] | None:
+    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:
         """Place a label of a box `(4,)` at the first of POSITIONS that is free.
 
-        `cover` is the part of each visible box that all labels together may cover, from 0 to 1.
+        Args:
+            box: The box, to whose edges the label is placed.
+            size: Width and height of the label.
+            cover: The part of each visible box that all labels together may cover, from 0 to 1.
         """
         extent = np.array(size, np.float32)
-        if (extent > self._room).any():
+        if (extent > self._picture).any():
             return None
         anchors = box.reshape(2, 2)[POSITIONS[..., 0].astype(int), [0, 1]]  # (P, 2)
-        corners = np.clip(np.rint(anchors + POSITIONS[..., 1] * extent), 0, self._room - extent)
+        corners = np.rint(anchors + POSITIONS[..., 1] * extent)
+        corners = np.clip(corners, 0, self._picture - extent)
         candidates = np.hstack([corners, corners + extent])  # (P, 4)
         around = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
+
         near = _touch(self._visible, around)  # (M',)
         covered = area(common(candidates[:, None], self._visible[near]))
         hidden = self._hidden[near] + covered  # (P, M')
@@ -296,6 +383,7 @@ class LabelLayout:
         free &= ~(area(common(candidates[:, None], labels)) > 0).any(axis=1)
         if not free.any():
             return None
+
         best = free.argmax()
         self._hidden[near] = hidden[best]
         self.taken = np.vstack([self.taken, candidates[best] + self._gap])
