@@ -50,7 +50,10 @@ def stem(source: str) -> str:
         return PurePath(source).stem
     address = re.split(r"[?#]", source.split("://", 1)[1])[0]
     host, _, path = address.partition("/")
-    path = str(PurePosixPath(path).with_suffix("")) if path.strip("/.") else ""
+    if path.strip("/."):
+        path = str(PurePosixPath(path).with_suffix(""))
+    else:
+        path = ""
     return re.sub(r"[/:]+", "-", f"{host}/{path}".strip("/"))
 
 
@@ -64,7 +67,8 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
     # Escaped bytes may form a valid character together, which is what the file system sees. Where
     # the locale has no such character, its bytes are written all the same.
     name = _named(NOT_TEXT.sub("_", name))
-    name = (FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN).sub("_", name).rstrip(". ")
+    forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
+    name = forbidden.sub("_", name).rstrip(". ")
     if name.split(".")[0].rstrip().casefold() in DEVICES:
         name = f"_{name}"
     data = os.fsencode(name)
@@ -72,7 +76,8 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
         import hashlib
 
         digest = hashlib.sha256(data).hexdigest()[:16]
-        name = f"{_named(data[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore'))}-{digest}"
+        beginning = data[: MAX_NAME_BYTES - 17].decode("utf-8", "ignore")
+        name = f"{_named(beginning)}-{digest}"
     return name or "_"
 
 
@@ -93,7 +98,7 @@ class UniqueNames:
     """
 
     def __init__(self) -> None:
-        self._given: Counter[tuple[str, str]] = Counter()
+        self._uses: Counter[tuple[str, str]] = Counter()  # of each name with each suffix
         self._taken: set[str] = set()  # names of files, and prefixes with their `_`
         self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
         self._owners: dict[tuple[str, str], str] = {}  # by name and suffix, the mark that has it
@@ -106,15 +111,26 @@ class UniqueNames:
     def file(
         self, name: str, suffix: str, usable: Callable[[str], bool] = bool, mark: str = ""
     ) -> str:
-        """Give a name to one file."""
-        for candidate in self._candidates(name, suffix, mark):
-            key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
-            is_free = key not in self._barred and self._taken.isdisjoint([key, *prefixes])
-            if is_free and usable(candidate + suffix):
-                break
-        self._taken.add(key)
-        self._barred.update(prefixes)
+        """Give a name to one file.
+
+        Args:
+            name: The name without its suffix, as it is if nothing has it.
+            suffix: The suffix of the file.
+            usable: Whether a name with its suffix may be taken.
+            mark: The mark of the input that the file is for.
+        """
+        candidates = self._candidates(name, suffix, mark)
+        candidate = next(candidates)
+        while not (self._is_free(candidate, suffix) and usable(candidate + suffix)):
+            candidate = next(candidates)
+        self._taken.add(_fold(candidate) + suffix.lower())
+        self._barred.update(_prefixes_of(candidate))
         return candidate + suffix
+
+    def _is_free(self, name: str, suffix: str) -> bool:
+        """Whether no file has a name, and none with a taken prefix may get it."""
+        key = _fold(name) + suffix.lower()
+        return key not in self._barred and self._taken.isdisjoint([key, *_prefixes_of(name)])
 
     def prefix(self, name: str, usable: Callable[[str], bool] = bool, mark: str = "") -> str:
         """Give a name for files that append `_` and numbers to it; `usable` is told both."""
@@ -122,15 +138,19 @@ class UniqueNames:
 
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
         """The name, which is for one mark, or else with the mark; then with each number, once."""
-        key = (_fold(name), suffix.lower())
+        folded_name = _fold(name)
+        folded_suffix = suffix.lower()
         if mark:
-            owner = self._reserved.get(key[0]) or self._owners.setdefault(key, mark)
+            owner = self._reserved.get(folded_name)
+            if not owner:
+                owner = self._owners.setdefault((folded_name, folded_suffix), mark)
             if owner != mark:
                 name = f"{name}-{mark}"
-                key = (_fold(name), key[1])
+                folded_name = _fold(name)
+        key = (folded_name, folded_suffix)
         while True:
-            self._given[key] += 1
-            number = self._given[key]
+            self._uses[key] += 1
+            number = self._uses[key]
             yield name if number == 1 else f"{name}-{number}"
 
 
@@ -141,11 +161,11 @@ def _fold(name: str) -> str:
 def _prefixes_of(name: str) -> list[str]:
     """Prefixes that could give this name, with their `_`: `a_1_` and `a_` for `a_1_2`."""
     name = _fold(name)
-    found = []
+    prefixes = []
     while match := re.search(r"_[0-9]+$", name):
         name = name[: match.start()]
-        found.append(f"{name}_")
-    return found
+        prefixes.append(f"{name}_")
+    return prefixes
 
 
 def claim(folder: Path, mark: str) -> bool:
@@ -157,8 +177,9 @@ def claim(folder: Path, mark: str) -> bool:
     with locked(folder), writing(folder):
         if path.is_file() and not path.is_symlink():
             return True
-        if any(not re.fullmatch(LEFTOVER, one.name) for one in folder.iterdir()):
-            return False
+        for entry in folder.iterdir():
+            if not re.fullmatch(LEFTOVER, entry.name):
+                return False
         write_file(path, b"")
     return True
 
@@ -196,9 +217,14 @@ class OutputFolder:
         self._real = make_folder(path)
         self.path = path
         self._inputs = inputs
-        searched = {root for name in roots if (root := _searched(name)) is not None}
-        self._roots = sorted(searched, key=len, reverse=True)
-        self._resumed, self._marked = resumed, marked
+        beginnings = set()
+        for root in roots:
+            beginning = _common_beginning(root)
+            if beginning is not None:
+                beginnings.add(beginning)
+        self._beginnings = sorted(beginnings, key=len, reverse=True)
+        self._resumed = resumed
+        self._marked = marked
         self._names = UniqueNames()
         self._ours = claim(self._real, MARK)
         self._claims = Claims(self._real / MARK) if self._ours else None
@@ -218,10 +244,15 @@ class OutputFolder:
     def video_of(self, record: Record, suffix: str) -> Path:
         """Path of a video that begins with this frame."""
         path = self._file(record.origin, suffix, keep=self._resumed)
-        kept = self.path / f"{self._wanted(record.origin)}{suffix}"
-        if self._resumed and path != kept and os.path.lexists(self.real(kept)):
-            name, number = record.origin.source, record.origin.frame
-            log.warning("%s: %s is kept; frames from %s on are in %s", name, kept, number, path)
+        earlier = self.path / f"{self._relative_name(record.origin)}{suffix}"
+        if self._resumed and path != earlier and os.path.lexists(self.real(earlier)):
+            log.warning(
+                "%s: %s is kept; frames from %s on are in %s",
+                record.origin.source,
+                earlier,
+                record.origin.frame,
+                path,
+            )
         self.subfolder(path.parent)
         return path
 
@@ -236,14 +267,16 @@ class OutputFolder:
 
         The folder is this one or one below, and the name begins with the result of `prefix_of`.
         """
-        numbers = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
-        paths = (folder / f"{name}{number}{suffix}" for number in numbers)
-        keep = record.origin.is_new
-        return next(path for path in paths if self._may_write(path, keep=keep))
+        path = folder / f"{name}{suffix}"
+        number = 1
+        while not self._may_write(path, keep=record.origin.is_new):
+            number += 1
+            path = folder / f"{name}_{number}{suffix}"
+        return path
 
     def skip(self, origin: Origin) -> None:
         """Keep the name of an input whose files an earlier part of a resumed run has written."""
-        self._names.reserve(self._wanted(origin), _mark(origin))
+        self._names.reserve(self._relative_name(origin), _mark(origin))
 
     def subfolder(self, path: Path) -> None:
         """Make a folder in this one, if it does not exist."""
@@ -288,35 +321,42 @@ class OutputFolder:
         return self._real / path.relative_to(self.path)
 
     def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
-        keep, wanted = keep or origin.is_new, self._wanted(origin)
-        is_taken = os.path.lexists(self._real / f"{wanted}{suffix}")
-        if not self._ours and (self._marked or is_taken):
-            self._names.reserve(wanted, "somebody else")
-        if not self._take(f"{wanted}{suffix}", suffix, origin):
-            self._names.reserve(wanted, "another run")
+        """Path of an input's file; with `keep`, and of a new input, it replaces none."""
+        keep = keep or origin.is_new
+        name = self._relative_name(origin)
+        if not self._ours and (self._marked or os.path.lexists(self._real / f"{name}{suffix}")):
+            self._names.reserve(name, "somebody else")
+        if not self._take(f"{name}{suffix}", suffix, origin):
+            self._names.reserve(name, "another run")
 
-        def usable(name: str) -> bool:
-            may_write = self._may_write(self.path / name, keep=keep)
-            return may_write and self._take(name, suffix, origin)
+        def usable(candidate: str) -> bool:
+            may_write = self._may_write(self.path / candidate, keep=keep)
+            return may_write and self._take(candidate, suffix, origin)
 
         mark = "" if keep else _mark(origin)
-        return self.path / self._names.file(wanted, suffix, usable, mark)
+        return self.path / self._names.file(name, suffix, usable, mark)
 
     def _prefix(self, record: Record) -> str:
-        wanted, origin = self._wanted(record.origin), record.origin
-        if not self._take(f"{wanted}_", "_", origin):
-            self._names.reserve(wanted, "another run")
-        present: set[str] = set()
-        if origin.is_new:
-            for *_, names in os.walk(self._real):
-                for name in names:
-                    present.update(_prefixes_of(PurePath(name).stem))
+        """A prefix for the files of an input; that of a new input begins no file that is there."""
+        origin = record.origin
+        name = self._relative_name(origin)
+        if not self._take(f"{name}_", "_", origin):
+            self._names.reserve(name, "another run")
+        present = self._present_prefixes() if origin.is_new else set()
 
-        def usable(name: str) -> bool:
-            return _fold(name) not in present and self._take(name, "_", origin)
+        def usable(candidate: str) -> bool:
+            return _fold(candidate) not in present and self._take(candidate, "_", origin)
 
         mark = "" if origin.is_new else _mark(origin)
-        return self._names.prefix(wanted, usable, mark)
+        return self._names.prefix(name, usable, mark)
+
+    def _present_prefixes(self) -> set[str]:
+        """The prefixes that names of files in this folder and below may begin with."""
+        present: set[str] = set()
+        for _, _, file_names in os.walk(self._real):
+            for file_name in file_names:
+                present.update(_prefixes_of(PurePath(file_name).stem))
+        return present
 
     def _take(self, name: str, suffix: str, origin: Origin) -> bool:
         """Take a name, or a prefix with its `_`, unless another run at work has it."""
@@ -325,17 +365,25 @@ class OutputFolder:
         prefixes = _prefixes_of(name.removesuffix(suffix))
         return self._claims.take(_fold(name), prefixes, _mark(origin), is_new=origin.is_new)
 
-    def _wanted(self, origin: Origin) -> str:
+    def _relative_name(self, origin: Origin) -> str:
         """The path of an input below what was searched, or its name, without a suffix."""
-        source = origin.source
-        root = next((root for root in self._roots if source.startswith(root)), None)
-        below = PurePath() if root is None else PurePath(source[len(root) :])
-        folder = "/".join(map(safe, below.parts[:-1]))
-        if root is None or below.is_absolute() or not self.is_usable(folder):
-            return safe(stem(source))
+        below = self._path_below(origin.source)
+        if below is None or below.is_absolute():
+            return safe(stem(origin.source))
+        folder = "/".join([safe(part) for part in below.parts[:-1]])
+        if not self.is_usable(folder):
+            return safe(stem(origin.source))
         return f"{folder}/{safe(below.stem)}".lstrip("/")
 
+    def _path_below(self, source: str) -> PurePath | None:
+        """The path of an input below the folder that was searched; None if none was."""
+        for beginning in self._beginnings:
+            if source.startswith(beginning):
+                return PurePath(source[len(beginning) :])
+        return None
+
     def _may_write(self, path: Path, *, keep: bool) -> bool:
+        """Whether a file may be written here: no input, and nothing that has to be kept."""
         if path in self._inputs:
             return False
         try:
@@ -345,15 +393,21 @@ class OutputFolder:
         return self._ours and not keep and (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
-def _searched(name: str) -> str | None:
+def _common_beginning(root: str) -> str | None:
     """How the inputs begin that a named folder or pattern stands for; None for a pattern of files.
 
     A file's name never begins another input's.
     """
-    if not glob.has_magic(name) or os.path.lexists(name):
-        return os.path.join(name, "")  # noqa: PTH118 - as the search joins names
-    literal = itertools.takewhile(lambda part: not glob.has_magic(part), name.split("/")[:-1])
-    return "".join(f"{part}/" for part in literal) if "/" in name else None
+    if not glob.has_magic(root) or os.path.lexists(root):
+        return os.path.join(root, "")  # noqa: PTH118 - as the search joins names
+    if "/" not in root:
+        return None
+    literal = ""
+    for part in root.split("/")[:-1]:
+        if glob.has_magic(part):
+            break
+        literal += f"{part}/"
+    return literal
 
 
 def _mark(origin: Origin) -> str:
