@@ -17,14 +17,15 @@ from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, dr
 from detcli.sink.protocol import Stopped
 
 WINDOW = "detcli"
-MAX_SIZE = 720, 1280  # height and width to which a window for a larger picture is scaled
+MAX_SIZE = (720, 1280)  # height and width to which a window for a larger picture is scaled
 
-NEXT_KEYS = frozenset(map(ord, " \r\n"))
-END_KEYS = frozenset(map(ord, "qQ\x1b"))
+NEXT_KEYS = frozenset([ord(" "), ord("\r"), ord("\n")])
+END_KEYS = frozenset([ord("q"), ord("Q"), ord("\x1b")])
 KEY_NAMES = "space: next, q: end"
 
 # How long to wait for a key before the next frame, or before checking the window again.
-FRAME_MS, PICTURE_MS = 1, 50
+FRAME_MS = 1
+PICTURE_MS = 50
 
 # Without a display, OpenCV's window library ends the process instead of returning an error.
 PROBE = """if True:
@@ -36,7 +37,8 @@ PROBE = """if True:
 """
 PROBE_TIMEOUT_S = 30
 
-NEEDED = ("GL", "xcb", "glib-2.0")  # what an OpenCV with windows does not load without, on Linux
+LIBRARIES = ("GL", "xcb", "glib-2.0")
+"""The libraries that an OpenCV with windows does not load without, on Linux."""
 
 
 class WindowSink:
@@ -53,7 +55,7 @@ class WindowSink:
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
         check_display()
         self._style = style
-        self._size = 0, 0
+        self._size = (0, 0)  # height and width of the last picture; 0 before the first
         self._positions: dict[str, int] = {}  # of live sources side by side
         self._wall: Image = np.zeros((0, 0, 3), np.uint8)
 
@@ -67,21 +69,29 @@ class WindowSink:
             return
         origin = record.origin
         picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
-        still = origin.frame is None
-        title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
+        is_still = origin.frame is None
+        title = f"{origin.source} ({KEY_NAMES})" if is_still else origin.source
         if origin.video is not None and origin.video.live:
-            self._hang(origin.source, picture)
+            self._add_to_wall(origin.source, picture)
             if len(self._positions) > 1:
-                title, picture = f"{len(self._positions)} streams", self._wall
-        self._open(*picture.shape[:2])
+                title = f"{len(self._positions)} streams"
+                picture = self._wall
+
+        height, width = picture.shape[:2]
+        self._open(height, width)
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
+        self._wait_for_key(is_still=is_still)
+
+    def _wait_for_key(self, *, is_still: bool) -> None:
+        """Wait until a picture may give way to the next; a frame does so at once."""
+        wait_ms = PICTURE_MS if is_still else FRAME_MS
         while True:
-            key = cv2.waitKey(PICTURE_MS if still else FRAME_MS)
+            key = cv2.waitKey(wait_ms)
             if key in END_KEYS or not _is_open():
                 raise Stopped
-            if key in NEXT_KEYS or not still:
+            if key in NEXT_KEYS or not is_still:
                 return
 
     def _open(self, height: int, width: int) -> None:
@@ -96,20 +106,28 @@ class WindowSink:
             cv2.resizeWindow(WINDOW, columns, rows)
             self._size = height, width
 
-    def _hang(self, source: str, frame: Image) -> None:
+    def _add_to_wall(self, source: str, frame: Image) -> None:
         """Show a live frame in place of the one before it; a new source moves all others."""
-        count = len(self._positions)
-        position = self._positions.setdefault(source, count)
+        is_new = source not in self._positions
+        position = self._positions.setdefault(source, len(self._positions))
         columns = math.ceil(math.sqrt(len(self._positions)))
         rows = math.ceil(len(self._positions) / columns)
-        height, width = MAX_SIZE[0] // rows, MAX_SIZE[1] // columns
-        if len(self._positions) > count:  # the others come again with their next frames
+        height = MAX_SIZE[0] // rows
+        width = MAX_SIZE[1] // columns
+        if is_new:  # the others come again with their next frames
             self._wall = np.zeros((rows * height, columns * width, 3), np.uint8)
-        top, left = height * (position // columns), width * (position % columns)
+
+        row, column = divmod(position, columns)
+        top = height * row
+        left = width * column
         panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
         panel[:] = 0
-        size = Letterbox.fit(frame.shape[:2], (height, width), corner=True).resized
-        panel[: size[0], : size[1]] = cv2.resize(frame, size[::-1], interpolation=cv2.INTER_AREA)
+        frame_height, frame_width = Letterbox.fit(
+            frame.shape[:2], (height, width), corner=True
+        ).resized
+        panel[:frame_height, :frame_width] = cv2.resize(
+            frame, (frame_width, frame_height), interpolation=cv2.INTER_AREA
+        )
         draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
 
     def close(self) -> None:
@@ -126,31 +144,43 @@ def _is_open() -> bool:
 
 
 def check_display() -> None:
-    """Check in another process whether a window can be opened."""
+    """Check whether a window can be opened, on Linux in another process.
+
+    Raises:
+        OutputError: No window can be opened; the message says why.
+    """
     has_display = sys.platform in {"win32", "darwin"}  # always
+    display_variables = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
     hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
-    if not (has_display or {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"} & os.environ.keys()):
+    if not has_display and not display_variables & os.environ.keys():
         raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
     if not cv2.currentUIFramework():
         with_windows = "pip install --force-reinstall --no-deps opencv-python"
-        if not (has_display or all(map(find_library, NEEDED))):
+        if not has_display and not all(find_library(library) for library in LIBRARIES):
             with_windows = f"apt-get install libgl1 libglib2.0-0, then {with_windows}"
         raise OutputError(
             "cannot show pictures: this OpenCV is built without windows",
             f"use --save DIR; or {with_windows}",
         )
-    if has_display:
-        return
+    if not has_display:
+        _probe_window(hint)
+
+
+def _probe_window(hint: str) -> None:
+    """Open a window in another process, which OpenCV may end."""
     from detcli.core.packages import own_python
 
-    probe = [own_python("--show", "use --save DIR"), "-P", "-c", PROBE]
+    command = [own_python("--show", "use --save DIR"), "-P", "-c", PROBE]
     try:
-        done = subprocess.run(  # noqa: S603 - this Python, and a constant
-            probe, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
+        process = subprocess.run(  # noqa: S603 - this Python, and a constant
+            command, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         raise OutputError("cannot show pictures: the display does not answer", hint) from None
-    if done.returncode:
-        reasons = [line for line in done.stderr.splitlines() if "display" in line]
-        reason = reasons[0].removeprefix("qt.qpa.xcb: ").strip() if reasons else "no window opens"
+    if process.returncode:
+        reason = "no window opens"
+        for line in process.stderr.splitlines():
+            if "display" in line:
+                reason = line.removeprefix("qt.qpa.xcb: ").strip()
+                break
         raise OutputError(f"cannot show pictures: {reason}", hint)
