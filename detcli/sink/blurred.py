@@ -53,5 +53,8 @@ def _noted_classes(note: Path) -> set[str]:
 
 def _has_pictures(folder: Path) -> bool:
     """Whether a picture or a video is in a folder, or in one below it."""
-    pictures = (name for _, _, names in os.walk(folder) for name in names if is_media(name))
-    return next(pictures, None) is not None
+    for _, _, file_names in os.walk(folder):
+        for file_name in file_names:
+            if is_media(file_name):
+                return True
+    return False

@@ -23,7 +23,8 @@ class Claims:
 
     def __init__(self, mark: Path) -> None:
         """Join the runs at work in a folder that a file marks, until this object is gone."""
-        self._file, self._folder = mark, mark.parent
+        self._file = mark
+        self._folder = mark.parent
         self._run = _name_of_run(os.getpid())
         self._taken_here: set[str] = set()
         self._input_of_name: dict[str, str] = {}  # of names that other runs have taken
@@ -49,13 +50,20 @@ class Claims:
         prefixes = list(prefixes)
         with locked(self._folder):
             self._read(self._descriptor)
-            inputs = [self._input_of_name.get(key, mark) for key in (name, *prefixes)]
-            inputs.append(self._input_of_prefix.get(name, mark))
-            if any(input_mark != mark for input_mark in inputs):
+            if not self._is_free(name, prefixes, mark):
                 return False
             line = json.dumps([self._run, name, prefixes, mark])
             os.write(self._descriptor, f"{line}\n".encode())
         self._taken_here.add(name)
+        return True
+
+    def _is_free(self, name: str, prefixes: Iterable[str], mark: str) -> bool:
+        """Whether no other run has taken a name, or one of its prefixes, for another input."""
+        if self._input_of_prefix.get(name, mark) != mark:
+            return False
+        for taken_name in (name, *prefixes):
+            if self._input_of_name.get(taken_name, mark) != mark:
+                return False
         return True
 
     def _join(self) -> int | None:
@@ -90,7 +98,8 @@ class Claims:
             run, name, prefixes, mark = json.loads(line)
             if run != self._run:
                 self._input_of_name[name] = mark
-                self._input_of_prefix.update(dict.fromkeys(prefixes, mark))
+                for prefix in prefixes:
+                    self._input_of_prefix[prefix] = mark
 
 
 def _leave(descriptor: int) -> None:

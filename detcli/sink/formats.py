@@ -10,12 +10,7 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
 from detcli.sink.protocol import Output, RecordSink
-from detcli.storage.files import (
-    AtomicFile,
-    DirectFile,
-    OutputState,
-    open_output,
-)
+from detcli.storage.files import AtomicFile, DirectFile, OutputState, open_output
 
 SinkClass = Callable[..., RecordSink]
 
@@ -104,7 +99,10 @@ def choose_format(requested: Format | None, output: "Target | None") -> Format:
     if requested is not None:
         return requested
     if output is None:
-        return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
+        if is_terminal(sys.stdout):
+            return Format.TABLE
+        return Format.JSONL
+
     suffix = output.suffix.lower()
     if suffix and suffix not in SUFFIXES and not is_special(output):
         raise UsageError(
@@ -122,25 +120,27 @@ def is_special(path: Target) -> bool:
         return False
 
 
-def require_file(chosen: Format, output: "Target | None") -> None:
+def require_file(record_format: Format, output: "Target | None") -> None:
     """Refuse standard output for a format that needs a file.
 
     Raises:
         DependencyError: The library for the format is missing.
         UsageError: It is standard output.
     """
-    spec = FORMATS[chosen]
+    spec = FORMATS[record_format]
     if spec.needs_file:
         if output is None:
-            raise UsageError(f"--format {chosen} needs --output", "name a file for it")
+            raise UsageError(f"--format {record_format} needs --output", "name a file for it")
         spec.load_sink()  # its library may be missing: say so at once
 
 
-def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[str]) -> RecordSink:
+def open_record_sink(
+    record_format: Format, output: Output, optional_columns: Sequence[str]
+) -> RecordSink:
     """What writes records in a format.
 
     Args:
-        chosen: The format.
+        record_format: The format.
         output: What is written to.
         optional_columns: Columns that options add, in formats that have such columns.
 
@@ -148,7 +148,7 @@ def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[
         DependencyError: The library for the format is missing.
         UsageError: A file that is added to has other columns.
     """
-    spec = FORMATS[chosen]
+    spec = FORMATS[record_format]
     sink_class = spec.load_sink()
     if spec.has_detection_rows:
         return sink_class(output, optional_columns)

@@ -19,37 +19,51 @@ with loading("pyarrow", 'pip install "detcli[parquet]"'):
 ROW_GROUP = 20_000  # rows that are kept in memory before they are written
 
 # Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
-LEFT_OUT = {
-    *("schema_version", "sha256", "settings", "provenance", "part"),
-    *("detections", "error", *(column.name for column in OPTIONAL_COLUMNS)),
-}
+FIELDS_WITHOUT_COLUMN = {
+    "schema_version",
+    "sha256",
+    "settings",
+    "provenance",
+    "part",
+    "detections",
+    "error",
+} | {column.name for column in OPTIONAL_COLUMNS}
 
-ERROR = {"type": "error_type", "message": "error", "hint": "error_hint"}
+ERROR_COLUMNS = {"type": "error_type", "message": "error", "hint": "error_hint"}
+"""The column of each field of an error."""
 
 TYPES = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64(), Any: pa.string()}
 
 
-def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
+def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
     """The type of a column, from the annotation of a field."""
-    if kind in TYPES:
-        return TYPES[kind]
-    if typing.get_origin(kind) is types.UnionType:
-        return _type(typing.get_args(kind)[0])
-    if typing.get_origin(kind) is list:
-        return pa.list_(_type(*typing.get_args(kind)))
-    return pa.struct([(name, _type(one)) for name, one in typing.get_type_hints(kind).items()])
+    if annotation in TYPES:
+        return TYPES[annotation]
+    if typing.get_origin(annotation) is types.UnionType:
+        return _column_type(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is list:
+        [element] = typing.get_args(annotation)
+        return pa.list_(_column_type(element))
+    fields = []
+    for name, field_annotation in typing.get_type_hints(annotation).items():
+        fields.append((name, _column_type(field_annotation)))
+    return pa.struct(fields)
 
 
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     """The columns: the fields of a record in JSON, with those of a detection among them."""
-    fields = {**typing.get_type_hints(RecordJson), **typing.get_type_hints(DetectionJson)}
-    columns = {name: _type(fields[name]) for name in fields if name not in LEFT_OUT}
+    annotations = typing.get_type_hints(RecordJson) | typing.get_type_hints(DetectionJson)
+    columns = {}
+    for name, annotation in annotations.items():
+        if name not in FIELDS_WITHOUT_COLUMN:
+            columns[name] = _column_type(annotation)
     for column in OPTIONAL_COLUMNS:
         if column.name in optional_columns:
-            columns[column.name] = _type(column.type)
-    columns |= dict.fromkeys(ERROR.values(), pa.string())
+            columns[column.name] = _column_type(column.type)
+    for name in ERROR_COLUMNS.values():
+        columns[name] = pa.string()
     columns["time"] = pa.timestamp("ms", "UTC")
-    return pa.schema([*columns.items()], {"detcli.schema_version": str(SCHEMA_VERSION)})
+    return pa.schema(list(columns.items()), {"detcli.schema_version": str(SCHEMA_VERSION)})
 
 
 class BytesOutput(Protocol):
@@ -73,7 +87,7 @@ class ParquetSink:
         self._schema = schema(optional_columns)
         self._writer = _ParquetWriter(Stream(output.write), self._schema, compression="zstd")
         self._rows: list[Any] = []
-        self._whole = True  # False once a row group could not be written
+        self._is_whole = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
         for row in detection_rows(record.to_json()):
@@ -88,14 +102,14 @@ class ParquetSink:
     def close(self) -> None:
         """Write the rest and the end of the file, and make it visible; all of it or nothing."""
         try:
-            if self._whole:
+            if self._is_whole:
                 self._write_rows()
                 self._writer.close()
         except BaseException:
-            self._whole = False
+            self._is_whole = False
             raise
         finally:
-            if self._whole:
+            if self._is_whole:
                 self._output.commit()
             else:
                 self._output.discard()
@@ -103,9 +117,9 @@ class ParquetSink:
     def _write_rows(self) -> None:
         table = pa.Table.from_pylist(self._rows, self._schema)
         self._rows = []
-        self._whole = False
+        self._is_whole = False
         self._writer.write_table(table)
-        self._whole = True
+        self._is_whole = True
 
 
 class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]

@@ -66,12 +66,13 @@ class TextSink:
 
 
 class Stream(io.RawIOBase):
-    """An output as libraries write to it; they may not report a failure, which is kept."""
+    """An output as libraries write to it; it remembers a failure, which they may not report."""
 
     def __init__(
         self, write: Callable[[bytes], object], seek: Callable[[int, int], int] | None = None
     ) -> None:
-        self._write, self._seek = write, seek
+        self._write = write
+        self._seek = seek
         self._position = 0
         self.failure: OSError | OutputError | None = None
 
