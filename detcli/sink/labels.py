@@ -7,7 +7,6 @@ MOTChallenge's      as TrackEval and motmetrics read them
 """
 
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -16,7 +15,6 @@ import stat
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -24,6 +22,7 @@ import numpy as np
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.core.text import escape_unprintable
+from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Picture, Size, shown
 from detcli.data.per_video import PerVideo
@@ -62,7 +61,7 @@ def label_text(picture: Picture, detections: Detections, *, scores: bool = False
     height, width = picture.size
     lines = []
     for box, score, class_id, _ in detections.within(picture.size):
-        left, top, right, bottom = map(float, box)
+        left, top, right, bottom = box.tolist()
         centre_x, label_width = _millionths(left, right, width)
         centre_y, label_height = _millionths(top, bottom, height)
         numbers = [centre_x, centre_y, label_width, label_height]
@@ -91,7 +90,7 @@ def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
 log = logging.getLogger(__name__)
 
 # Formats that trainers open, by how their files begin; others are encoded again, as PNG.
-FORMATS = {
+SUFFIX_BY_BEGINNING = {
     re.compile(rb"\xff\xd8\xff"): ".jpg",
     re.compile(rb"\x89PNG"): ".png",
     re.compile(rb"RIFF....WEBP", re.DOTALL): ".webp",
@@ -133,7 +132,7 @@ class DatasetSink:
         self._real = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
         self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
-        self._kept = 0  # pictures that were there already
+        self._present_count = 0  # pictures that were there already
 
     def write(self, record: Record) -> None:
         """Write one picture and its labels."""
@@ -146,17 +145,18 @@ class DatasetSink:
                 self._describe(record.model)
             name = self._name(record, suffix, data)
             if (self._real / "images" / f"{name}{suffix}").exists():
-                self._kept += 1
+                self._present_count += 1
                 return
             self._write(record, f"labels/{name}.txt", labels)
             self._write(record, f"images/{name}{suffix}", data)
 
     def close(self) -> None:
         """Say how many pictures were not written because they were there."""
-        if self._kept:
+        if self._present_count:
             log.warning(
                 "%s had %d of the pictures already; their labels are as they were",
-                *(self._path, self._kept),
+                self._path,
+                self._present_count,
             )
 
     def _write(self, record: Record, file: str, content: bytes) -> None:
@@ -181,22 +181,31 @@ class DatasetSink:
 
     def _name(self, record: Record, suffix: str, data: bytes) -> str:
         """A name for a picture: one that is free, or that it has already."""
-        images = self._real / "images"
-
-        def usable(name: str) -> bool:
-            with contextlib.suppress(OSError):
-                path = images / f"{name}{suffix}"
-                if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == data:
-                    return True
-            # Labels without a picture are those of a run that was killed between the two.
-            return not any(os.path.lexists(images / f"{name}{other}") for other in SUFFIXES)
-
         frame = record.origin.frame
         if frame is None:
-            return self._names.file(_plain_name(record), "", usable)
-        name = f"{self._prefixes.of(record)}_{frame}"
-        further = (f"{name}_{number}" for number in itertools.count(2))
-        return next(filter(usable, itertools.chain([name], further)))
+            return self._names.file(
+                _plain_name(record), "", lambda name: self._is_usable(name, suffix, data)
+            )
+        prefix = f"{self._prefixes.of(record)}_{frame}"
+        name = prefix
+        number = 1
+        while not self._is_usable(name, suffix, data):
+            number += 1
+            name = f"{prefix}_{number}"
+        return name
+
+    def _is_usable(self, name: str, suffix: str, data: bytes) -> bool:
+        """Whether a picture may get a name: no other picture has it, or the same one has."""
+        images = self._real / "images"
+        with contextlib.suppress(OSError):
+            path = images / f"{name}{suffix}"
+            if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == data:
+                return True
+        # Labels without a picture are those of a run that was killed between the two.
+        for picture_suffix in SUFFIXES:
+            if os.path.lexists(images / f"{name}{picture_suffix}"):
+                return False
+        return True
 
     def _describe(self, model: str) -> None:
         """Describe the dataset, unless another run has done that since this one began."""
@@ -206,8 +215,9 @@ class DatasetSink:
         if self._described:
             return
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
-        legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
+        are_printable = all(name.isprintable() for name in self._class_names)
+        # Names that are not have to be escaped.
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=are_printable)
         text = HEADER.format(model=escape_unprintable(model)) + text
         write_file(self._real / "data.yaml", text.encode())
         self._described = True
@@ -236,8 +246,8 @@ def _plain_name(record: Record) -> str:
 def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
     if picture.file is not None and picture.is_plain:
-        for start, suffix in FORMATS.items():
-            if start.match(picture.file):
+        for beginning, suffix in SUFFIX_BY_BEGINNING.items():
+            if beginning.match(picture.file):
                 return picture.file, suffix
     return encode(picture.pixels, record)
 
@@ -266,27 +276,31 @@ class CocoIds:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._given: set[int] = set()
+        self._used_ids: set[int] = set()
         self._images: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._left_out: set[str] = set()
-        if path is None:
-            return
+        if path is not None:
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        """Read the ids of pictures and categories from an `instances.json`."""
         content = read_json(path, _unusable)
+        ids: dict[str, int] = {}
         try:
-            ids = {str(image["file_name"]): int(image["id"]) for image in content["images"]}
-            self._categories = {
-                _plain(category["name"]): int(category["id"])
-                for category in content.get("categories") or ()
-            }
+            for image in content["images"]:
+                ids[str(image["file_name"])] = int(image["id"])
+            for category in content.get("categories") or ():
+                self._categories[_plain(category["name"])] = int(category["id"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _unusable(path, "not a COCO instances.json") from error
-        if len({*ids.values()}) < len(ids):
+        if len(set(ids.values())) < len(ids):
             raise _unusable(path, "several images have the same id")
+
         paths = {name: coco_path(name) for name in ids}
-        last_parts = Counter(listed.name for listed in paths.values())
+        file_names = Counter(listed.name for listed in paths.values())
         for name, listed in paths.items():
-            if last_parts[listed.name] == 1:
+            if file_names[listed.name] == 1:
                 self._images[listed.name] = ids[name]
         for name, listed in paths.items():
             self._images[str(listed)] = ids[name]
@@ -294,7 +308,10 @@ class CocoIds:
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a model none of whose classes is a category of the file."""
-        if self._categories and self._categories.keys().isdisjoint(map(_plain, names)):
+        if not self._categories:
+            return
+        plain_names = {_plain(name) for name in names}
+        if self._categories.keys().isdisjoint(plain_names):
             raise UsageError(
                 f"none of the model's classes is a category of {self._path}",
                 "rename the model's classes to its categories with --names FILE",
@@ -305,24 +322,24 @@ class CocoIds:
         source = record.origin.source
         if self._path is not None:
             return self._listed(source, record.origin.frame)
-        found = record.index + 1
+        image_id = record.index + 1
         match = ID_IN_STEM.fullmatch(PurePath(source).stem)
         if match and record.origin.frame is None:
-            found = int(match[1])
-        if found in self._given:
-            message = f"{source}: an earlier picture has the COCO image id {found}; this one gets "
-            found = 10**18 + record.index + 1
-            warnings.warn(DetcliWarning(f"{message}{found}"), stacklevel=2)
-        self._given.add(found)
-        return found
+            image_id = int(match[1])
+        if image_id in self._used_ids:
+            problem = f"{source}: an earlier picture has the COCO image id {image_id}"
+            image_id = 10**18 + record.index + 1
+            warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
+        self._used_ids.add(image_id)
+        return image_id
 
     def _listed(self, source: str, frame: int | None) -> int:
         """Id of the picture of the file whose name the source ends with."""
         parts = PurePath(source).parts
         for first in range(len(parts)):
-            found = self._images.get("/".join(parts[first:]))
-            if found is not None and frame is None:
-                return found
+            image_id = self._images.get("/".join(parts[first:]))
+            if image_id is not None and frame is None:
+                return image_id
         raise UsageError(
             f"{source} is not among the images of {self._path}",
             "name only its pictures, or leave out --coco-images to take ids from file names",
@@ -333,9 +350,10 @@ class CocoIds:
         if not self._categories:
             return coco_category(class_id, names)
         name = names[class_id]
-        found = self._categories.get(_plain(name))
-        if found is not None or name in self._left_out:
-            return found
+        category_id = self._categories.get(_plain(name))
+        if category_id is not None or name in self._left_out:
+            return category_id
+
         self.require(names)
         self._left_out.add(name)
         message = f"{name} is not a category of {self._path}: left out of the COCO results"
@@ -379,7 +397,8 @@ class CocoSink(JsonArray):
             image_id = self._ids.image_id(record)
             problem = f"{source} has the COCO image id {image_id} of an earlier picture"
         except UsageError as error:
-            image_id, problem = None, str(error)
+            image_id = None
+            problem = str(error)
         if image_id is None or image_id in self._image_ids:
             if not self._left_out:
                 left_out = f"{problem}: left out of the COCO results, as any other like it"
@@ -388,7 +407,7 @@ class CocoSink(JsonArray):
             return
         self._image_ids.add(image_id)
         elements = record.detections.to_coco(image_id, self._ids.category_id)
-        self.extend(map(json.dumps, elements))
+        self.extend([json.dumps(element) for element in elements])
 
     def close(self) -> None:
         super().close()
@@ -417,38 +436,44 @@ class LabelStudioSink(JsonArray):
                 f"{fields['source']} is a video, and --format labelstudio takes pictures",
                 "keep its frames with --save-dataset, and name that folder",
             )
-        width, height = fields["width"], fields["height"]
-        result, scores = [], []
+        size = (fields["height"], fields["width"])
+        regions = []
+        scores = []
         for number, detection in enumerate(fields["detections"]):
-            if not is_visible(box_of(detection), (height, width)):
-                continue
-            left, top, right, bottom = box_of(detection)
-            x, region_width = _percentages(left, right, width)
-            y, region_height = _percentages(top, bottom, height)
-            scores.append(detection["score"])
-            result.append({
-                "id": str(number),
-                "type": "rectanglelabels",
-                "from_name": "label",
-                "to_name": "image",
-                "original_width": width,
-                "original_height": height,
-                "image_rotation": 0,
-                "score": detection["score"],
-                "value": {
-                    "x": x,
-                    "y": y,
-                    "width": region_width,
-                    "height": region_height,
-                    "rotation": 0,
-                    "rectanglelabels": [detection["class_name"]],
-                },
-            })  # fmt: skip
-        prediction: dict[str, Any] = {"model_version": fields["model"], "result": result}
-        if result:  # the mean, by which Label Studio can sort tasks
+            if is_visible(box_of(detection), size):
+                regions.append(_region(number, detection, size))
+                scores.append(detection["score"])
+        prediction: dict[str, Any] = {"model_version": fields["model"], "result": regions}
+        if scores:  # the mean, by which Label Studio can sort tasks
             prediction["score"] = round(sum(scores) / len(scores), 6)
         task = {"data": {"image": fields["source"]}, "predictions": [prediction]}
         self.extend([encode_json(task)])
+
+
+def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]:
+    """A detection as a region of Label Studio, in percent of the picture's (height, width)."""
+    height, width = size
+    left, top, right, bottom = box_of(detection)
+    x, region_width = _percentages(left, right, width)
+    y, region_height = _percentages(top, bottom, height)
+    return {
+        "id": str(number),
+        "type": "rectanglelabels",
+        "from_name": "label",
+        "to_name": "image",
+        "original_width": width,
+        "original_height": height,
+        "image_rotation": 0,
+        "score": detection["score"],
+        "value": {
+            "x": x,
+            "y": y,
+            "width": region_width,
+            "height": region_height,
+            "rotation": 0,
+            "rectanglelabels": [detection["class_name"]],
+        },
+    }
 
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
@@ -472,7 +497,7 @@ class MotSink(PerVideo["MotFile"]):
     """
 
     def __init__(self, folder: OutputFolder) -> None:
-        super().__init__(partial(MotFile, folder), MotFile.close)
+        super().__init__(lambda first: MotFile(folder, first), MotFile.close)
 
     def write(self, record: Record) -> None:
         if record.origin.frame is not None:
@@ -488,15 +513,16 @@ class MotFile:
 
     def write(self, record: Record) -> None:
         record.saved.append(self._path)
-        found = record.detections
-        if found is None or found.track_id is None:
+        detections = record.detections
+        if detections is None or detections.track_id is None:
             return
-        for number, (box, score, _, _) in zip(found.track_id.tolist(), found, strict=True):
-            if number > 0:
+        frame = (record.origin.frame or 0) + 1
+        track_numbers = detections.track_id.tolist()
+        for track_number, (box, score, _, _) in zip(track_numbers, detections, strict=True):
+            if track_number > 0:
                 left, top, right, bottom = box.tolist()
                 box_text = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
-                frame = (record.origin.frame or 0) + 1
-                self._file.write(f"{frame},{number},{box_text},{score:.6f},-1,-1,-1\n")
+                self._file.write(f"{frame},{track_number},{box_text},{score:.6f},-1,-1,-1\n")
 
     def close(self) -> None:
         self._file.commit()
