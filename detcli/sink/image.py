@@ -55,27 +55,36 @@ class CropSink(FolderSink):
         if record.picture is None or record.detections is None:
             return
         prefix = self._folder.prefix_of(record)
-        if record.detections.names != self._names:  # the same folders in every run of a model
-            unique, self._names = UniqueNames(), record.detections.names
-            usable = self._folder.is_usable
-            self._folders = [unique.file(safe(name), "", usable) for name in self._names]
-        showing = shown(record.detections.xyxy, record.picture.pixels.shape[:2])
+        if record.detections.names != self._names:
+            self._names = record.detections.names
+            self._folders = self._folders_of(self._names)
+        height, width = record.picture.pixels.shape[:2]
+        is_shown = shown(record.detections.xyxy, (height, width))
         for number, (box, _, class_id, _) in enumerate(record.detections):
-            if not showing[number]:
+            if not is_shown[number]:
                 continue
             folder = self._folder.path / self._folders[class_id]
             data, suffix = encode(crop(record.picture.pixels, box), record)
             path = self._folder.member(record, folder, f"{prefix}_{number}", suffix)
             self._folder.write(record, path, data)
 
+    def _folders_of(self, class_names: Sequence[str]) -> list[str]:
+        """The name of each class's folder; the same in every run of a model."""
+        unique_names = UniqueNames()
+        folders = []
+        for name in class_names:
+            folders.append(unique_names.file(safe(name), "", self._folder.is_usable))
+        return folders
+
 
 def crop(image: Image, box: Boxes) -> Image:
     """The part of a picture that a box `(4,)` touches: whole pixels, at least one, none outside."""
     height, width = image.shape[:2]
-    left, top = (math.floor(edge) for edge in box[:2].tolist())
-    right, bottom = (math.ceil(edge) for edge in box[2:].tolist())
-    left, top = max(0, min(left, width - 1)), max(0, min(top, height - 1))
-    right, bottom = min(width, max(right, left + 1)), min(height, max(bottom, top + 1))
+    x1, y1, x2, y2 = box.tolist()
+    left = max(0, min(math.floor(x1), width - 1))
+    top = max(0, min(math.floor(y1), height - 1))
+    right = min(width, max(math.ceil(x2), left + 1))
+    bottom = min(height, max(math.ceil(y2), top + 1))
     return image[top:bottom, left:right]
 
 
@@ -89,12 +98,15 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
     """
     origin = record.origin
     if origin.frame is not None or origin.source == "-":
-        wanted = ".jpg"
+        input_suffix = ".jpg"
     else:
-        wanted = PurePath(origin.source).suffix
-        wanted = wanted if wanted.lower() in SUFFIXES else ".png"
-    # Formats limit the size: WebP takes up to 16383 pixels a side.
-    for suffix in dict.fromkeys((wanted, ".png")):
+        input_suffix = PurePath(origin.source).suffix
+        if input_suffix.lower() not in SUFFIXES:
+            input_suffix = ".png"
+    suffixes = [input_suffix]
+    if input_suffix != ".png":  # formats limit the size: WebP takes up to 16383 pixels a side
+        suffixes.append(".png")
+    for suffix in suffixes:
         try:
             encoded, data = cv2.imencode(suffix, picture)
         except cv2.error:
@@ -223,33 +235,39 @@ class OnlyDetections:
         self._sink.close()
 
 
-def hidden(image: Image, boxes: Boxes, way: str, margin: float = BLUR_MARGIN) -> Image:
+def hidden(image: Image, boxes: Boxes, method: str, margin: float = BLUR_MARGIN) -> Image:
     """Return a copy of a picture in which nothing can be made out in some boxes and around them.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
         boxes: `(N, 4)` in pixels of the picture, beyond which they may reach.
-        way: One of WAYS.
+        method: One of WAYS.
         margin: Part of a box's width and height that is hidden beyond each of its edges.
     """
-    canvas, size = image.copy(), image.shape[:2]
-    boxes = boxes[shown(boxes, size)]
+    canvas = image.copy()
+    height, width = image.shape[:2]
+    boxes = boxes[shown(boxes, (height, width))]
     extent = np.tile(boxes[:, 2:] - boxes[:, :2], 2)  # (N, 4)
-    wider = clipped(boxes + extent * np.array([-margin, -margin, margin, margin], np.float32), size)
-    whole = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
-    for left, top, right, bottom in whole.tolist():
+    margins = extent * np.array([-margin, -margin, margin, margin], np.float32)
+    wider = clipped(boxes + margins, (height, width))
+    corners = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
+    for left, top, right, bottom in corners.tolist():
         area = canvas[top:bottom, left:right]
-        if not area.size:
-            continue
-        if (interpolation := WAYS[way]) is None:
-            area[:] = GREY
-            continue
-        # The mean colours of a few equal parts are all that is left of it.
-        size = area.shape[0], area.shape[1]
-        few = Letterbox.fit(size, (SAMPLES, SAMPLES), enlarge=1).resized
-        means = cv2.resize(area, few[::-1], interpolation=cv2.INTER_AREA)
-        area[:] = cv2.resize(means, size[::-1], interpolation=interpolation)
+        if area.size:
+            _hide(area, WAYS[method])
     return canvas
+
+
+def _hide(area: Image, interpolation: int | None) -> None:
+    """Hide an area of a picture in place: grey without an `interpolation`, see WAYS."""
+    if interpolation is None:
+        area[:] = GREY
+        return
+    # The mean colours of a few equal parts are all that is left of it.
+    height, width = area.shape[:2]
+    rows, columns = Letterbox.fit((height, width), (SAMPLES, SAMPLES), enlarge=1).resized
+    means = cv2.resize(area, (columns, rows), interpolation=cv2.INTER_AREA)
+    area[:] = cv2.resize(means, (width, height), interpolation=interpolation)
 
 
 WAYS = {"blur": cv2.INTER_LINEAR, "pixelate": cv2.INTER_NEAREST, "fill": None}
