@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from io import FileIO
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,9 @@ class Sound:
     def __init__(
         self, name: str, source: av.container.InputContainer, track: av.AudioStream, start_s: float
     ) -> None:
-        self._name, self._input, self._track = name, source, track
+        self._name = name
+        self._input = source
+        self._track = track
         self._codec = track.codec_context.codec.canonical_name
         self._rate = track.codec_context.sample_rate
         self._packets: Iterator[tuple[float, Packet]] = iter(())
@@ -73,9 +74,7 @@ class Sound:
             if self._fits():
                 self._packets = self._copied(output.add_stream_from_template(self._track))
             else:
-                rate = self._rate if self._rate in AAC_RATES else AAC_RATE
-                layout = "mono" if self._track.codec_context.channels == 1 else "stereo"
-                self._packets = self._encoded(output.add_stream("aac", rate=rate, layout=layout))
+                self._packets = self._encoded(self._add_aac(output))
                 log.info("%s: sound in %s becomes AAC", self._name, self._codec)
         except FAILURES as error:
             log.warning(LEFT_OUT, self._name, system_reason(error))
@@ -83,6 +82,12 @@ class Sound:
             return False
         self._advance()
         return True
+
+    def _add_aac(self, output: av.container.OutputContainer) -> av.AudioStream:
+        """Add a track of AAC to a container, with the rate and channels that fit best."""
+        rate = self._rate if self._rate in AAC_RATES else AAC_RATE
+        layout = "mono" if self._track.codec_context.channels == 1 else "stereo"
+        return output.add_stream("aac", rate=rate, layout=layout)
 
     def _fits(self) -> bool:
         """Whether MP4 holds it as it is.
@@ -107,7 +112,8 @@ class Sound:
             self._advance()
 
     def close(self) -> None:
-        self._next, self._packets = None, iter(())
+        self._next = None
+        self._packets = iter(())
         self._input.close()
 
     def _advance(self) -> None:
@@ -135,9 +141,9 @@ class Sound:
             yield time_s, packet
 
     def _encoded(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
-        for frame in chain(self._decoded(), [None]):
-            for packet in track.encode(frame):
-                yield float((packet.pts or 0) * packet.time_base), packet
+        for frame in self._decoded():
+            yield from _timed(track.encode(frame))
+        yield from _timed(track.encode(None))
 
     def _decoded(self) -> Iterator[av.AudioFrame]:
         last = None
@@ -154,14 +160,22 @@ class Sound:
                     yield frame
 
 
+def _timed(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]":
+    """Packets of encoded sound, each with its time in seconds."""
+    for packet in packets:
+        yield float((packet.pts or 0) * packet.time_base), packet
+
+
 def _largest(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
     """The track whose frames are read, see `choose_track` in `source/containers.py`."""
 
     def score(stream: "av.VideoStream") -> int:
         if stream.disposition & av.stream.Disposition.attached_pic:
             return 1
-        is_default = bool(stream.disposition & av.stream.Disposition.default)
-        return stream.height * stream.width + DEFAULT_SCORE * is_default
+        pixels = stream.height * stream.width
+        if stream.disposition & av.stream.Disposition.default:
+            return pixels + DEFAULT_SCORE
+        return pixels
 
     return max(streams, key=score, default=None)
 
@@ -171,7 +185,8 @@ def open_sound(address: str, start_s: float) -> Sound | None:
 
     Of several tracks, FFmpeg's choice: that with most channels, as a rule.
     """
-    name, path = public_name(address), Path(address)
+    name = public_name(address)
+    path = Path(address)
     if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
         return None
     try:
@@ -190,7 +205,8 @@ def open_sound(address: str, start_s: float) -> Sound | None:
 
 TICKS = 120_000  # in a second: frames of all usual rates, as 24000/1001, come at whole ticks
 THREADS = 4  # each holds a frame, and the network needs the processor as well
-BT709, LIMITED = 1, 1  # colours that a player assumes of a video in HD, as FFmpeg numbers them
+BT709 = 1  # the colours that a player assumes of a video in HD, as FFmpeg numbers them
+LIMITED = 1  # the range of these colours
 
 # By encoder: PyAV's wheels have the first; a build without code under the GPL may have the second.
 # No B-frames: with them, FFmpeg's players take a video of a variable rate to be too short.
@@ -198,9 +214,17 @@ OPTIONS = {
     "libx264": {"preset": "veryfast", "crf": "23", "bf": "0"},
     "libopenh264": {"allow_skip_frames": "0"},
 }
-ENCODER = next((name for name in OPTIONS if name in av.codecs_available), None)
-if ENCODER is None:
+
+
+def _encoder_name() -> str:
+    """The best encoder of H.264 that PyAV has."""
+    for name in OPTIONS:
+        if name in av.codecs_available:
+            return name
     raise DependencyError("this PyAV has no encoder for H.264", INSTALL)
+
+
+ENCODER = _encoder_name()
 
 
 class H264Encoder:
@@ -221,7 +245,8 @@ class H264Encoder:
         start_s: float = 0.0,
         pixel_aspect: tuple[int, int] = (1, 1),
     ) -> None:
-        self._height, self._width = (side - side % 2 for side in shape[:2])
+        self._height = shape[0] - shape[0] % 2
+        self._width = shape[1] - shape[1] % 2
         self._file = Stream(partial(write_all, file), file.seek)
         self._sound = None if sound is None else open_sound(sound, start_s)
         self._ticks = -1  # of the last frame
@@ -234,38 +259,51 @@ class H264Encoder:
         exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
         self._container = av.open(self._file, "w", format="mp4", options=exact)
         with _errors():
-            fraction = Fraction(rate).limit_denominator(3600)
-            stream = self._container.add_stream(str(ENCODER), rate=fraction)
-            assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
-            self._stream = stream
-            context = stream.codec_context
-            context.width, context.height, context.pix_fmt = self._width, self._height, "yuv420p"
-            context.time_base = stream.time_base = Fraction(1, TICKS)
-            context.colorspace = context.color_primaries = context.color_trc = BT709
-            context.color_range = LIMITED
-            context.sample_aspect_ratio = Fraction(*pixel_aspect)
-            context.thread_count, context.thread_type = THREADS, "FRAME"  # slices compress worse
-            context.options = OPTIONS[str(ENCODER)]
+            self._stream = self._add_stream(rate, pixel_aspect)
             if self._sound is not None and not self._sound.begin(self._container):
                 self._sound = None
-            context.open()
+            self._stream.codec_context.open()
             self._container.start_encoding()
+
+    def _add_stream(self, rate: float, pixel_aspect: tuple[int, int]) -> av.VideoStream:
+        """Add the track of the frames to the container, with the settings of its encoder."""
+        fraction = Fraction(rate).limit_denominator(3600)
+        stream = self._container.add_stream(ENCODER, rate=fraction)
+        assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
+        context = stream.codec_context
+        context.width = self._width
+        context.height = self._height
+        context.pix_fmt = "yuv420p"
+        context.time_base = Fraction(1, TICKS)
+        stream.time_base = Fraction(1, TICKS)
+        context.colorspace = BT709
+        context.color_primaries = BT709
+        context.color_trc = BT709
+        context.color_range = LIMITED
+        context.sample_aspect_ratio = Fraction(*pixel_aspect)
+        context.thread_count = THREADS
+        context.thread_type = "FRAME"  # slices compress worse
+        context.options = OPTIONS[ENCODER]
+        return stream
 
     def write(self, picture: Image, time_s: float) -> None:
         """Write a frame, and the sound before it."""
         with _errors():
             even = np.ascontiguousarray(picture[: self._height, : self._width])
-            whole = av.VideoFrame.from_numpy_buffer(even, "bgr24")
-            frame = self._convert.reformat(whole, format="yuv420p", dst_colorspace=BT709)
-            frame.pts = self._ticks = max(round(time_s * TICKS), self._ticks + 1)
+            bgr_frame = av.VideoFrame.from_numpy_buffer(even, "bgr24")
+            frame = self._convert.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
+            self._ticks = max(round(time_s * TICKS), self._ticks + 1)
+            frame.pts = self._ticks
             frame.time_base = Fraction(1, TICKS)
             self._add_sound(time_s)
             packets = self._stream.encode(frame)
         self._mux(packets)
         self.count += 1
         if packets:
-            before = self._largest if self._encoded else 0
-            self._largest = max(before, *(packet.size for packet in packets))
+            sizes = [packet.size for packet in packets]
+            if self._encoded:
+                sizes.append(self._largest)
+            self._largest = max(sizes)
             self._encoded += len(packets)
         self._end_s = time_s + self._period_s
 

@@ -4,9 +4,8 @@ import contextlib
 import logging
 import os
 import shutil
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
-MIN_RATE, MAX_RATE = 1 / 3600, 1000.0  # frames per second; other rates are measurement errors
+MIN_RATE = 1 / 3600  # frames per second; other rates are measurement errors
+MAX_RATE = 1000.0
 LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
 MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage
@@ -59,12 +59,21 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
         condensed: bool = False,
         silent: bool = False,
     ) -> None:
-        begin = partial(AnnotatedVideo, folder, style=style, condensed=condensed, silent=silent)
-        super().__init__(begin, AnnotatedVideo.close)
+        super().__init__(
+            lambda first: AnnotatedVideo(folder, first, style, condensed=condensed, silent=silent),
+            AnnotatedVideo.close,
+        )
 
     def write(self, record: Record) -> None:
         if record.origin.video is not None and record.origin.frame is not None:
             self.of(record).write(record)
+
+
+class FrameTime(NamedTuple):
+    """When a frame is seen."""
+
+    shown_s: float  # in all annotated videos of its source together
+    source_s: float  # in the source
 
 
 class AnnotatedVideo:
@@ -84,48 +93,54 @@ class AnnotatedVideo:
         self._even = not self._live and (condensed or not self._h264)
         self._sound = video.address if self._h264 else None
         if self._sound is not None and (silent or condensed):
-            from detcli.sink.h264 import open_sound
-
-            if (sound := open_sound(self._sound, 0.0)) is not None:
-                sound.close()
-                warn_once("annotated videos have no sound with --blur or --only-detections")
+            _warn_if_heard(self._sound)
             self._sound = None
-        self._now_s = 0.0  # of the last frame, in all files together
+        self._shown_s = 0.0  # when the last frame is shown, in all files together
         self._source_s: float | None = None  # of the last frame, in the source
-        self._began: tuple[float, float] | None = None  # both, of the first frame of this file
+        self._first: FrameTime | None = None  # of the first frame of this file
         self._file: VideoFile | None = None
         self._path = Path()  # of this file
 
     def write(self, record: Record) -> None:
-        if (now := self._advance(record.origin)) is None:
+        time = self._advance(record.origin)
+        if time is None:
             return
-        began = self._began = self._began or now
+        if self._first is None:
+            self._first = time
         if record.picture is None or record.detections is None:
             if self._file is not None:
-                self._file.repeat(now[0] - began[0])
+                self._file.repeat(time.shown_s - self._first.shown_s)
             return
+
         picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         if self._file is not None and self._file.shape != picture.shape:
             self.close()
-            began = self._began = now
-        if self._file is None:
-            self._path = self._folder.video_of(record, SUFFIX)
-            path = self._folder.real(self._path)
-            part = AtomicFile(path, suffix=path.suffix)
-            try:
-                encoder = self._encoder(part, picture.shape, began[1])
-                self._file = VideoFile(part, encoder, picture.shape)
-            except BaseException:
-                part.discard()
-                raise
-            if now > began:
-                self._file.repeat(0.0)
-        self._file.append(picture, now[0] - began[0])
+            self._first = time
+        file = self._file
+        if file is None:
+            file = self._open(record, picture.shape, self._first.source_s)
+            if time > self._first:
+                file.repeat(0.0)
+        file.append(picture, time.shown_s - self._first.shown_s)
         record.saved.append(self._path)
+
+    def _open(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
+        """Begin a file with frames of a shape, from a time of the source on."""
+        self._path = self._folder.video_of(record, SUFFIX)
+        path = self._folder.real(self._path)
+        part = AtomicFile(path, suffix=path.suffix)
+        try:
+            encoder = self._encoder(part, shape, start_s)
+            self._file = VideoFile(part, encoder, shape)
+        except BaseException:
+            part.discard()
+            raise
+        return self._file
 
     def close(self) -> None:
         if self._file is not None:
-            file, self._file = self._file, None
+            file = self._file
+            self._file = None
             file.close()
 
     def _encoder(
@@ -135,7 +150,8 @@ class AnnotatedVideo:
         if self._h264:
             from detcli.sink.h264 import H264Encoder
 
-            for sound in dict.fromkeys((self._sound, None)):
+            sounds = [None] if self._sound is None else [self._sound, None]
+            for sound in sounds:
                 part.file.seek(0)
                 part.file.truncate()
                 try:
@@ -148,29 +164,32 @@ class AnnotatedVideo:
                         pixel_aspect=self._pixel_aspect,
                     )
                 except OSError as error:
-                    what = "H.264" if sound is None else "H.264 with this sound"
-                    log.warning("%s: cannot be %s: %s", self._path, what, error)
+                    format_name = "H.264" if sound is None else "H.264 with this sound"
+                    log.warning("%s: cannot be %s: %s", self._path, format_name, error)
         if self._pixel_aspect != (1, 1):
             warn_once(SQUARE_PIXELS)
         return Mpeg4Encoder(part.written, shape, self._rate)
 
-    def _advance(self, origin: Origin) -> tuple[float, float] | None:
-        """When a frame is shown, in all files together, and its time in the source.
-
-        None for one that a live source had before the last one.
-        """
-        source_s, last_s = origin.time_s or 0.0, self._source_s
-        if last_s is not None:
-            step = source_s - last_s
-            if self._live and step <= 0:
+    def _advance(self, origin: Origin) -> FrameTime | None:
+        """When the next frame is seen; None for one that a live source had before the last one."""
+        source_s = origin.time_s or 0.0
+        if self._source_s is not None:
+            step_s = self._step_s(source_s - self._source_s)
+            if step_s is None:
                 return None
-            if self._live:
-                step = min(step, MAX_GAP_S)
-            else:
-                step = 1 / self._rate if self._even or step <= 0 else min(step, MAX_FRAME_S)
-            self._now_s += step
+            self._shown_s += step_s
         self._source_s = source_s
-        return self._now_s, source_s
+        return FrameTime(self._shown_s, source_s)
+
+    def _step_s(self, source_step_s: float) -> float | None:
+        """How long a frame is shown, from its time in the source; None if it is not."""
+        if self._live:
+            if source_step_s <= 0:
+                return None
+            return min(source_step_s, MAX_GAP_S)
+        if self._even or source_step_s <= 0:
+            return 1 / self._rate
+        return min(source_step_s, MAX_FRAME_S)
 
 
 class VideoFile:
@@ -208,20 +227,24 @@ class VideoFile:
         """Finish the video and move it into place."""
         with contextlib.suppress(OSError):  # frames are then missing
             self._encoder.finish()
-        # Of the index; 0 if the video cannot be read. As bytes, as odd names would crash OpenCV.
-        written: str = os.fsencode(self._part.written)  # type: ignore[assignment]
-        readable = cv2.VideoCapture(written, cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
-        readable = max(0, int(readable))
-        if readable == 0:
+        frame_count = self._readable_frames()
+        if frame_count == 0:
             self._part.discard()
         else:
             self._part.commit()
-        if readable < self._encoder.count:
+        if frame_count < self._encoder.count:
             raise OutputError(
                 f"{self._part.path} is not complete: "
-                f"{readable} of {self._encoder.count} frames were written",
+                f"{frame_count} of {self._encoder.count} frames were written",
                 "check the free disk space, and the limit on the size of files",
             )
+
+    def _readable_frames(self) -> int:
+        """The number of frames in the index of the file; 0 if the video cannot be read."""
+        # As bytes, as odd names would crash OpenCV.
+        written: str = os.fsencode(self._part.written)  # type: ignore[assignment]
+        capture = cv2.VideoCapture(written, cv2.CAP_FFMPEG)
+        return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
 
 
 class Mpeg4Encoder:
@@ -233,7 +256,6 @@ class Mpeg4Encoder:
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
-        height, width = shape[:2]
         try:
             str(path).encode()
         except UnicodeEncodeError as error:  # OpenCV would end the process
@@ -241,16 +263,7 @@ class Mpeg4Encoder:
                 f"cannot write a video in {path.parent}: the folder's name is not Unicode",
                 "name another folder",
             ) from error
-        for codec in CODECS:
-            fourcc = cv2.VideoWriter.fourcc(*codec)
-            self._writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
-            if self._writer.isOpened():
-                break
-        else:
-            raise OutputError(
-                f"cannot write a video of {width}x{height} pixels in {path.parent}",
-                "leave out --save",
-            )
+        self._writer = _open_writer(path, shape, rate)
         self._rate = rate
         self._last: Image = np.zeros(shape, np.uint8)
         self.count = 0  # frames, with those that were added
@@ -268,6 +281,34 @@ class Mpeg4Encoder:
 
     def finish(self) -> None:
         self._writer.release()
+
+
+def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
+    """OpenCV's writer with the first codec that takes frames of a shape.
+
+    Raises:
+        OutputError: None does.
+    """
+    height, width = shape[:2]
+    for codec in CODECS:
+        fourcc = cv2.VideoWriter.fourcc(*codec)
+        writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
+        if writer.isOpened():
+            return writer
+    raise OutputError(
+        f"cannot write a video of {width}x{height} pixels in {path.parent}",
+        "leave out --save",
+    )
+
+
+def _warn_if_heard(address: str) -> None:
+    """Warn that the sound of a video is left out, if it has any."""
+    from detcli.sink.h264 import open_sound
+
+    sound = open_sound(address, 0.0)
+    if sound is not None:
+        sound.close()
+        warn_once("annotated videos have no sound with --blur or --only-detections")
 
 
 def _has_h264() -> bool:
