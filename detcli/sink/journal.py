@@ -43,8 +43,10 @@ OLD = b'{"schema_version": 1,'
 """Start of a record of version 1, which is written again in the form of this one."""
 
 OTHER_FORMATS = (".csv", ".parquet", ".json")
+"""Suffixes of what --output writes in other formats."""
+
 OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[")
-"""Suffixes and beginnings of what --output writes in other formats."""
+"""Beginnings of what --output writes in other formats."""
 
 SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
 
@@ -83,7 +85,7 @@ class Journal:
         self._implied = implied
         self._videos = videos
         self._done: Counter[InputKey] = Counter()
-        self._goes_on = False  # whether the last record was made with these settings
+        self._continues = False  # whether the last record was made with these settings
         self._cut: set[str] = set()  # sources of which all records are worked again
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
@@ -98,21 +100,26 @@ class Journal:
                 self._there = {escape_surrogates(video.as_posix()) for video in videos.iterdir()}
             self._file = self._open()
             try:
-                if tracked := settings is not None and settings.get("track") is not None:
-                    self._find_cut()
-                while not self._read(force=force):
-                    self._rewrite()  # as a new file, which has no lock yet
-                    self._file.close()
-                    self._file = self._open()
-                if tracked and self._goes_on:  # what is left is whole, so no run ends there
-                    self._settings = None
-                with contextlib.closing(Folder(self._target.parent)) as folder:
-                    folder.sync()  # of a new file's name
+                self._begin(force=force)
             except BaseException:
                 self._file.close()
                 raise
         except OSError as error:
             raise self._failure(error) from error
+
+    def _begin(self, *, force: bool) -> None:
+        """Read the open file, and write it again until all of its records stay."""
+        has_tracks = self._settings is not None and self._settings.get("track") is not None
+        if has_tracks:
+            self._find_cut()
+        while not self._read(force=force):
+            self._rewrite()  # as a new file, which has no lock yet
+            self._file.close()
+            self._file = self._open()
+        if has_tracks and self._continues:  # what is left is whole, so no run ends there
+            self._settings = None
+        with contextlib.closing(Folder(self._target.parent)) as folder:
+            folder.sync()  # of a new file's name
 
     def skip(self, origin: Origin) -> bool:
         """Tell whether an input is done, once for each of its records; a new one never is."""
@@ -130,16 +137,16 @@ class Journal:
     def _has_changed(self, origin: Origin) -> bool:
         """Whether the file of a recorded input is another one now; one without a stamp is not."""
         source = origin.source
-        now = present_stamp(origin)
-        if now is None:
+        present = present_stamp(origin)
+        if present is None:
             return False
-        before = self._stamps.get(source)
-        if before is None:
+        recorded = self._stamps.get(source)
+        if recorded is None:
             self._not_compared.add(source)
             return False
-        if now == before:
+        if present == recorded:
             return False
-        self._changed[source] = before
+        self._changed[source] = recorded
         return True
 
     def write(self, record: Record) -> None:
@@ -275,10 +282,14 @@ class Journal:
             return False
         if "detections" not in record or "frame" not in record:
             return "detections" in record
-        videos = escape_surrogates(str(self._videos))
-        saved = [name for name in record.get("saved", ()) if str(Path(name).parent) == videos]
-        whole = not saved or self._there.issuperset(saved)
-        return whole or not self._exists(source)  # then it cannot be detected on again
+        folder = escape_surrogates(str(self._videos))
+        saved_videos = []
+        for name in record.get("saved", ()):
+            if str(Path(name).parent) == folder:
+                saved_videos.append(name)
+        if self._there.issuperset(saved_videos):
+            return True
+        return not self._exists(source)  # then it cannot be detected on again
 
     def _stays_now(self, record: Fields) -> bool:
         """Whether a record is still true when the run begins."""
@@ -298,10 +309,13 @@ class Journal:
         self._done.clear()
         self._stamps.clear()
         self._replaced.clear()
-        all_stay, settings, last = True, None, None
+        all_stay = True
+        settings: Fields | None = None  # of the run that made a record
+        last: Fields | None = None  # of the last record that stays
         for line, record in self._lines():
             settings = record.get("settings", settings)
-            all_stay = all_stay and not line.startswith(OLD)
+            if line.startswith(OLD):
+                all_stay = False
             if "replaces" in record:  # a run was killed before it could remove what that replaces
                 self._replaced[name_of(record)] = record["replaces"]
                 all_stay = False
@@ -316,16 +330,26 @@ class Journal:
                 if "***" in record.get("source", ""):
                     self._cut.add(name_of(record))
         if self._settings is not None and last is not None:
-            notes_all = last.keys() != {"model"}
-            now = self._settings if notes_all else {"model": self._settings.get("model")}
-            different = differences(last, now, self._implied)
-            if different and not force:
-                raise UsageError(
-                    f"--resume {self._path}: its records were made with {', '.join(different)}",
-                    "use the same settings, name another file, or mix them with --force",
-                )
-            self._goes_on = notes_all and not different
+            self._continues = self._has_same_settings(self._settings, last, force=force)
         return all_stay
+
+    def _has_same_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
+        """Whether records were made with these settings, all of which they name.
+
+        Raises:
+            UsageError: They were made with others, and are not to be mixed by `force`.
+        """
+        names_all = recorded.keys() != {"model"}
+        compared: Mapping[str, Any] = settings
+        if not names_all:
+            compared = {"model": settings.get("model")}
+        different = differences(recorded, compared, self._implied)
+        if different and not force:
+            raise UsageError(
+                f"--resume {self._path}: its records were made with {', '.join(different)}",
+                "use the same settings, name another file, or mix them with --force",
+            )
+        return names_all and not different
 
     def _rewrite(self) -> None:
         """Write the file again without damaged lines, failures and what was replaced."""
@@ -337,7 +361,9 @@ class Journal:
         head: Fields = {}  # of a record that was dropped
         try:
             for line, record in self._lines():
-                head |= {name: record[name] for name in HEAD if name in record}
+                for name in HEAD:
+                    if name in record:
+                        head[name] = record[name]
                 if stays(record):
                     is_replacement = record.pop("replaces", None) is not None
                     if head or is_replacement or line.startswith(OLD):
@@ -352,8 +378,8 @@ class Journal:
         target.commit()
 
     def _failure(self, error: OSError) -> OutputError:
-        more = "; nothing is lost: the same command continues where this run stopped"
-        return unwritable(self._path, error, more)
+        consequence = "; nothing is lost: the same command continues where this run stopped"
+        return unwritable(self._path, error, consequence)
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
@@ -369,9 +395,12 @@ def _parse(line: bytes, *, begun: bool) -> Fields:
     if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
     if b"\0" in line or not line.endswith(b"\n"):
-        start = line.partition(b"\0")[0]
-        like_ours = start.startswith(START) or START.startswith(start)
-        if not (like_ours if start else begun or not line.strip(b"\0\n")):
+        beginning = line.partition(b"\0")[0]
+        if beginning:
+            may_be_torn = beginning.startswith(START) or START.startswith(beginning)
+        else:
+            may_be_torn = begun or not line.strip(b"\0\n")
+        if not may_be_torn:
             raise ValueError("it has zeros in it, or no end")
         return {}
     return cast("Fields", parse_record(line))
