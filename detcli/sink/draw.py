@@ -182,21 +182,21 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
     height, width = canvas.shape[:2]
     last = np.maximum(0, np.array([width, height] * 2) - line)
     left, top, right, bottom = np.clip(np.rint(box) - line // 2, 0, last).astype(int)
-    for shade, more in _strokes(colour, line):
-        rows = slice(max(0, top - more), bottom + line + more)
-        columns = slice(max(0, left - more), right + line + more)
+    for shade, reach in _strokes(colour, line):
+        rows = slice(max(0, top - reach), bottom + line + reach)
+        columns = slice(max(0, left - reach), right + line + reach)
         for edge in (left, right):
-            canvas[rows, max(0, edge - more) : edge + line + more] = shade
+            canvas[rows, max(0, edge - reach) : edge + line + reach] = shade
         for edge in (top, bottom):
-            canvas[max(0, edge - more) : edge + line + more, columns] = shade
+            canvas[max(0, edge - reach) : edge + line + reach, columns] = shade
 
 
 def draw_path(
     canvas: Image, points: Vertices, colour: Colour, line: int, *, closed: bool = False
 ) -> None:
     """Draw a line through points."""
-    for shade, more in _strokes(colour, line):
-        cv2.polylines(canvas, [_whole(points)], closed, shade, line + 2 * more)
+    for shade, reach in _strokes(colour, line):
+        cv2.polylines(canvas, [_whole(points)], closed, shade, line + 2 * reach)
 
 
 def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line: int) -> None:
@@ -209,8 +209,8 @@ def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line: int) -> 
     for number, (caption, ends) in enumerate(overlay.lines, len(overlay.zones)):
         colour = colour_of(ZONE_COLOURS + number)
         start, end = _whole(ends).tolist()
-        for shade, more in _strokes(colour, line):
-            cv2.arrowedLine(canvas, start, end, shade, 2 * (line + more), tipLength=0.03)
+        for shade, reach in _strokes(colour, line):
+            cv2.arrowedLine(canvas, start, end, shade, 2 * (line + reach), tipLength=0.03)
         _draw_caption(canvas, caption, ends, colour, text_size)
 
 

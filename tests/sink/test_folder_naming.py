@@ -18,63 +18,78 @@ def entry(name):
     return unicodedata.normalize("NFC", raw.casefold())
 
 
-KEPT = [
-    *(
-        "bus",
-        "a,b",
-        'q"uote',
-        "猫",
-        "é",
-        "\udcff",
-        "-",
-        "a.b",
-        ".hidden",
-        "12:30",
-        "a b",
-        "😀",
-        "*",
-    ),
-    *("com10", "console", "x" * MAX_NAME_BYTES),
+UNCHANGED = [
+    "bus",
+    "a,b",
+    'q"uote',
+    "猫",
+    "é",
+    "\udcff",
+    "-",
+    "a.b",
+    ".hidden",
+    "12:30",
+    "a b",
+    "😀",
+    "*",
+    "com10",
+    "console",
+    "x" * MAX_NAME_BYTES,
 ]
-SAFE = {
-    **{name: name for name in KEPT},
-    **dict.fromkeys(("", ".", "..", ". .", "\x85", "\ud800", "\udcc2\udc85"), "_"),
-    "a/b": "a_b",
-    "a\0b": "a_b",
-    "a\nb\x1b": "a_b_",
-    "a.": "a",
-    "a. ": "a",
-    **{name: f"_{name}" for name in ("con", "Aux.x", "con .x", "com1", "lpt²")},
-}
+WITHOUT_A_NAME = ["", ".", "..", ". .", "\x85", "\ud800", "\udcc2\udc85"]
+DEVICES = ["con", "Aux.x", "con .x", "com1", "lpt²"]
+REPLACED = {"a/b": "a_b", "a\0b": "a_b", "a\nb\x1b": "a_b_", "a.": "a", "a. ": "a"}
 ON_WINDOWS = {"12:30": "12_30", '<>"|?*\\': "_" * 7, "\udcff": "_"}
 
 
-def test_what_no_folder_takes_is_replaced():
-    assert {name: safe(name, windows=False) for name in SAFE} == SAFE
-    assert {name: safe(name, windows=True) for name in ON_WINDOWS} == ON_WINDOWS
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_a_name_that_every_folder_takes_stays(name):
+    assert safe(name, windows=False) == name
 
 
-def test_long_names_are_cut_and_stay_different():
-    for name in ("x" * 221, "é" * 111, "猫" * 74, "x" * 219 + "猫", "\udcff" * 300):
-        made, other = safe(name), safe(name + "y")
-        assert len(os.fsencode(made)) <= 220  # so that numbers and a suffix fit into 255
-        assert made[:5] == name[:5] or name.startswith("\udcff")
-        assert made != other
-        assert made == safe(name)
+@pytest.mark.parametrize("name", WITHOUT_A_NAME)
+def test_a_name_of_which_nothing_is_left_is_a_line(name):
+    assert safe(name, windows=False) == "_"
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_name_of_a_device_gets_a_line_before_it(name):
+    assert safe(name, windows=False) == f"_{name}"
+
+
+@pytest.mark.parametrize(("name", "expected"), REPLACED.items())
+def test_what_no_folder_takes_is_replaced(name, expected):
+    assert safe(name, windows=False) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), ON_WINDOWS.items())
+def test_windows_takes_less(name, expected):
+    assert safe(name, windows=True) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 221, "é" * 111, "猫" * 74, "x" * 219 + "猫", "\udcff" * 300]
+)
+def test_long_names_are_cut_and_stay_different(name):
+    safe_name = safe(name)
+    assert len(os.fsencode(safe_name)) <= 220  # so that numbers and a suffix fit into 255
+    assert safe_name[:5] == name[:5] or name.startswith("\udcff")
+    assert safe_name != safe(name + "y")
+    assert safe_name == safe(name)
 
 
 @given(anything, st.booleans())
 @example("x" * 230, False)  # noqa: FBT003
 def test_any_name_becomes_a_valid_file_name(name, windows):
-    made = safe(name, windows=windows)
-    data = os.fsencode(made)
+    safe_name = safe(name, windows=windows)
+    data = os.fsencode(safe_name)
     assert 0 < len(data) <= MAX_NAME_BYTES
     assert b"/" not in data
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", made)
-    assert made not in {".", ".."}
-    assert made == os.fsdecode(data)
-    assert not made.endswith((".", " "))
-    assert safe(made, windows=windows) == made
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", safe_name)
+    assert safe_name not in {".", ".."}
+    assert safe_name == os.fsdecode(data)
+    assert not safe_name.endswith((".", " "))
+    assert safe(safe_name, windows=windows) == safe_name
 
 
 STEMS = {
@@ -98,25 +113,29 @@ STEMS = {
 }
 
 
-def test_an_output_is_named_after_its_input():
-    assert {source: stem(source) for source in STEMS} == STEMS
+@pytest.mark.parametrize(("source", "expected"), STEMS.items())
+def test_an_output_is_named_after_its_input(source, expected):
+    assert stem(source) == expected
 
 
-def give(names, *wanted, suffix=".png", usable=lambda _: True, mark=""):
-    return [names.file(safe(one), suffix, usable, mark) for one in wanted]
+def give(unique_names, *names, suffix=".png", usable=lambda _: True, mark=""):
+    """The names of files that are to be called so."""
+    return [unique_names.file(safe(name), suffix, usable, mark) for name in names]
 
 
-def test_a_name_that_is_taken_gets_a_number():
-    for wanted, refused, given_ in (
-        ("a a b a", "", "a.png a-2.png b.png a-3.png"),
-        ("a a-2 a a-2", "", "a.png a-2.png a-3.png a-2-2.png"),
-        ("a", "a.png a-2.png", "a-3.png"),
-    ):
-        names = UniqueNames()
-        usable = lambda name, refused=refused: name not in refused.split()  # noqa: E731
-        assert give(names, *wanted.split(), usable=usable) == given_.split()
-        jpg = give(names, "a", suffix=".jpg")
-        assert [*jpg, *give(names, "a", suffix=".JPG")] == ["a.jpg", "a-2.JPG"]
+@pytest.mark.parametrize(
+    ("names", "refused", "expected"),
+    [
+        (["a", "a", "b", "a"], [], ["a.png", "a-2.png", "b.png", "a-3.png"]),
+        (["a", "a-2", "a", "a-2"], [], ["a.png", "a-2.png", "a-3.png", "a-2-2.png"]),
+        (["a"], ["a.png", "a-2.png"], ["a-3.png"]),
+    ],
+)
+def test_a_name_that_is_taken_gets_a_number(names, refused, expected):
+    unique_names = UniqueNames()
+    assert give(unique_names, *names, usable=lambda name: name not in refused) == expected
+    assert give(unique_names, "a", suffix=".jpg") == ["a.jpg"]
+    assert give(unique_names, "a", suffix=".JPG") == ["a-2.JPG"]
 
 
 def test_a_name_that_another_mark_has_gets_its_own():
@@ -124,7 +143,9 @@ def test_a_name_that_another_mark_has_gets_its_own():
     assert give(names, "a", "a", mark="x") == ["a.png", "a-2.png"]
     assert give(names, "A", "b", "a", mark="y") == ["A-y.png", "b.png", "a-y-2.png"]
     assert give(names, "a", suffix=".jpg", mark="y") == ["a.jpg"]
-    assert [names.prefix("a", mark=mark) for mark in "xyx"] == ["a", "a-y", "a-2"]
+    assert names.prefix("a", mark="x") == "a"
+    assert names.prefix("a", mark="y") == "a-y"
+    assert names.prefix("a", mark="x") == "a-2"
 
 
 def test_a_reserved_name_is_for_one_mark():
@@ -138,21 +159,35 @@ def test_a_reserved_name_is_for_one_mark():
 
 
 def test_many_of_one_name_are_quick():
-    tried = []
-    give(UniqueNames(), *["a"] * 1000, usable=lambda name: tried.append(name) is None)
-    assert len(tried) == 1000
+    candidates = []
+
+    def usable(name):
+        candidates.append(name)
+        return True
+
+    unique_names = UniqueNames()
+    for _ in range(1000):
+        give(unique_names, "a", usable=usable)
+    assert len(candidates) == 1000
 
 
 def test_no_file_gets_a_name_of_a_prefix():
     names = UniqueNames()
     assert names.prefix("a") == "a"
     assert give(names, "a", "a_7", "A_7_8", "a_x", "a_") == [
-        *("a.png", "a_7-2.png", "A_7_8-2.png", "a_x.png", "a_.png")
+        "a.png",
+        "a_7-2.png",
+        "A_7_8-2.png",
+        "a_x.png",
+        "a_.png",
     ]
-    for taken in ("a_7", "A_07", "a_7_1"):
-        names = UniqueNames()
-        give(names, taken)
-        assert names.prefix("a") == "a-2"
+
+
+@pytest.mark.parametrize("name", ["a_7", "A_07", "a_7_1"])
+def test_no_prefix_begins_the_name_of_a_file(name):
+    names = UniqueNames()
+    give(names, name)
+    assert names.prefix("a") == "a-2"
 
 
 @given(st.lists(st.tuples(anything, st.sampled_from([".png", ".PNG", "", "prefix"])), max_size=8))
@@ -161,17 +196,18 @@ def test_no_file_gets_a_name_of_a_prefix():
 @example([(name, ".png") for name in ("a", "A", "a.", "É", "é", "e\u0301", "ß", "SS")])
 @example([("a/b", ".png"), ("a\0b", ".PNG"), ("a_b", ".png")])
 @example([("a-2", ".PNG"), ("a", ".png"), ("a", ".png")])
-def test_all_files_have_different_names(wanted):
-    names, given_ = UniqueNames(), []
-    for name, suffix in wanted:
+def test_all_files_have_different_names(requests):
+    unique_names = UniqueNames()
+    file_names = []
+    for name, suffix in requests:
         if suffix == "prefix":
-            prefix = names.prefix(safe(name))
-            given_ += [
-                f"{prefix}{number}{end}" for number in ("_1", "_1_1", "_2") for end in (".png", "")
-            ]
+            prefix = unique_names.prefix(safe(name))
+            for number in ("_1", "_1_1", "_2"):
+                file_names.append(f"{prefix}{number}.png")
+                file_names.append(f"{prefix}{number}")
         else:
-            given_.append(names.file(safe(name), suffix))
-    assert len({entry(name) for name in given_}) == len(given_)
+            file_names.append(unique_names.file(safe(name), suffix))
+    assert len({entry(name) for name in file_names}) == len(file_names)
 
 
 @pytest.mark.parametrize("code", [*"\u2028\u202a\u202e\u2066\u2069"])

@@ -14,7 +14,7 @@ from detcli.storage.files import open_output
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen"),
+    ("name", "expected"),
     [
         ("boxes.jsonl", Format.JSONL),
         ("boxes.ndjson", Format.JSONL),
@@ -29,8 +29,8 @@ from detcli.storage.files import open_output
         ("/dev/fd/63", Format.JSONL),
     ],
 )
-def test_the_suffix_chooses_the_format(name, chosen):
-    assert choose_format(None, Path(name)) is chosen
+def test_the_suffix_chooses_the_format(name, expected):
+    assert choose_format(None, Path(name)) is expected
 
 
 @pytest.mark.parametrize(
@@ -45,21 +45,21 @@ def test_an_unknown_suffix_is_refused(name):
 
 
 def test_a_pipe_may_be_called_anything(tmp_path):
-    for name, chosen in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
+    for name, expected in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
         os.mkfifo(tmp_path / name)
-        assert choose_format(None, tmp_path / name) is chosen
+        assert choose_format(None, tmp_path / name) is expected
 
 
-@pytest.mark.parametrize("chosen", Format)
-def test_each_format_has_a_sink(chosen, tmp_path):
-    if chosen is Format.PARQUET:
+@pytest.mark.parametrize("record_format", Format)
+def test_each_format_has_a_sink(record_format, tmp_path):
+    if record_format is Format.PARQUET:
         optional.require("pyarrow")
     path = tmp_path / "boxes"
-    sink = open_record_sink(chosen, open_output(path), ["track_id"])
+    sink = open_record_sink(record_format, open_output(path), ["track_id"])
     sink.write(picture())
     sink.close()
     assert path.stat().st_size
-    assert (b"track_id" in path.read_bytes()) is FORMATS[chosen].has_detection_rows
+    assert (b"track_id" in path.read_bytes()) is FORMATS[record_format].has_detection_rows
 
 
 def test_each_suffix_is_of_a_format_that_has_a_sink():
