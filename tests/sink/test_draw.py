@@ -36,8 +36,10 @@ def grey(height, width):
 def boxes(*sides, name="cat", score=0.5, class_id=0):
     """Detections of one class."""
     corners = np.array(sides, np.float32).reshape(-1, 4)
-    scores, ids = np.full(len(sides), score, np.float32), np.full(len(sides), class_id)
-    return Detections(corners, scores, ids, (name,) * (class_id + 1))
+    scores = np.full(len(sides), score, np.float32)
+    class_ids = np.full(len(sides), class_id)
+    names = (name,) * (class_id + 1)
+    return Detections(corners, scores, class_ids, names)
 
 
 def drawn(image, *sides, **options):
@@ -56,16 +58,22 @@ def test_the_output_is_a_copy():
     np.testing.assert_array_equal(empty, image)
 
 
-def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges():
-    for box, *within in (
-        *([box] for box in [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1)]),
+@pytest.mark.parametrize("box", [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1)])
+def test_a_box_outside_the_picture_is_not_drawn(box):
+    np.testing.assert_array_equal(drawn(grey(200, 200), box), grey(200, 200))
+
+
+@pytest.mark.parametrize(
+    ("box", "within"),
+    [
         ((-50, 50, 90, 150), (0, 50, 90, 150)),
         ((50, -70, 150, 90), (50, 0, 150, 90)),
         ((120, 120, 900, 900), (120, 120, 200, 200)),
         ((-3e38, -3e38, 3e38, 3e38), (0, 0, 200, 200)),
-    ):
-        expected = drawn(grey(200, 200), *within)
-        np.testing.assert_array_equal(drawn(grey(200, 200), box), expected)
+    ],
+)
+def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges(box, within):
+    np.testing.assert_array_equal(drawn(grey(200, 200), box), drawn(grey(200, 200), within))
 
 
 def test_the_box_is_at_the_detection():
@@ -86,30 +94,44 @@ def luminance(colour):
     return linear(np.array(colour[::-1]) / 255) @ [0.2126, 0.7152, 0.0722] + 0.05
 
 
-@pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA])
-def test_the_first_80_classes_have_distinct_and_strong_colours(seen):
+@pytest.mark.parametrize("vision", [np.eye(3), DEUTERANOPIA])
+def test_the_first_80_classes_have_distinct_and_strong_colours(vision):
     """To people with deuteranopia, too; and the first ten, which most pictures need, far more."""
     rgb = np.array([colour_of(class_id)[::-1] for class_id in range(80)]) / 255
-    light = np.clip(linear(rgb) @ seen.T, 0, 1)
+    light = np.clip(linear(rgb) @ vision.T, 0, 1)
     points = cv2.cvtColor(np.float32([light]), cv2.COLOR_LRGB2Lab)[0]  # type: ignore[arg-type, call-overload]
-    apart = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag([np.inf] * 80)
-    assert apart.min() > 2 * JUST_NOTICEABLE
-    assert apart[:10, :10].min() > 6 * JUST_NOTICEABLE
-    for class_id in (0, 1, 79, 364, 1202):
-        colour = colour_of(class_id)
-        assert all(isinstance(part, int) and 0 <= part <= 255 for part in colour)
-        assert max(colour) - min(colour) > 100
+    distances = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag([np.inf] * 80)
+    assert distances.min() > 2 * JUST_NOTICEABLE
+    assert distances[:10, :10].min() > 6 * JUST_NOTICEABLE
 
 
-def test_the_line_grows_with_the_picture_or_is_as_asked():
-    for side, asked, width in (
-        *((100, None, 1), (320, None, 1), (1280, None, 5), (3200, None, 11)),
-        *((400, asked, asked) for asked in (1, 2, 7, 40)),
-    ):
-        style = Style(asked, frozenset())
-        out = annotate(grey(side, side), boxes((side // 4, 0, side * 3 // 4, side)), style)
-        row = (out[side // 2] == colour_of(0)).all(axis=-1)
-        assert row[: side // 2].sum() == width
+@pytest.mark.parametrize("class_id", [0, 1, 79, 364, 1202])
+def test_the_colour_of_any_class_is_strong(class_id):
+    colour = colour_of(class_id)
+    assert all(isinstance(part, int) for part in colour)
+    assert min(colour) >= 0
+    assert max(colour) <= 255
+    assert max(colour) - min(colour) > 100
+
+
+@pytest.mark.parametrize(
+    ("side", "line_width", "expected"),
+    [
+        (100, None, 1),
+        (320, None, 1),
+        (1280, None, 5),
+        (3200, None, 11),
+        (400, 1, 1),
+        (400, 2, 2),
+        (400, 7, 7),
+        (400, 40, 40),
+    ],
+)
+def test_the_line_grows_with_the_picture_or_is_as_asked(side, line_width, expected):
+    style = Style(line_width, frozenset())
+    out = annotate(grey(side, side), boxes((side // 4, 0, side * 3 // 4, side)), style)
+    row = (out[side // 2] == colour_of(0)).all(axis=-1)
+    assert row[: side // 2].sum() == expected
 
 
 def test_any_size_of_picture_and_box_can_be_drawn():
@@ -131,13 +153,18 @@ def test_the_label_stays_inside():
         black = np.count_nonzero((out == 0).all(axis=-1))
         return black or np.count_nonzero((out == 255).all(axis=-1))
 
-    whole = inked(150, 150, 250, 250)
-    assert whole > 20
+    in_the_middle = inked(150, 150, 250, 250)
+    assert in_the_middle > 20
     for sides in (
-        *((0, 0, 40, 40), (370, 0, 399, 40), (0, 290, 40, 299), (390, 295, 399, 299)),
-        *((390, 150, 600, 200), (100, -80, 200, 10), (0, 0, 400, 300)),
+        (0, 0, 40, 40),
+        (370, 0, 399, 40),
+        (0, 290, 40, 299),
+        (390, 295, 399, 299),
+        (390, 150, 600, 200),
+        (100, -80, 200, 10),
+        (0, 0, 400, 300),
     ):
-        assert inked(*sides) == whole
+        assert inked(*sides) == in_the_middle
 
 
 def test_labels_say_names_and_scores_as_they_are():
@@ -145,25 +172,25 @@ def test_labels_say_names_and_scores_as_they_are():
         return drawn(grey(300, 400), (50, 100, 350, 250), name=name, score=score)
 
     for name in ("é", "ü猫"):  # beyond ASCII
-        bytes_of_it = "?" * len(name.encode())
-        for other in ("", "?" * len(name), bytes_of_it, "犬", "\N{REPLACEMENT CHARACTER}"):
-            assert (label(name) != label(other)).any()
+        in_bytes = "?" * len(name.encode())
+        for another in ("", "?" * len(name), in_bytes, "犬", "\N{REPLACEMENT CHARACTER}"):
+            assert (label(name) != label(another)).any()
     np.testing.assert_array_equal(label("a\nb"), label("a\\nb"))  # it stays in its label
     assert (label(score=0.50) != label(score=0.51)).any()
     np.testing.assert_array_equal(label(score=0.501), label(score=0.499))
 
 
 def test_the_best_is_drawn_on_top():
-    found = Detections(
+    detections = Detections(
         np.array([[50, 100, 150, 200]] * 2, np.float32),
         np.array([0.9, 0.8], np.float32),
         np.array([0, 1]),
         ("cat", "dog"),
     )
-    out = annotate(grey(300, 400), found)
+    out = annotate(grey(300, 400), detections)
     np.testing.assert_allclose(out[200, 100], colour_of(0), atol=SMOOTHED)
-    label = slice(85, 99), slice(50, 80)  # the other's label is wider
-    np.testing.assert_array_equal(out[label], annotate(grey(300, 400), found[:1])[label])
+    label = (slice(85, 99), slice(50, 80))  # that of the dog is wider
+    np.testing.assert_array_equal(out[label], annotate(grey(300, 400), detections[:1])[label])
 
 
 def test_odd_names_do_not_stop_drawing():
@@ -174,25 +201,25 @@ def test_odd_names_do_not_stop_drawing():
         from detcli.sink.draw import annotate
         half = np.full(1, 0.5, np.float32)
         for name in ("", "\\n", "\\t", "\\0", "\\x1b[1m", "\\U0001f600", "x" * 1000, "\\udcff"):
-            found = Detections(np.ones((1, 4), np.float32), half, np.array([0]), (name,))
-            annotate(np.zeros((60, 80, 3), np.uint8), found)"""
+            detections = Detections(np.ones((1, 4), np.float32), half, np.array([0]), (name,))
+            annotate(np.zeros((60, 80, 3), np.uint8), detections)"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.fixture
 def labels(monkeypatch):
     """Text, rectangle (left, top, right, bottom) and text size of each label that is drawn."""
-    kept = []
+    labels = []
+    draw_label = draw.draw_label
 
-    def keep(canvas, text, corner, colour, size):
+    def note_and_draw(canvas, text, corner, colour, size):
         width, height = draw.label_size(text, size)
         left, top = corner
-        kept.append((text, (left, top, left + width, top + height), size))
+        labels.append((text, (left, top, left + width, top + height), size))
         draw_label(canvas, text, corner, colour, size)
 
-    draw_label = draw.draw_label
-    monkeypatch.setattr(draw, "draw_label", keep)
-    return kept
+    monkeypatch.setattr(draw, "draw_label", note_and_draw)
+    return labels
 
 
 def crowd(random, count, size, largest=0.25):
@@ -206,29 +233,30 @@ def crowd(random, count, size, largest=0.25):
     return Detections(corners.astype(np.float32), scores, random.integers(0, 3, count), names)
 
 
-def shared(one, other):
+def shared_area(first, second):
     """Area that two rectangles share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     return max(0, width) * max(0, height)
 
 
 @pytest.mark.parametrize("count", [2, 10, 40, 300])
 def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(labels, random, count):
-    found = crowd(random, count, (480, 640))
-    annotate(grey(480, 640), found)
+    detections = crowd(random, count, (480, 640))
+    annotate(grey(480, 640), detections)
     assert len(labels) >= min(count * 0.9, 25)
-    places = [place for _, place, _ in labels]
-    assert not any(shared(*pair) for pair in itertools.combinations(places, 2))
-    for box in found.xyxy.tolist():
+    rectangles = [rectangle for _, rectangle, _ in labels]
+    for first, second in itertools.combinations(rectangles, 2):
+        assert shared_area(first, second) == 0
+    for box in detections.xyxy.tolist():
         area = (box[2] - box[0]) * (box[3] - box[1])
-        assert sum(shared(place, box) for place in places) <= 0.31 * area
+        assert sum(shared_area(rectangle, box) for rectangle in rectangles) <= 0.31 * area
 
 
 def test_where_there_is_no_room_the_text_is_smaller(labels, random):
     for count in (3, 60):
         annotate(grey(480, 640), crowd(random, count, (480, 640)))
-    sizes = [size for *_, size in labels]
+    sizes = [size for _, _, size in labels]
     assert sizes[0] == 14  # a fortieth of the picture
     assert sizes[-1] == 10  # smaller text cannot be read
 
@@ -236,16 +264,17 @@ def test_where_there_is_no_room_the_text_is_smaller(labels, random):
 def test_the_best_have_the_first_choice(labels):
     """Eighty boxes in one place have fewer labels, those of the best."""
     count = 80
-    found = Detections(
+    detections = Detections(
         np.tile(np.float32([[60, 60, 140, 120]]), (count, 1)),  # type: ignore[arg-type]
         np.linspace(1, 0.2, count, dtype=np.float32),
         np.zeros(count, np.int64),
         ("cat",),
     )
-    annotate(grey(200, 200), found)
+    annotate(grey(200, 200), detections)
     assert 3 <= len(labels) < 20
     assert labels[0][0] == "cat 1.00"
-    assert [text for text, *_ in labels] == sorted((text for text, *_ in labels), reverse=True)
+    texts = [text for text, _, _ in labels]
+    assert texts == sorted(texts, reverse=True)
 
 
 def test_a_box_is_seen_on_its_own_colour_and_on_white():
@@ -263,12 +292,12 @@ def test_a_box_is_seen_on_its_own_colour_and_on_white():
 
 def test_tracks_have_colours_of_their_own():
     """Two objects of a class are told apart, and from one that has no track yet."""
-    found = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
-    found = replace(found, track_id=np.array([1, 2, -1]))
+    detections = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
+    detections = replace(detections, track_id=np.array([1, 2, -1]))
     overlay = Overlay(traces={2: np.float32([(135, 150), (135, 110)])})  # type: ignore[arg-type, dict-item]
-    out = annotate(grey(200, 300), found, Style(2, frozenset()), overlay)
-    seen = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
-    assert seen == [colour_of(0), colour_of(1), draw.GREY]
+    out = annotate(grey(200, 300), detections, Style(2, frozenset()), overlay)
+    colours = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
+    assert colours == [colour_of(0), colour_of(1), draw.GREY]
     assert tuple(out[140, 135].tolist()) == colour_of(1)
 
 
@@ -286,7 +315,7 @@ def test_what_labels_say(labels):
     for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
         style = Style(label_parts=frozenset(parts))
         out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), style)
-    assert [text for text, *_ in labels] == ["cat 0.50", "cat", "0.50"]
+    assert [text for text, _, _ in labels] == ["cat 0.50", "cat", "0.50"]
     assert (out[:48] == GREY).all()  # without any
 
 

@@ -1,13 +1,14 @@
 """Places of labels: the promises, on any boxes."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.sink.draw import LabelLayout
 
-PICTURE = 100, 80  # width, height
-SIZE = 20, 10
+PICTURE = (100, 80)  # width, height
+SIZE = (20, 10)  # of a label
 
 
 def rectangle(*sides):
@@ -19,27 +20,31 @@ def layout(*visible, gap=0):
 
 
 def test_the_first_place_that_is_free_is_taken():
-    labels, box = layout(), rectangle(30, 30, 60, 60)
-    assert [labels.place(box, SIZE, 0.15) for _ in range(5)] == [
-        *[(30, 20), (30, 30), (30, 60)],  # above, inside, below
-        *[(10, 30), (60, 30)],  # to the left, to the right
-    ]
+    labels = layout()
+    box = rectangle(30, 30, 60, 60)
+    above, inside, below = (30, 20), (30, 30), (30, 60)
+    to_the_left, to_the_right = (10, 30), (60, 30)
+    for corner in (above, inside, below, to_the_left, to_the_right):
+        assert labels.place(box, SIZE, 0.15) == corner
+
+
+def test_a_point_may_be_covered():
     point = rectangle(30, 40, 30, 40)  # without an area
     assert layout(point).place(point, SIZE, 0.15) == (30, 30)
 
 
-def test_labels_touch_only_without_a_gap():
-    box, left, right = (rectangle(x, 40, x + 20, 60) for x in (30, 10, 50))
-    for gap, corner in ((0, (30, 30)), (1, (30, 60))):
-        labels = layout(gap=gap)
-        assert labels.place(left, SIZE, 0.15) == (10, 30)
-        assert labels.place(right, SIZE, 0.15) == (50, 30)
-        assert labels.place(box, SIZE, 0.15) == corner
+@pytest.mark.parametrize(("gap", "corner"), [(0, (30, 30)), (1, (30, 60))])
+def test_labels_touch_only_without_a_gap(gap, corner):
+    labels = layout(gap=gap)
+    assert labels.place(rectangle(10, 40, 30, 60), SIZE, 0.15) == (10, 30)
+    assert labels.place(rectangle(50, 40, 70, 60), SIZE, 0.15) == (50, 30)
+    assert labels.place(rectangle(30, 40, 50, 60), SIZE, 0.15) == corner
 
 
 def test_small_boxes_stay_visible_and_large_ones_need_not():
     box = rectangle(30, 40, 70, 60)
-    small, large = (32, 31, 42, 39), (0, 0, 100, 80)
+    small = (32, 31, 42, 39)
+    large = (0, 0, 100, 80)
     assert layout(large).place(box, SIZE, 0.15) == (30, 30)
     assert layout(small).place(box, SIZE, 0.15) != (30, 30)
     assert layout(small).place(box, SIZE, 1) == (30, 30)
@@ -47,8 +52,7 @@ def test_small_boxes_stay_visible_and_large_ones_need_not():
 
 def test_all_labels_together_leave_a_box_visible():
     """Each alone would cover an eighth."""
-    room = 0, 0, 40, 40
-    labels = layout(room)
+    labels = layout((0, 0, 40, 40))
     boxes = [rectangle(x, 20, x + 10, 40) for x in (0, 20, 0, 20)]
     covered = 0
     for box in boxes:
@@ -58,11 +62,11 @@ def test_all_labels_together_leave_a_box_visible():
 
 
 def test_no_place():
-    whole = rectangle(0, 0, 100, 80)
-    assert layout().place(whole, (101, 10), 1) is None
+    box = rectangle(0, 0, 100, 80)
+    assert layout().place(box, (101, 10), 1) is None
     labels = layout()
-    assert labels.place(whole, (100, 80), 1) == (0, 0)
-    assert labels.place(whole, SIZE, 1) is None
+    assert labels.place(box, (100, 80), 1) == (0, 0)
+    assert labels.place(box, SIZE, 1) is None
 
 
 def draw_box(draw):
@@ -76,7 +80,8 @@ def test_the_promises_hold_for_any_boxes(data):
     """Counted on a raster: labels lie apart, within the picture, and boxes stay visible."""
     visible = [draw_box(data.draw) for _ in range(data.draw(st.integers(0, 6)))]
     cover = data.draw(st.sampled_from([0, 0.15, 0.5, 1]))
-    labels, raster = layout(*visible), np.zeros((80, 100), int)
+    labels = layout(*visible)
+    raster = np.zeros((80, 100), int)
     for _ in range(data.draw(st.integers(1, 8))):
         width, height = data.draw(st.tuples(st.integers(1, 110), st.integers(1, 90)))
         corner = labels.place(rectangle(*draw_box(data.draw)), (width, height), cover)
