@@ -52,56 +52,78 @@ def test_the_picture_is_the_annotated_one(image_folder):
 )
 def test_no_input_is_written_over(image_folder, make_picture, linked, named):
     """Neither beside it, nor through a link to it, nor where it is itself behind a link."""
-    there = {"out": "in", "in": "out"}.get(linked, "in")
-    before = make_picture(f"{there}/a.png").read_bytes()
+    real_folder = "out" if linked == "in" else "in"
+    before = make_picture(f"{real_folder}/a.png").read_bytes()
     if linked:
         (image_folder / linked).mkdir()
-        (image_folder / linked / "a.png").symlink_to(f"../{there}/a.png")
+        (image_folder / linked / "a.png").symlink_to(f"../{real_folder}/a.png")
     save("out" if linked else "in", picture("in/a.png", 10), inputs=[named])
-    assert (image_folder / there / "a.png").read_bytes() == before
-    assert len({path.read_bytes() for path in image_folder.rglob("*.png")}) == 2
+    assert (image_folder / real_folder / "a.png").read_bytes() == before
+    contents = {path.read_bytes() for path in image_folder.rglob("*.png")}
+    assert len(contents) == 2
 
 
-def test_any_name_and_class_is_saved_in_the_folder(image_folder):
-    for number, name in enumerate(NASTY):
-        (saved,) = save(f"out{number}", picture(name))
-        assert (image_folder / f"out{number}" / saved).is_file(), name
-        feed(
-            CropSink(OutputFolder(image_folder / f"crops{number}")),
-            sample_records.picture(name, name),
-        )
-        (folder,) = (
-            path for path in (image_folder / f"crops{number}").iterdir() if path.name != MARK
-        )
-        assert [path.is_file() for path in folder.iterdir()] == [True], name
-    assert len(list(image_folder.iterdir())) == 2 * len(NASTY)
+@pytest.mark.parametrize("name", NASTY)
+def test_any_name_is_saved_in_the_folder(image_folder, name):
+    (saved,) = save("out", picture(name))
+    assert (image_folder / "out" / saved).is_file()
+    assert [path.name for path in image_folder.iterdir()] == ["out"]
 
 
-STARTS = {
+@pytest.mark.parametrize("name", NASTY)
+def test_any_class_has_a_folder_for_its_crops(image_folder, name):
+    crops = image_folder / "crops"
+    feed(CropSink(OutputFolder(crops)), sample_records.picture(name, name))
+    (class_folder,) = (path for path in crops.iterdir() if path.name != MARK)
+    (file,) = class_folder.iterdir()
+    assert file.is_file()
+    assert [path.name for path in image_folder.iterdir()] == ["crops"]
+
+
+BEGINNINGS = {
     ".png": b"\x89PNG",
-    **dict.fromkeys((".jpg", ".jpeg"), b"\xff\xd8"),
-    **dict.fromkeys((".tif", ".tiff"), b"II*"),
+    ".jpg": b"\xff\xd8",
+    ".jpeg": b"\xff\xd8",
+    ".tif": b"II*",
+    ".tiff": b"II*",
     ".bmp": b"BM",
     ".webp": b"RIFF",
     ".avif": b"\0\0\0",
 }
+SIZE = (40, 60)
 
 
-def test_the_format_is_that_of_the_input_or_png_or_jpeg():
-    own = (*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF")
-    for record, size, suffix in (
-        *((picture(f"in.d/a{suffix}"), (40, 60), suffix) for suffix in own),
-        *((picture(source), (40, 60), ".png") for source in ("a.gif", "a.jp2", "in.jpg/a", "")),
-        *((record, (40, 60), ".jpg") for record in (picture("-"), frame(0), numbered(3))),
-        (picture("a.webp"), (1, 20_000), ".png"),  # which is too wide
-        (picture("a.jpg"), (1, 70_000), ".png"),
-    ):
-        pixels = np.full((*size, 3), 114, np.uint8)
-        data, written = encode(pixels, record)
-        assert written == suffix
-        assert data.startswith(STARTS[suffix.lower()])
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-        np.testing.assert_allclose(decoded, pixels, atol=3 if suffix == ".avif" else 0)
+def check_encoding(record, size, suffix):
+    """Check that a grey picture of a size is encoded in the format of a suffix."""
+    pixels = np.full((*size, 3), 114, np.uint8)
+    data, written_suffix = encode(pixels, record)
+    assert written_suffix == suffix
+    assert data.startswith(BEGINNINGS[suffix.lower()])
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_allclose(decoded, pixels, atol=3 if suffix == ".avif" else 0)
+
+
+@pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
+def test_the_format_is_that_of_the_input(suffix):
+    check_encoding(picture(f"in.d/a{suffix}"), SIZE, suffix)
+
+
+@pytest.mark.parametrize("source", ["a.gif", "a.jp2", "in.jpg/a", ""])
+def test_other_inputs_become_png(source):
+    check_encoding(picture(source), SIZE, ".png")
+
+
+@pytest.mark.parametrize("record", [picture("-"), frame(0), numbered(3)])
+def test_standard_input_and_frames_become_jpeg(record):
+    check_encoding(record, SIZE, ".jpg")
+
+
+@pytest.mark.parametrize(("source", "width"), [("a.webp", 20_000), ("a.jpg", 70_000)])
+def test_a_picture_that_is_too_wide_for_its_format_becomes_png(source, width):
+    check_encoding(picture(source), (1, width), ".png")
+
+
+def test_a_picture_that_no_format_takes_is_an_error():
     with pytest.raises(OutputError, match=r"a\.jpg \(0x0 pixels\)"):
         encode(np.empty((0, 0, 3), np.uint8), picture("a.jpg"))
 
@@ -112,12 +134,11 @@ MAP = np.dstack([COLUMNS, ROWS, np.zeros_like(ROWS)])
 BOX = (10, 5, 20, 15, 0)
 
 
-def found(*rows, source="in/a.png", names=("cat", "dog"), base=None):
+def detected(*rows, source="in/a.png", names=("cat", "dog"), base=None):
     """A picture with rows x1, y1, x2, y2, class id."""
     table = np.array(rows, np.float32).reshape(-1, 5)
-    detections = Detections(
-        table[:, :4], np.full(len(table), 0.5, np.float32), table[:, 4].astype(np.int64), names
-    )
+    scores = np.full(len(table), 0.5, np.float32)
+    detections = Detections(table[:, :4], scores, table[:, 4].astype(np.int64), names)
     record = picture(source) if base is None else base
     return replace(record, picture=Picture.whole(MAP), detections=detections)
 
@@ -150,47 +171,63 @@ TOUCHED = {  # a box, and the whole pixels of its cut
 }
 
 
-def test_the_cut_is_what_the_box_touches():
-    for box, (left, top, right, bottom) in TOUCHED.items():
-        np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])  # type: ignore[arg-type]
+@pytest.mark.parametrize(("box", "touched"), TOUCHED.items())
+def test_the_cut_is_what_the_box_touches(box, touched):
+    left, top, right, bottom = touched
+    np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])  # type: ignore[arg-type]
 
 
 def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):
-    outside = (-9, -9, -5, 9, 0), (60, 0, 70, 9, 1)
-    record = found((10, 5, 20, 15, 1), (0, 0, 4, 4, 0), *outside, (50, 30, 99, 99, 1))
-    saved = crops(record, found(), failed_frame(0), found(BOX, BOX, base=frame(7)))
-    film = ["cat/film_7_0.jpg", "cat/film_7_1.jpg"]
-    assert list(saved) == ["cat/a_1.png", *film, "dog/a_0.png", "dog/a_4.png"]
+    record = detected(
+        (10, 5, 20, 15, 1),
+        (0, 0, 4, 4, 0),
+        (-9, -9, -5, 9, 0),  # outside
+        (60, 0, 70, 9, 1),  # outside
+        (50, 30, 99, 99, 1),
+    )
+    saved = crops(record, detected(), failed_frame(0), detected(BOX, BOX, base=frame(7)))
+    assert list(saved) == [
+        "cat/a_1.png",
+        "cat/film_7_0.jpg",
+        "cat/film_7_1.jpg",
+        "dog/a_0.png",
+        "dog/a_4.png",
+    ]
     np.testing.assert_array_equal(saved["dog/a_0.png"], MAP[5:15, 10:20])
     np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:4, :4])
     np.testing.assert_array_equal(saved["dog/a_4.png"], MAP[30:, 50:])
 
 
-def test_crops_of_pictures_and_classes_of_one_name_do_not_meet(crops):
-    other = (30, 20, 40, 25, 0)
-    marked, plain = crops(found(BOX, source="x/a.png"), found(other, source="y/a.png")).items()
+def test_crops_of_pictures_of_one_name_do_not_meet(crops):
+    first = detected(BOX, source="x/a.png")
+    second = detected((30, 20, 40, 25, 0), source="y/a.png")
+    marked, plain = crops(first, second).items()
     assert plain[0] == "cat/a_0.png"
     assert plain[1].shape[:2] == (10, 10)
     assert marked[0].startswith("cat/a-")
     assert marked[1].shape[:2] == (5, 10)
+
+
+def test_crops_of_classes_of_one_name_do_not_meet(crops):
     names = ("a/b", "A:b", "a\0b", "A/B")
-    saved = crops(found(*[(0, 0, 9, 9, number) for number in range(4)], names=names))
-    assert len({name.split("/")[0].casefold() for name in saved} - {"cat"}) == 4
+    saved = crops(detected(*[(0, 0, 9, 9, number) for number in range(4)], names=names))
+    assert len({name.split("/")[0].casefold() for name in saved}) == 4
 
 
 def test_folders_do_not_depend_on_what_comes_first(crops):
-    saved = crops(found((0, 0, 9, 9, 1), names=("a/b", "a\0b"), source="in/x/a.png"), roots=["in"])
+    saved = crops(
+        detected((0, 0, 9, 9, 1), names=("a/b", "a\0b"), source="in/x/a.png"), roots=["in"]
+    )
     assert list(saved) == ["a_b-2/x/a_0.png"]
 
 
 def test_an_input_is_never_overwritten_by_a_crop(crops, tmp_path):
-    mine = tmp_path / "out" / "cat" / "a_0.png"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("kept")
-    assert set(crops(found(BOX, BOX), inputs={mine})) == {
-        *("cat/a_0.png", "cat/a_0_2.png", "cat/a_1.png")
-    }
-    assert mine.read_text() == "kept"
+    input_path = tmp_path / "out" / "cat" / "a_0.png"
+    input_path.parent.mkdir(parents=True)
+    input_path.write_text("the input")
+    saved = crops(detected(BOX, BOX), inputs={input_path})
+    assert set(saved) == {"cat/a_0.png", "cat/a_0_2.png", "cat/a_1.png"}
+    assert input_path.read_text() == "the input"
 
 
 @pytest.mark.parametrize(
@@ -198,12 +235,13 @@ def test_an_input_is_never_overwritten_by_a_crop(crops, tmp_path):
     [lambda path: path.symlink_to("../elsewhere"), lambda path: path.write_text("x"), os.mkfifo],
 )
 def test_what_is_no_folder_is_not_taken_for_that_of_a_class(tmp_path, crops, plant):
-    path, elsewhere = tmp_path / "out" / "cat", tmp_path / "elsewhere"
+    path = tmp_path / "out" / "cat"
+    elsewhere = tmp_path / "elsewhere"
     path.parent.mkdir()
     elsewhere.mkdir()
     plant(path)
     before = path.lstat()
-    assert [name for name in crops(found(BOX)) if "a_0" in name] == ["cat-2/a_0.png"]
+    assert [name for name in crops(detected(BOX)) if "a_0" in name] == ["cat-2/a_0.png"]
     after = path.lstat()  # whose time of access a look at a link may change
     assert after.st_ino == before.st_ino
     assert after.st_mtime_ns == before.st_mtime_ns
@@ -212,11 +250,11 @@ def test_what_is_no_folder_is_not_taken_for_that_of_a_class(tmp_path, crops, pla
 
 def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
     sink = CropSink(OutputFolder(tmp_path / "out"))
-    sink.write(found(BOX))
+    sink.write(detected(BOX))
     (tmp_path / "out" / "cat").rename(tmp_path / "elsewhere")
     (tmp_path / "out" / "cat").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="out/cat"):
-        sink.write(found(BOX, source="b.png"))
+        sink.write(detected(BOX, source="b.png"))
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a_0.png"]
 
 

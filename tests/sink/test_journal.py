@@ -67,8 +67,8 @@ def test_on_windows_two_runs_do_not_write_to_one_file_either(path):
 
 def write(path, *records):
     journal = Journal(path)
-    for one in records:
-        journal.write(one)
+    for record in records:
+        journal.write(record)
     journal.close()
 
 
@@ -96,11 +96,15 @@ def test_failures_are_tried_again(path):
 
 
 def test_an_input_named_twice_has_two_records(path):
-    for earlier in ([], [failure("b")]):  # with which the file is written anew, and read again
-        write(path, *earlier, picture("a"))
-        run(path, ["a", "a", "b"])
-        assert sources(path) == ["a", "a", "b"]
-        path.unlink()
+    write(path, picture("a"))
+    run(path, ["a", "a", "b"])
+    assert sources(path) == ["a", "a", "b"]
+
+
+def test_an_input_named_twice_has_two_records_in_a_file_that_is_written_anew(path):
+    write(path, failure("b"), picture("a"))
+    run(path, ["a", "a", "b"])
+    assert sources(path) == ["a", "a", "b"]
 
 
 def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(path):
@@ -119,11 +123,9 @@ def test_standard_input_is_never_skipped(path):
 def test_frames_are_distinguished(path):
     write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
     journal = Journal(path)
-    assert [journal.skip(Origin("v.mp4", frame=frame)) for frame in (0, 1, 2)] == [
-        True,
-        True,
-        False,
-    ]
+    assert journal.skip(Origin("v.mp4", frame=0))
+    assert journal.skip(Origin("v.mp4", frame=1))
+    assert not journal.skip(Origin("v.mp4", frame=2))
     journal.close()
 
 
@@ -158,7 +160,13 @@ def test_odd_names_are_recognised(path):
 @pytest.mark.parametrize(
     "content",
     [
-        *("hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n', "a token", '{"my": "notes"}', "[1]"),
+        "hello\n",
+        '{"a": 1}\n',
+        "[1]\n",
+        '{"source": 1}\n',
+        "a token",
+        '{"my": "notes"}',
+        "[1]",
         '{"source": "a", "schema_version": 2, "width": 9, "height": 9, "detections": []}',
     ],
 )
@@ -208,7 +216,7 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
 
 
 def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(path):
-    write(path, failure("a"), *map(picture, "bcdefgh"))
+    write(path, failure("a"), *[picture(name) for name in "bcdefgh"])
     before = path.read_bytes()
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         Journal(path)
@@ -264,13 +272,13 @@ def test_what_a_power_cut_leaves_is_completed(path):
     run(path, names)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for kept in range(len(whole) + 1):
-        path.write_bytes(whole[:kept].ljust(len(whole), b"\0"))
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length].ljust(len(whole), b"\0"))
         run(path, names)
         assert Counter(sources(path)) == Counter(names)
-        assert path.read_bytes().startswith(whole[:kept].rpartition(b"\n")[0])
+        assert path.read_bytes().startswith(whole[:length].rpartition(b"\n")[0])
     for missing in range(1, len(lines)):  # a page in the middle never reached the disk
-        damaged = [*lines]
+        damaged = lines.copy()
         damaged[missing] = bytes(len(lines[missing]) - 7) + lines[missing][-7:]
         path.write_bytes(b"".join(damaged))
         run(path, names)
@@ -285,15 +293,19 @@ def test_a_binary_file_is_not_touched(path, content):
     assert path.read_bytes() == content
 
 
+VERSION_1 = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
+
+
+def test_a_record_of_version_1_is_read(path):
+    path.write_text(json.dumps(VERSION_1) + "\n")
+    Journal(path).close()
+
+
 @pytest.mark.parametrize(
-    "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {}, {"detections": 5}]
+    "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {"detections": 5}]
 )
 def test_fields_of_other_types_are_not_records(path, field):
-    record = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
-    path.write_text(json.dumps(record | field) + "\n")
-    if not field:
-        Journal(path).close()
-        return
+    path.write_text(json.dumps(VERSION_1 | field) + "\n")
     with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
         Journal(path)
 
@@ -301,28 +313,29 @@ def test_fields_of_other_types_are_not_records(path, field):
 @pytest.fixture
 def synced(monkeypatch):
     """The kinds of all that is put on the disk, in order."""
-    found = []
+    kinds = []
     fsync = os.fsync
 
-    def record(descriptor):
-        found.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+    def note_and_sync(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        kinds.append("folder" if is_folder else "file")
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", record)
-    return found
+    monkeypatch.setattr(os, "fsync", note_and_sync)
+    return kinds
 
 
 def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    clock = SimpleNamespace(time_s=100.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock.time_s)
     journal = Journal(path)
     assert synced == ["folder"]
     for number in range(13):
         journal.write(picture(str(number)))
-        now[0] += 0.25
+        clock.time_s += 0.25
     assert synced.count("file") == 4
     journal.close()
-    assert synced == ["folder", *["file"] * 5]
+    assert synced == ["folder", "file", "file", "file", "file", "file"]
 
 
 def test_a_journal_that_is_written_anew_is_on_the_disk_first(path, synced):
@@ -350,8 +363,8 @@ SETTINGS = {"model": "m", "model_sha256": "0" * 64, "conf": 0.25, "classes": [],
 def written_with(path, *records, **changed):
     force = changed.pop("force", False)
     journal = Journal(path, SETTINGS | changed, force=force)  # type: ignore[arg-type]
-    for one in records:
-        journal.write(one)
+    for record in records:
+        journal.write(record)
     journal.close()
 
 
@@ -367,7 +380,7 @@ def test_the_first_record_of_a_run_has_its_settings(path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"conf": 0.5}, "conf 0.25 instead of 0.5"),
         ({"model": "n"}, 'model "m" instead of "n"'),
@@ -379,10 +392,10 @@ def test_the_first_record_of_a_run_has_its_settings(path):
         ),
     ],
 )
-def test_other_settings_are_refused_unless_forced(path, changed, said):
+def test_other_settings_are_refused_unless_forced(path, changed, message):
     written_with(path, picture("a"))
     before = path.read_bytes()
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         written_with(path, **changed)
     assert "--force" in caught.value.hint
     assert path.read_bytes() == before
@@ -432,11 +445,12 @@ def test_a_link_is_followed(path, tmp_path):
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path, finished):
-    film, video = tmp_path / "film.avi", tmp_path / "out" / "film.mp4"
+    film = tmp_path / "film.avi"
+    video = tmp_path / "out" / "film.mp4"
     film.touch()
     frames = [numbered(number, str(film)) for number in range(3)]
-    for one in frames:
-        one.saved.append(video)
+    for frame in frames:
+        frame.saved.append(video)
     write(path, *frames, picture("a"))
     if finished:
         video.parent.mkdir()
@@ -451,10 +465,11 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path
 @pytest.mark.parametrize("source", ["camera:0", "gone.avi"])
 def test_frames_that_cannot_be_detected_again_stay(tmp_path, path, source):
     """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
-    lost, whole = numbered(0, source), numbered(1, __file__)
-    lost.saved.append(tmp_path / "out" / "film.mp4")
-    whole.saved.append(tmp_path / "elsewhere" / "crop.jpg")
-    write(path, lost, whole)
+    of_lost_video = numbered(0, source)
+    of_lost_video.saved.append(tmp_path / "out" / "film.mp4")
+    without_video = numbered(1, __file__)
+    without_video.saved.append(tmp_path / "elsewhere" / "crop.jpg")
+    write(path, of_lost_video, without_video)
     Journal(path, videos=tmp_path / "out").close()
     assert sources(path) == [source, __file__]
 
@@ -462,60 +477,99 @@ def test_frames_that_cannot_be_detected_again_stay(tmp_path, path, source):
 TRACKED = {"track": "bytetrack,conf=0.25"}
 
 
-def videos_left(path, *frames):
+def write_fields(path, records):
+    """Write records in JSON to a journal."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def frames_left(path, records):
     """The frames that stay in a journal of a run that tracks, by the video's name."""
-    path.write_text("".join(json.dumps(one) + "\n" for one in frames))
+    write_fields(path, records)
     Journal(path, TRACKED, force=True).close()  # type: ignore[arg-type]
-    return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
+    frames = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        frames.append((record["source"], record["frame"]))
+    return frames
 
 
-def of(name, *numbers, **more):
+def frames_of(name, *numbers, **fields):
     """The frames of a video of such a run."""
-    head = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
-    return [{**head, "frame": number, "detections": [], **more} for number in numbers]
+    shared_fields = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
+    return [{**shared_fields, "frame": number, "detections": [], **fields} for number in numbers]
 
 
 FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
-    """Those that a run ended with, in this run or an earlier one, and those with a failure."""
-    names = [tmp_path / name for name in "abcd"]
+@pytest.fixture
+def videos(tmp_path):
+    """The names of four videos that exist."""
+    names = [tmp_path / name for name in ("a", "b", "c", "d")]
     for name in names:
         name.touch()
+    return names
 
-    first, cut, failed, last = names
-    torn = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
-    begin = of(first, 0, settings=TRACKED) + of(first, 1)
-    rest = [*of(cut, 0), *of(failed, 0, settings=TRACKED), torn, *of(last, 0, 1)]
-    kept = [(str(first), 0), (str(first), 1)]
-    assert videos_left(path, *begin, *rest) == kept
-    if again:  # what is left is whole: it does not count as cut off when the next run begins
-        text = path.read_text().splitlines()
-        more = [json.loads(line) for line in text] + of(cut, 0, 1) + of(last, 0)
-        assert videos_left(path, *more) == [*kept, (str(cut), 0), (str(cut), 1)]
-        live = of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
-        assert videos_left(path, *more[:2], *live) == [*kept, ("rtsp://a", 0)]
+
+@pytest.fixture
+def records_of_two_runs(videos):
+    """Records of four videos: the first is whole, one was cut off, one failed, one was the last."""
+    first, cut, failed, last = videos
+    torn_frame = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
+    return [
+        *frames_of(first, 0, settings=TRACKED),
+        *frames_of(first, 1),
+        *frames_of(cut, 0),
+        *frames_of(failed, 0, settings=TRACKED),
+        torn_frame,
+        *frames_of(last, 0, 1),
+    ]
+
+
+def test_with_tracks_a_video_is_whole_or_worked_again(path, videos, records_of_two_runs):
+    """Those that a run ended with, in this run or an earlier one, and those with a failure."""
+    first = str(videos[0])
+    assert frames_left(path, records_of_two_runs) == [(first, 0), (first, 1)]
+
+
+def test_with_tracks_what_was_left_does_not_count_as_cut_off(path, videos, records_of_two_runs):
+    """It is whole, although the next run begins there."""
+    first, cut, _, last = videos
+    frames_left(path, records_of_two_runs)
+    left = [json.loads(line) for line in path.read_text().splitlines()]
+    frames = frames_left(path, left + frames_of(cut, 0, 1) + frames_of(last, 0))
+    assert frames == [(str(first), 0), (str(first), 1), (str(cut), 0), (str(cut), 1)]
+    live_frames = frames_of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
+    frames = frames_left(path, left + live_frames)
+    assert frames == [(str(first), 0), (str(first), 1), ("rtsp://a", 0)]
 
 
 def test_with_tracks_only_what_can_be_worked_again_is(path):
     """An address can; a file that is gone cannot, nor what was cut off without tracks."""
-    assert videos_left(path, *of("https://host/film.avi", 0)) == []
-    assert videos_left(path, *of("gone.avi", 0)) == [("gone.avi", 0)]
-    path.write_text("".join(json.dumps(one) + "\n" for one in of(__file__, 0)))
+    assert frames_left(path, frames_of("https://host/film.avi", 0)) == []
+    assert frames_left(path, frames_of("gone.avi", 0)) == [("gone.avi", 0)]
+    write_fields(path, frames_of(__file__, 0))
     Journal(path).close()
     assert sources(path) == [__file__]
 
 
-@pytest.mark.parametrize("settings", [TRACKED, {"track": "botsort"}])
-def test_with_tracks_a_run_that_goes_on_begins_no_other(path, settings):
+def write_tracked(path, name, settings):
+    journal = Journal(path, settings, force=True)
+    journal.write(picture(name))
+    journal.close()
+
+
+def test_with_tracks_a_run_that_goes_on_begins_no_other(path):
     """What is left then is whole; settings would say that a run ended before them."""
-    for name, now in (("a", TRACKED), ("b", settings)):
-        journal = Journal(path, now, force=True)  # type: ignore[arg-type]
-        journal.write(picture(name))
-        journal.close()
-    assert settings_of(path) == [TRACKED, None if settings == TRACKED else settings]
+    write_tracked(path, "a", TRACKED)
+    write_tracked(path, "b", TRACKED)
+    assert settings_of(path) == [TRACKED, None]
+
+
+def test_with_tracks_a_run_with_another_tracker_begins_anew(path):
+    write_tracked(path, "a", TRACKED)
+    write_tracked(path, "b", {"track": "botsort"})
+    assert settings_of(path) == [TRACKED, {"track": "botsort"}]
 
 
 def stamped(stamp):
