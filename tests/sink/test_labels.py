@@ -10,7 +10,7 @@ import optional
 import pytest
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
-from sample_records import Film, detected, failed_frame, failure, feed, frame, picture
+from sample_records import FILM, Film, detected, failed_frame, failure, feed, frame, picture
 
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.detections import COCO, COCO_IDS
@@ -26,10 +26,10 @@ from detcli.sink.labels import (
 )
 from detcli.storage.files import AtomicFile, StandardOutput
 
-SIZE = 40, 60  # height, width
+SIZE = (40, 60)  # height, width
 
 
-def found(source, *rows, names=("dog", "cat", "yeti")):
+def detected_in(source, *rows, names=("dog", "cat", "yeti")):
     """A picture of a size, with rows x1, y1, x2, y2, score, class id."""
     return replace(picture(source), detections=detected(*rows, names=names))
 
@@ -51,38 +51,51 @@ def labels(tmp_path):
 
 
 def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
-    record = found("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
+    record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
     text = "2 0.200000 0.350000 0.200000 0.500000\n0 0.500000 0.500000 1.000000 1.000000\n"
     assert labels(record, frame(7)) == {"a.txt": text, "film_7.txt": ""}
     assert labels(reduced(record))["a.txt"] == text
-    scores = iter((" 0.900000\n", " 0.512390\n"))
-    assert labels(record, scores=True)["a.txt"] == re.sub("\n", lambda _: next(scores), text)
-    assert labels(found("a.jpg"))["a.txt"] == ""  # earlier labels are replaced
+
+
+def test_labels_may_have_the_score(labels):
+    record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
+    assert labels(record, scores=True)["a.txt"] == (
+        "2 0.200000 0.350000 0.200000 0.500000 0.900000\n"
+        "0 0.500000 0.500000 1.000000 1.000000 0.512390\n"
+    )
+
+
+def test_earlier_labels_are_replaced(labels):
+    labels(detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2)))
+    assert labels(detected_in("a.jpg"))["a.txt"] == ""
 
 
 def test_coco_results_have_every_digit(tmp_path, random):
     """So that another evaluator gives the same figures."""
     rows = np.column_stack([random.uniform(-9, 900, (50, 4)), random.uniform(0, 1, 50), [2] * 50])
-    one = found("5.jpg", *rows)
-    feed(CocoSink(AtomicFile(tmp_path / "coco.json"), CocoIds()), one)
+    record = detected_in("5.jpg", *rows)
+    feed(CocoSink(AtomicFile(tmp_path / "coco.json"), CocoIds()), record)
     results = json.loads((tmp_path / "coco.json").read_text())
-    corners = one.detections.xyxy.astype(float)
+    corners = record.detections.xyxy.astype(float)
     corners[:, 2:] -= corners[:, :2]
     assert [result["bbox"] for result in results] == corners.tolist()
-    assert [result["score"] for result in results] == one.detections.score.tolist()
+    assert [result["score"] for result in results] == record.detections.score.tolist()
 
 
 def test_labels_end_at_the_edges_of_the_picture(labels, random):
     """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
     corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)
     rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
-    beyond = (-1e30, -1e30, 1e30, 1e30, 0.5, 1), (90, 5, 99, 9, 0.5, 2)
-    (text,) = labels(found("a.jpg", *rows, *beyond)).values()
+    around = (-1e30, -1e30, 1e30, 1e30, 0.5, 1)
+    outside = (90, 5, 99, 9, 0.5, 2)
+    (text,) = labels(detected_in("a.jpg", *rows, around, outside)).values()
     read = np.array([line.split() for line in text.splitlines()], np.float64)
-    low, high = corners[:, 0], corners[:, 1]
+    low = corners[:, 0]
+    high = corners[:, 1]
     assert len(read) == np.count_nonzero(((low < SIZE[::-1]) & (high > 0)).all(axis=1)) + 1
     assert read[-1].tolist() == [1, 0.5, 0.5, 1, 1]
-    centre, size = read[:, 1:3], read[:, 3:]
+    centre = read[:, 1:3]
+    size = read[:, 3:]
     assert (size >= 0).all()
     assert (centre - size / 2 > -1e-6).all()
     assert (centre + size / 2 < 1 + 1e-6).all()
@@ -100,8 +113,8 @@ TRUTH = {
         {"id": 3, "image_id": 9, "category_id": 17, "bbox": [30, 20, 8, 8]},
     ],
 }
-LEFT = found("in/left.jpg", (10, 5, 30, 15, 0.9, 1))
-RIGHT = found("in/right.jpg", (0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7, 1))
+LEFT = detected_in("in/left.jpg", (10, 5, 30, 15, 0.9, 1))
+RIGHT = detected_in("in/right.jpg", (0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7, 1))
 
 
 @pytest.fixture
@@ -126,77 +139,84 @@ def results(tmp_path):
 
 
 def test_one_element_per_detection(results):
-    record = found("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
-    one, other = json.loads(results(record, picture(count=0), frame(3, count=1)).read_text())
+    record = detected_in("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
+    path = results(record, picture(count=0), frame(3, count=1))
+    in_picture, in_frame = json.loads(path.read_text())
     box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.625}
-    assert one == box
-    assert other["image_id"] == 4  # the place of the frame
+    assert in_picture == box
+    assert in_frame["image_id"] == 4  # the number of the frame's record
     assert json.loads(results(reduced(record)).read_text()) == [box]
 
 
-def test_pycocotools_measures_results(results, truth):
-    ground = coco.COCO(str(truth))
-    for records, expected in (
+@pytest.mark.parametrize(
+    ("records", "precision"),
+    [
         ([LEFT, RIGHT], 1),
-        # one of two cats is missed: recall 0.5 of 101 steps
-        ([LEFT, found("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
-        ([found("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
-    ):
-        path = results(*records, ids=CocoIds(truth))
-        evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-        assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
+        # One of two cats is missed: recall 0.5 of 101 steps.
+        ([LEFT, detected_in("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
+        ([detected_in("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
+    ],
+    ids=["all", "one missed", "elsewhere"],
+)
+def test_pycocotools_measures_results(results, truth, records, precision):
+    ground = coco.COCO(str(truth))
+    path = results(*records, ids=CocoIds(truth))
+    evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    assert evaluation.stats[0] == pytest.approx(precision, abs=0.005)
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        *(
-            (name, f"{name} has the COCO image id 7 of an earlier")
-            for name in ("y/left.jpg", "left.jpg")
-        ),
+        ("y/left.jpg", "y/left.jpg has the COCO image id 7 of an earlier"),
+        ("left.jpg", "left.jpg has the COCO image id 7 of an earlier"),
         ("none.jpg", "none.jpg is not among the images of "),
     ],
 )
 def test_pictures_without_an_id_of_their_own_are_left_out(name, says, results, truth):
     names = ("x/left.jpg", name, name, "right.jpg")
-    records = [picture(one, index=index) for index, one in enumerate(names)]
+    records = [picture(source, index=index) for index, source in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
         path = results(*records, ids=CocoIds(truth))
-    first, last = (str(one.message) for one in caught)
+    first, last = (str(warning.message) for warning in caught)
     assert says in first
     assert last == "2 pictures are not in the COCO results"
-    assert len({one["image_id"] for one in json.loads(path.read_text())}) == 2
+    assert len({result["image_id"] for result in json.loads(path.read_text())}) == 2
 
 
 def test_the_published_ids_of_a_real_data_set(results, shared):
     folder = shared("data/coco128")
     content = json.loads((folder / "instances.json").read_text())
     published = {category["name"]: category["id"] for category in content["categories"]}
-    own = {name: CocoIds().category_id(index, COCO) for index, name in enumerate(COCO)}
-    assert own == published
-    assert own["person"] == 1
-    assert own["toothbrush"] == 90
-    pictures = sorted(path for path in folder.rglob("*.jpg"))[:5]
-    records = [picture(str(one), "person") for one in pictures]
-    path = results(*records, ids=CocoIds(folder / "instances.json"))
-    read = json.loads(path.read_text())
-    assert [one["image_id"] for one in read] == [int(one.stem) for one in pictures]
-    assert {one["category_id"] for one in read} == {1}
-    coco.COCO(str(folder / "instances.json")).loadRes(str(path))
+    ids = {name: CocoIds().category_id(index, COCO) for index, name in enumerate(COCO)}
+    assert ids == published
+    assert ids["person"] == 1
+    assert ids["toothbrush"] == 90
+    pictures = sorted(folder.rglob("*.jpg"))[:5]
+    records = [picture(str(path), "person") for path in pictures]
+    results_path = results(*records, ids=CocoIds(folder / "instances.json"))
+    content = json.loads(results_path.read_text())
+    assert [result["image_id"] for result in content] == [int(path.stem) for path in pictures]
+    assert {result["category_id"] for result in content} == {1}
+    coco.COCO(str(folder / "instances.json")).loadRes(str(results_path))
 
 
 @pytest.fixture
 def instances(tmp_path):
     """Write a file of ids and open it."""
 
-    def write(images, categories=("cat", "dog"), **more):
-        listed = [{"id": number, "file_name": name} for name, number in images.items()]
-        kinds = [{"id": 10 + number, "name": name} for number, name in enumerate(categories)]
+    def write(images, categories=("cat", "dog")):
+        content = {
+            "images": [{"id": number, "file_name": name} for name, number in images.items()],
+            "categories": [
+                {"id": 10 + number, "name": name} for number, name in enumerate(categories)
+            ],
+        }
         path = tmp_path / "instances.json"
-        path.write_text(json.dumps({"images": listed, "categories": kinds, **more}))
+        path.write_text(json.dumps(content))
         return CocoIds(path)
 
     return write
@@ -207,14 +227,34 @@ NUMBERS = {
     "9": 9,
     "COCO_val2014_000000000042.jpg": 42,
     "9" * 18 + ".jpg": int("9" * 18),
-    **dict.fromkeys(("9.tar.gz", "a.jpg", "-", "-9.jpg", "IMG_20240102.jpg", "a9.jpg"), 31),
-    **dict.fromkeys(("9a.jpg", "12 3.jpg", "٣.jpg", "9" * 19 + ".jpg"), 31),
 }
+NO_NUMBERS = [
+    "9.tar.gz",
+    "a.jpg",
+    "-",
+    "-9.jpg",
+    "IMG_20240102.jpg",
+    "a9.jpg",
+    "9a.jpg",
+    "12 3.jpg",
+    "٣.jpg",
+    "9" * 19 + ".jpg",
+]
 
 
-def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1():
-    assert {name: CocoIds().image_id(picture(name, index=30)) for name in NUMBERS} == NUMBERS
-    assert {CocoIds().image_id(frame(3, Film(name, 10.0))) for name in NUMBERS} == {4}
+@pytest.mark.parametrize(("name", "image_id"), NUMBERS.items())
+def test_a_name_that_is_a_number_is_the_id(name, image_id):
+    assert CocoIds().image_id(picture(name, index=30)) == image_id
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_another_name_has_the_number_of_its_record_from_1(name):
+    assert CocoIds().image_id(picture(name, index=30)) == 31
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *NO_NUMBERS])
+def test_a_frame_has_the_number_of_its_record(name):
+    assert CocoIds().image_id(frame(3, Film(name, 10.0))) == 4
 
 
 def test_ids_never_collide(results):
@@ -222,37 +262,63 @@ def test_ids_never_collide(results):
     records = [picture(name, index=index) for index, name in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
         path = results(*records)
-    ids = [one["image_id"] for one in json.loads(path.read_text())]
+    ids = [result["image_id"] for result in json.loads(path.read_text())]
     assert ids == [2, 3, 10**18 + 3, 4, 10**18 + 5, 10**18 + 6, 6, 8]
-    says = "x/2.jpg: an earlier picture has the COCO image id 2; this one gets 1000000000000000005"
-    assert [str(one.message).split(":")[0] for one in caught] == ["cat.jpg", "x/2.jpg", "4.jpg"]
-    assert str(caught[1].message) == says
+    messages = [str(warning.message) for warning in caught]
+    assert [message.split(":")[0] for message in messages] == ["cat.jpg", "x/2.jpg", "4.jpg"]
+    assert messages[1] == (
+        "x/2.jpg: an earlier picture has the COCO image id 2; this one gets 1000000000000000005"
+    )
 
 
-def test_models_with_a_class_for_each_number_of_coco_have_them():
-    for count in (90, 91):
-        names, _, _ = class_names("", count)
-        numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
-        known = [number for number in numbers if number is not None]
-        assert known == list(COCO_IDS)
-        assert [names[numbers.index(number)] for number in known] == list(COCO)
-        assert all(one in {None, class_id + 91 - count} for class_id, one in enumerate(numbers))
+@pytest.mark.parametrize("count", [90, 91])
+def test_models_with_a_class_for_each_number_of_coco_have_them(count):
+    names, _, _ = class_names("", count)
+    numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
+    coco_numbers = [number for number in numbers if number is not None]
+    assert coco_numbers == list(COCO_IDS)
+    assert [names[numbers.index(number)] for number in coco_numbers] == list(COCO)
+    for class_id, number in enumerate(numbers):
+        assert number in {None, class_id + 91 - count}
 
 
 LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.avi": 9}
 
 
-def test_pictures_are_found_by_file_name(instances):
-    ids = instances(LISTED)
-    known = {"data/train/c.jpg": 6, "data/val/c.jpg": 7, "elsewhere/b.jpg": 8}
-    known |= dict.fromkeys(("a.jpg", "./a.jpg", "x/y/a.jpg", "/x/a.jpg"), 5)
-    assert {source: ids.image_id(picture(source)) for source in known} == known
-    unknown = map(picture, ("d.jpg", "A.jpg", "-", "", "a.jpg/c", "x/c.jpg"))
-    for record in (*unknown, frame(0, Film("film.avi", 10.0))):
-        with pytest.raises(UsageError, match=r"not among the images of .*instances") as caught:
-            ids.image_id(record)
-        assert str(caught.value).startswith(record.origin.source)
-        assert "--coco-images" in caught.value.hint
+@pytest.mark.parametrize(
+    ("source", "image_id"),
+    [
+        ("data/train/c.jpg", 6),
+        ("data/val/c.jpg", 7),
+        ("elsewhere/b.jpg", 8),
+        ("a.jpg", 5),
+        ("./a.jpg", 5),
+        ("x/y/a.jpg", 5),
+        ("/x/a.jpg", 5),
+    ],
+)
+def test_pictures_are_found_by_file_name(instances, source, image_id):
+    assert instances(LISTED).image_id(picture(source)) == image_id
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        picture("d.jpg"),
+        picture("A.jpg"),
+        picture("-"),
+        picture(""),
+        picture("a.jpg/c"),
+        picture("x/c.jpg"),
+        frame(0, Film("film.avi", 10.0)),
+    ],
+    ids=lambda record: record.origin.source,
+)
+def test_a_picture_that_is_not_listed_has_no_id(instances, record):
+    with pytest.raises(UsageError, match=r"not among the images of .*instances") as caught:
+        instances(LISTED).image_id(record)
+    assert str(caught.value).startswith(record.origin.source)
+    assert "--coco-images" in caught.value.hint
 
 
 def test_categories_are_found_by_name(instances):
@@ -268,32 +334,46 @@ def test_categories_are_found_by_name(instances):
 
 def test_a_class_without_a_category_is_left_out_with_one_warning(instances, results):
     ids = instances({"left.jpg": 7})
-    record = found("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
+    record = detected_in("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
     with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
         path = results(record, ids=ids)
-    assert [one["category_id"] for one in json.loads(path.read_text())] == [10]
+    assert [result["category_id"] for result in json.loads(path.read_text())] == [10]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ids.category_id(0, ("yeti", "cat")) is None
 
 
 BROKEN = [
-    *(b"", b"{", b"\xff\xfe\x00", b"[]", b'{"categories": []}', b'{"images": 3}', b"[" * 200_000),
-    *(b'{"images": [{"id": 3}]}', b'{"images": [{"file_name": "a"}]}', b'{"images": [null]}'),
+    b"",
+    b"{",
+    b"\xff\xfe\x00",
+    b"[]",
+    b'{"categories": []}',
+    b'{"images": 3}',
+    b"[" * 200_000,
+    b'{"images": [{"id": 3}]}',
+    b'{"images": [{"file_name": "a"}]}',
+    b'{"images": [null]}',
     b'{"images": [{"file_name": "a", "id": "x"}]}',
     b'{"images": [], "categories": [{"id": 3}]}',
     b'{"images": [{"file_name": "a", "id": 1}, {"file_name": "b", "id": 1}]}',
 ]
 
 
-def test_a_file_that_is_missing_or_something_else_is_a_usage_error(tmp_path):
+def test_a_missing_file_of_ids_is_a_usage_error(tmp_path):
     path = tmp_path / "a.json"
-    for content in (None, *BROKEN):
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
-            CocoIds(path)
-        assert "instances.json" in caught.value.hint, content
+    with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
+        CocoIds(path)
+    assert "instances.json" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
+def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
+        CocoIds(path)
+    assert "instances.json" in caught.value.hint
 
 
 def test_a_task_of_label_studio_has_a_prediction(tmp_path):
@@ -302,12 +382,13 @@ def test_a_task_of_label_studio_has_a_prediction(tmp_path):
         picture("a.jpg", "cat", score=0.5),  # 1, 2 to 3, 4.5 of 60 x 40 pixels
         picture(count=0),
         failure(index=1),
-        found("b.jpg", (1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)),
+        detected_in("b.jpg", (1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)),
     ]
     feed(LabelStudioSink(AtomicFile(tmp_path / "tasks.json")), *records)
-    one, empty, two = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
-    assert one["data"] == {"image": "a.jpg"}
-    (prediction,) = one["predictions"]
+    tasks = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
+    with_one, empty, with_two = tasks
+    assert with_one["data"] == {"image": "a.jpg"}
+    (prediction,) = with_one["predictions"]
     assert prediction["model_version"] == "m"
     assert prediction["score"] == 0.5
     (region,) = prediction["result"]
@@ -318,11 +399,13 @@ def test_a_task_of_label_studio_has_a_prediction(tmp_path):
     assert region["original_width"] == 60
     assert region["original_height"] == 40
     assert empty["predictions"] == [{"model_version": "m", "result": []}]
-    (both,) = two["predictions"]
-    assert [(region["id"], region["score"]) for region in both["result"]] == [
-        *(("0", 0.5), ("1", 0.25))
-    ]
-    assert both["score"] == 0.375
+    (prediction,) = with_two["predictions"]
+    first, second = prediction["result"]
+    assert first["id"] == "0"
+    assert first["score"] == 0.5
+    assert second["id"] == "1"
+    assert second["score"] == 0.25
+    assert prediction["score"] == 0.375
 
 
 def test_label_studio_gets_no_videos():
@@ -330,9 +413,11 @@ def test_label_studio_gets_no_videos():
         LabelStudioSink(StandardOutput()).write(frame())
 
 
-def tracked(number, *numbers, film=None):
-    record = frame(number, *([film] if film else []), count=len(numbers))
-    return replace(record, detections=replace(record.detections, track_id=np.array(numbers)))
+def tracked(number, *track_numbers, film=FILM):
+    """A frame with a detection of each track."""
+    record = frame(number, film, count=len(track_numbers))
+    detections = replace(record.detections, track_id=np.array(track_numbers))
+    return replace(record, detections=detections)
 
 
 @pytest.fixture
@@ -360,10 +445,15 @@ def test_motmetrics_reads_what_was_written(tracks):
 
 
 def test_each_video_has_its_file_of_tracks(tracks):
-    other, third = Film("elsewhere/film.avi", 10.0), Film("z.avi", 10.0)
+    same_name = Film("elsewhere/film.avi", 10.0)
+    without_tracks = Film("z.avi", 10.0)
     files = tracks(
-        *(tracked(0, 1), tracked(1, 1), tracked(0, 1, film=other), tracked(1, film=other)),
-        *(frame(0, third), frame(1, third, count=1)),
+        tracked(0, 1),
+        tracked(1, 1),
+        tracked(0, 1, film=same_name),
+        tracked(1, film=same_name),
+        frame(0, without_tracks),
+        frame(1, without_tracks, count=1),
     )
     names = " ".join(path.name for path in files)
     assert re.fullmatch("film-[0-9a-f]{8}.txt film.txt z.txt", names)
