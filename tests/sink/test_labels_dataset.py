@@ -28,28 +28,28 @@ def dataset_path(tmp_path):
     return tmp_path / "dataset"
 
 
-def save(place, *records, names=NAMES):
-    feed(DatasetSink(place, names), *records)
-    return contents(place)
+def save(folder, *records, names=NAMES):
+    feed(DatasetSink(folder, names), *records)
+    return contents(folder)
 
 
-def contents(place):
+def contents(folder):
     """The names in both folders: of pictures with their suffix, of labels without."""
-    images, labels = (sorted(path.name for path in (place / name).iterdir())
-                      for name in ("images", "labels"))  # fmt: skip
-    return images, sorted(name.removesuffix(".txt") for name in labels)
+    images = sorted(path.name for path in (folder / "images").iterdir())
+    labels = sorted(path.name.removesuffix(".txt") for path in (folder / "labels").iterdir())
+    return images, labels
 
 
 def stored(folder, name="a.png", shade=0, **options):
-    """A picture in a file."""
+    """A record of a picture in a file."""
     pixels = np.full((40, 60, 3), shade, np.uint8)
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     suffix = options.pop("suffix", path.suffix)
     path.write_bytes(cv2.imencode(suffix, pixels)[1].tobytes())
     record = picture(str(path), **options)
-    kept = replace(Picture.whole(pixels), file=path.read_bytes())
-    return replace(record, origin=Origin(str(path), path), picture=kept)
+    picture_of_file = replace(Picture.whole(pixels), file=path.read_bytes())
+    return replace(record, origin=Origin(str(path), path), picture=picture_of_file)
 
 
 def test_the_layout(dataset_path, tmp_path):
@@ -67,44 +67,53 @@ def test_the_layout(dataset_path, tmp_path):
 def test_what_is_in_it(dataset_path, tmp_path):
     """Pictures without detections are background; failures are nothing."""
     records = stored(tmp_path, count=0), failure(), failed_frame(1)
-    assert save(dataset_path, *records, frame(0), frame(7, count=1), numbered(3)) == (
-        ["a.png", "film_0.jpg", "film_7.jpg", "stdin_3.jpg"],
-        ["a", "film_0", "film_7", "stdin_3"],
-    )
+    images, labels = save(dataset_path, *records, frame(0), frame(7, count=1), numbered(3))
+    assert images == ["a.png", "film_0.jpg", "film_7.jpg", "stdin_3.jpg"]
+    assert labels == ["a", "film_0", "film_7", "stdin_3"]
     assert (dataset_path / "labels/a.txt").read_bytes() == b""
 
 
-COPIED = {  # a file, what it has, and its copy
-    ("a.JPEG", ".jpg"): "a.jpg",
-    ("a.jpg", ".png"): "a.png",  # named wrongly
-    ("a", ".jpg"): "a.jpg",
-    ("a.b.webp", ".webp"): "a.b.webp",
-    ("a.dib", ".bmp"): "a.bmp",
-    ("a.tiff", ".tiff"): "a.tif",
-    ("a.avif", ".avif"): "a.avif",
-}
+@pytest.mark.parametrize(
+    ("name", "content", "copy"),
+    [
+        ("a.JPEG", ".jpg", "a.jpg"),
+        ("a.jpg", ".png", "a.png"),  # named wrongly
+        ("a", ".jpg", "a.jpg"),
+        ("a.b.webp", ".webp", "a.b.webp"),
+        ("a.dib", ".bmp", "a.bmp"),
+        ("a.tiff", ".tiff", "a.tif"),
+        ("a.avif", ".avif", "a.avif"),
+    ],
+)
+def test_files_that_trainers_open_are_copied(dataset_path, tmp_path, name, content, copy):
+    images, _ = save(dataset_path, stored(tmp_path, name, suffix=content))
+    assert images == [copy]
+    path = dataset_path / "images" / copy
+    assert path.read_bytes() == (tmp_path / name).read_bytes()
+    # A trainer that repairs a picture of the dataset must not change the input.
+    assert path.stat().st_nlink == 1
 
 
-def test_files_that_trainers_open_are_copied_and_others_encoded(tmp_path):
-    for number, ((name, content), kept) in enumerate(COPIED.items()):
-        record, place = stored(tmp_path, name, suffix=content), tmp_path / f"copies{number}"
-        assert save(place, record)[0] == [kept]
-        assert (place / "images" / kept).read_bytes() == (tmp_path / name).read_bytes()
-        # A trainer that repairs a picture of the dataset must not change the input.
-        assert (place / "images" / kept).stat().st_nlink == 1
-    for suffix in (".ppm", ".jp2", ".gif"):
-        record, place = stored(tmp_path, f"a{suffix}", shade=99), tmp_path / suffix
-        assert save(place, record)[0] == ["a.png"]
-        np.testing.assert_array_equal(cv2.imread(place / "images/a.png"), record.picture.pixels)
+@pytest.mark.parametrize("suffix", [".ppm", ".jp2", ".gif"])
+def test_other_files_are_encoded(dataset_path, tmp_path, suffix):
+    record = stored(tmp_path, f"a{suffix}", shade=99)
+    images, _ = save(dataset_path, record)
+    assert images == ["a.png"]
+    pixels = cv2.imread(dataset_path / "images/a.png")
+    np.testing.assert_array_equal(pixels, record.picture.pixels)
 
 
-@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("in_one_run", [True, False])
 def test_pictures_that_differ_in_their_suffix_have_labels_of_their_own(
-    dataset_path, tmp_path, runs
+    dataset_path, tmp_path, in_one_run
 ):
-    records = stored(tmp_path, "a.png"), stored(tmp_path, "a.jpg", count=0)
-    for number in range(runs):
-        saved = save(dataset_path, *(records if runs == 1 else records[number : number + 1]))
+    png = stored(tmp_path, "a.png")
+    jpeg = stored(tmp_path, "a.jpg", count=0)
+    if in_one_run:
+        saved = save(dataset_path, png, jpeg)
+    else:
+        save(dataset_path, png)
+        saved = save(dataset_path, jpeg)
     assert saved == (["a-2.jpg", "a.png"], ["a", "a-2"])
     assert (dataset_path / "labels/a.txt").read_bytes()
     assert (dataset_path / "labels/a-2.txt").read_bytes() == b""
@@ -135,11 +144,27 @@ def test_another_picture_of_a_name_gets_a_number(dataset_path, tmp_path):
 def test_its_own_pictures_as_inputs_change_nothing(dataset_path, tmp_path):
     save(dataset_path, stored(tmp_path))
     path = dataset_path / "images/a.png"
-    again = stored(tmp_path, count=0)
-    again = replace(again, origin=Origin(str(path), path))
+    record = replace(stored(tmp_path, count=0), origin=Origin(str(path), path))
     before = (dataset_path / "labels/a.txt").read_text()
-    assert save(dataset_path, again) == (["a.png"], ["a"])
+    assert save(dataset_path, record) == (["a.png"], ["a"])
     assert (dataset_path / "labels/a.txt").read_text() == before
+
+
+class KilledError(Exception):
+    """Stands for the end of a process."""
+
+
+def writer_of(count, write):
+    """A function that writes so many files, and is killed at the next one."""
+    paths = []
+
+    def write_or_end(path, data):
+        if len(paths) == count:
+            raise KilledError
+        paths.append(path)
+        write(path, data)
+
+    return write_or_end
 
 
 def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
@@ -149,45 +174,55 @@ def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
     records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
     write = module.write_file
     for survived in range(7):
-        left = iter(range(survived))
-
-        def killed(path, data, left=left):
-            next(left)
-            write(path, data)
-
+        folder = dataset_path / str(survived)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "write_file", killed)
-            with pytest.raises(StopIteration):
-                save(dataset_path / str(survived), *records)
-        images, labels = contents(dataset_path / str(survived))
-        assert {name.rpartition(".")[0] for name in images} <= {*labels}
-        assert (dataset_path / str(survived) / "data.yaml").exists() == (survived > 0)
-        assert save(dataset_path / str(survived), *records) == (
-            ["a.png", "b.png", "film_0.jpg"],
-            ["a", "b", "film_0"],
-        )
-    with monkeypatch.context() as patch:  # there are seven writes in all
-        patch.setattr(module, "write_file", lambda *_: next(left))
-        left = iter(range(7))
-        save(dataset_path / "all", *records)
-        assert next(left, None) is None
+            patch.setattr(module, "write_file", writer_of(survived, write))
+            with pytest.raises(KilledError):
+                save(folder, *records)
+        images, labels = contents(folder)
+        assert {name.rpartition(".")[0] for name in images} <= set(labels)
+        assert (folder / "data.yaml").exists() == (survived > 0)
+        images, labels = save(folder, *records)
+        assert images == ["a.png", "b.png", "film_0.jpg"]
+        assert labels == ["a", "b", "film_0"]
 
 
-OTHER = [
-    *("", "names: [dog]", "names: [cat, dog]", "names: cat", "a", "[", "names: {x: cat}"),
-    *("path: .\nnames:\n- [cat]", "\0", "- cat", "names: null", "{" * 5000),
+def test_a_run_over_three_pictures_writes_seven_files(dataset_path, tmp_path, monkeypatch):
+    """So the test above has killed it at each of them."""
+    records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
+    names = []
+    monkeypatch.setattr(module, "write_file", lambda path, _: names.append(path.name))
+    save(dataset_path, *records)
+    assert len(names) == 7
+
+
+OTHER_DESCRIPTIONS = [
+    "",
+    "names: [dog]",
+    "names: [cat, dog]",
+    "names: cat",
+    "a",
+    "[",
+    "names: {x: cat}",
+    "path: .\nnames:\n- [cat]",
+    "\0",
+    "- cat",
+    "names: null",
+    "{" * 5000,
 ]
 
 
-def test_a_dataset_of_other_classes_is_refused_and_an_edited_description_kept(
-    dataset_path, tmp_path
-):
+@pytest.mark.parametrize("text", OTHER_DESCRIPTIONS, ids=range(len(OTHER_DESCRIPTIONS)))
+def test_a_dataset_of_other_classes_is_refused(dataset_path, tmp_path, text):
     dataset_path.mkdir()
-    for description in OTHER:
-        (dataset_path / "data.yaml").write_text(description)
-        with pytest.raises(UsageError, match=r"data\.yaml"):
-            save(dataset_path, stored(tmp_path))
-        assert (dataset_path / "data.yaml").read_text() == description
+    (dataset_path / "data.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"data\.yaml"):
+        save(dataset_path, stored(tmp_path))
+    assert (dataset_path / "data.yaml").read_text() == text
+
+
+def test_an_edited_description_is_kept(dataset_path, tmp_path):
+    dataset_path.mkdir()
     text = "path: /data\ntrain: images\nval: chosen.txt\nnc: 1\nnames: [cat]\n"
     (dataset_path / "data.yaml").write_text(text)
     save(dataset_path, stored(tmp_path))
@@ -197,23 +232,23 @@ def test_a_dataset_of_other_classes_is_refused_and_an_edited_description_kept(
 @given(names=st.lists(anything, min_size=1, max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_class_names_are_read_back(tmp_path_factory, names):
-    place = tmp_path_factory.mktemp("dataset")
+    folder = tmp_path_factory.mktemp("dataset")
     record = picture(name=names[0])
     record = replace(record, model="odd\n- \udcff: [")
-    save(place, record, names=names)
-    description = yaml.safe_load((place / "data.yaml").read_text(encoding="utf-8"))
+    save(folder, record, names=names)
+    description = yaml.safe_load((folder / "data.yaml").read_text(encoding="utf-8"))
     assert description["names"] == dict(enumerate(names))
-    save(place, record, names=names)  # the same classes
+    save(folder, record, names=names)  # the same classes
 
 
 @given(sources=st.lists(anything, min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_inputs_are_called(tmp_path_factory, sources):
-    place = tmp_path_factory.mktemp("outer") / "dataset"
-    images, labels = save(place, *map(picture, sources))
+    folder = tmp_path_factory.mktemp("outer") / "dataset"
+    images, labels = save(folder, *[picture(source) for source in sources])
     assert sorted(name.rpartition(".")[0] for name in images) == labels
     assert len(images) == len(sources)
-    assert [path.name for path in place.parent.iterdir()] == ["dataset"]
+    assert [path.name for path in folder.parent.iterdir()] == ["dataset"]
 
 
 def test_links_are_not_followed(dataset_path, tmp_path):
