@@ -8,25 +8,26 @@ from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
 from detcli.source.sources import Sources
 
-NOTHING = picture(count=0).detections
+NO_DETECTIONS = picture(count=0).detections
 
 
-def annotate(source, folder, *, inputs=Inputs(), kept=bool, **sink_options):  # noqa: B008
+def annotate(source, folder, *, inputs=Inputs(), before_write=None, **sink_options):  # noqa: B008
     """Write the video of a source, and return its path.
 
     Args:
         source: A file or an address.
         folder: Where the video is made.
         inputs: How the source is read.
-        kept: Which of its records the sink gets.
+        before_write: What is called with each record before the sink gets it.
         sink_options: Of `VideoSink`.
     """
     sink = VideoSink(OutputFolder(folder), **sink_options)
     with Sources([str(source)], inputs) as sources:
         for index, item in enumerate(sources):
-            record = Record(item.origin, index, "m", "cpu", item.load(), NOTHING)
-            if kept(record):
-                sink.write(record)
+            record = Record(item.origin, index, "m", "cpu", item.load(), NO_DETECTIONS)
+            if before_write is not None:
+                before_write(record)
+            sink.write(record)
     sink.close()
     (path,) = folder.glob("[!.]*")
     return path

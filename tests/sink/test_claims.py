@@ -27,28 +27,32 @@ def names(folder, *records):
 
 
 def test_a_name_of_another_input_gets_the_hash(tmp_path, another_run):
-    ours, theirs = OutputFolder(tmp_path), another_run(tmp_path)
+    ours = OutputFolder(tmp_path)
+    theirs = another_run(tmp_path)
     assert names(ours, picture("a/bus.jpg")) == ["bus.txt"]
     assert names(theirs, picture("a/bus.jpg")) == ["bus.txt"]  # the same input
     (name,) = names(theirs, picture("b/bus.jpg"))
     assert name.startswith("bus-")
     assert name != "bus.txt"
-    assert names(ours, picture("c/bus.jpg")) not in ([name], ["bus.txt"])
+    (third_name,) = names(ours, picture("c/bus.jpg"))
+    assert third_name not in {name, "bus.txt"}
 
 
 @pytest.mark.parametrize("frames_first", [True, False])
 def test_a_frame_and_a_picture_do_not_meet(tmp_path, another_run, frames_first):
-    folders = [OutputFolder(tmp_path), another_run(tmp_path)]
-    records = [frame(7), picture("pics/film_7.jpg")]
+    first = frame(7)
+    second = picture("pics/film_7.jpg")
     if not frames_first:
-        records.reverse()
-    found = [names(folder, record) for folder, record in zip(folders, records, strict=True)]
-    assert found[0] == ["film_7.txt"]
-    assert found[1] != ["film_7.txt"]
+        first, second = second, first
+    ours = OutputFolder(tmp_path)
+    theirs = another_run(tmp_path)
+    assert names(ours, first) == ["film_7.txt"]
+    assert names(theirs, second) != ["film_7.txt"]
 
 
 def test_standard_input_is_another_input_in_each_run(tmp_path, another_run):
-    ours, theirs = OutputFolder(tmp_path), another_run(tmp_path)
+    ours = OutputFolder(tmp_path)
+    theirs = another_run(tmp_path)
     assert names(ours, numbered(0)) != names(theirs, numbered(0))
     assert names(ours, numbered(1))[0].startswith("stdin_1")
 
@@ -75,21 +79,21 @@ def test_what_a_killed_run_has_taken_is_free(tmp_path):
         "folder.file_of(picture('a/bus.jpg'), '.txt'); os._exit(9)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, env=environment)
-    assert done.returncode == 9
+    process = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, env=environment)
+    assert process.returncode == 9
     assert (tmp_path / ".detcli-folder").read_bytes() != b""
     assert names(OutputFolder(tmp_path), picture("b/bus.jpg")) == ["bus.txt"]
 
 
 def test_in_a_folder_of_somebody_else_nothing_is_replaced_even_at_the_last_moment(tmp_path):
     (tmp_path / "notes").touch()
-    first, second = OutputFolder(tmp_path), OutputFolder(tmp_path)
-    records = picture("a/bus.jpg"), picture("b/bus.jpg")
-    paths = [first.file_of(records[0], ".txt"), second.file_of(records[1], ".txt")]
-    assert paths[0] == paths[1]
-    first.write(records[0], paths[0], b"first")
-    second.write(records[1], paths[1], b"second")
-    assert [one.read_bytes() for one in (*records[0].saved, *records[1].saved)] == [
-        b"first",
-        b"second",
-    ]
+    folders = [OutputFolder(tmp_path), OutputFolder(tmp_path)]
+    first = picture("a/bus.jpg")
+    second = picture("b/bus.jpg")
+    path_of_first = folders[0].file_of(first, ".txt")
+    path_of_second = folders[1].file_of(second, ".txt")
+    assert path_of_first == path_of_second
+    folders[0].write(first, path_of_first, b"first")
+    folders[1].write(second, path_of_second, b"second")
+    assert [path.read_bytes() for path in first.saved] == [b"first"]
+    assert [path.read_bytes() for path in second.saved] == [b"second"]

@@ -27,15 +27,21 @@ NOTHING = -1  # no key was pressed
 
 
 class Display:
-    """Stands in for OpenCV's windows: keeps what is shown, and presses keys."""
+    """Stands in for OpenCV's windows: notes what is shown, and presses keys."""
 
     error = cv2.error
-    WINDOW_NORMAL, WINDOW_KEEPRATIO, WINDOW_GUI_NORMAL, WND_PROP_VISIBLE = 1, 2, 4, 4
+    WINDOW_NORMAL = 1
+    WINDOW_KEEPRATIO = 2
+    WINDOW_GUI_NORMAL = 4
+    WND_PROP_VISIBLE = 4
 
     def __init__(self):
         self.keys = []
         self.closed_after = None  # looks at the window until its user closes it
-        self.shown, self.titles, self.sizes, self.waits = [], [], [], []
+        self.pictures = []
+        self.titles = []
+        self.sizes = []
+        self.waits = []
         self.open = False
 
     def currentUIFramework(self):  # noqa: N802 - OpenCV's names
@@ -53,13 +59,13 @@ class Display:
 
     def imshow(self, _name, pixels):
         assert self.open
-        self.shown.append(pixels)
+        self.pictures.append(pixels)
 
     def waitKey(self, milliseconds):  # noqa: N802
         self.waits.append(milliseconds)
         return self.keys.pop(0) if self.keys else NOTHING
 
-    def getWindowProperty(self, _name, _which):  # noqa: N802
+    def getWindowProperty(self, _name, _property):  # noqa: N802
         if self.closed_after is not None:
             self.closed_after -= 1
             self.open = self.open and self.closed_after >= 0
@@ -77,10 +83,10 @@ class Display:
 @pytest.fixture
 def display(monkeypatch):
     """A display on which windows open."""
-    made_up = Display()
-    monkeypatch.setattr(window, "cv2", made_up)
+    fake = Display()
+    monkeypatch.setattr(window, "cv2", fake)
     monkeypatch.setattr(window, "check_display", lambda: None)
-    return made_up
+    return fake
 
 
 @pytest.fixture
@@ -95,11 +101,13 @@ def probe(monkeypatch):
 
 
 def test_detections_are_drawn_and_frames_do_not_wait(display):
-    record, sink = frame(0, count=1), WindowSink()
-    for one in (record, frame(1), frame(2)):
-        sink.write(one)
+    record = frame(0, count=1)
+    sink = WindowSink()
+    sink.write(record)
+    sink.write(frame(1))
+    sink.write(frame(2))
     expected = annotate(record.picture.pixels, record.detections)
-    np.testing.assert_array_equal(display.shown[0], expected)
+    np.testing.assert_array_equal(display.pictures[0], expected)
     assert (expected != record.picture.pixels).any()
     assert display.waits == [1, 1, 1]
     assert set(display.titles) == {"in/film.avi"}
@@ -122,7 +130,7 @@ def test_live_sources_are_shown_side_by_side(display):
             sink.write(frame(turn, film, shade=50 * (number + 1 + turn), size=size))
     assert display.titles == [films[0].source, "2 streams", *["3 streams"] * 4]
     assert display.sizes == [(360, 720), (1280, 720)]
-    wall = display.shown[-1]
+    wall = display.pictures[-1]
     assert wall.shape == (720, 1280, 3)
     assert wall[300, 50].tolist() == [100] * 3  # narrow, at the left of its place
     assert wall[300, 400].tolist() == [0] * 3
@@ -139,38 +147,53 @@ def test_one_live_source_keeps_its_size(display):
     assert set(display.titles) == {"camera:0"}
 
 
-@pytest.mark.parametrize("record", [picture(), frame(0)])
-def test_a_key_or_closing_the_window_ends_the_run(display, record):
-    for key in (ord("q"), ord("Q"), 27, None):
-        display.keys, display.closed_after = ([key], None) if key else ([], 0)
-        sink = WindowSink()
-        with pytest.raises(Stopped), contextlib.closing(sink):
-            sink.write(record)
-        assert not display.open
+@pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27])
+@pytest.mark.parametrize("record", [picture(), frame(0)], ids=["picture", "frame"])
+def test_a_key_ends_the_run(display, record, key):
+    display.keys = [key]
+    sink = WindowSink()
+    with pytest.raises(Stopped), contextlib.closing(sink):
+        sink.write(record)
+    assert not display.open
+
+
+@pytest.mark.parametrize("record", [picture(), frame(0)], ids=["picture", "frame"])
+def test_closing_the_window_ends_the_run(display, record):
+    display.closed_after = 0
+    sink = WindowSink()
+    with pytest.raises(Stopped), contextlib.closing(sink):
+        sink.write(record)
+    assert not display.open
 
 
 def test_a_closed_window_is_not_opened_again(display):
     sink = WindowSink()
-    for one in (failure(), failed_frame(0), frame(0)):  # what failed shows nothing
-        sink.write(one)
+    sink.write(failure())  # what failed shows nothing
+    sink.write(failed_frame(0))
+    sink.write(frame(0))
     display.open = False
     with pytest.raises(Stopped):
         sink.write(frame(1))
-    assert len(display.shown) == 1
+    assert len(display.pictures) == 1
 
 
-def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(display):
-    for sizes, shown in (
+@pytest.mark.parametrize(
+    ("picture_sizes", "window_sizes"),
+    [
         ([(40, 60), (40, 60), (80, 60)], [(60, 40), (60, 80)]),
         ([(3000, 4000)], [(960, 720)]),
         ([(100, 12800), (9000, 1)], [(1280, 10), (1, 720)]),
-    ):
-        sink = WindowSink()
-        display.keys, display.sizes = [ord(" ")] * len(sizes), []
-        for height, width in sizes:
-            pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
-            sink.write(replace(picture(), picture=pixels))
-        assert display.sizes == shown
+    ],
+)
+def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(
+    display, picture_sizes, window_sizes
+):
+    sink = WindowSink()
+    display.keys = [ord(" ")] * len(picture_sizes)
+    for height, width in picture_sizes:
+        pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
+        sink.write(replace(picture(), picture=pixels))
+    assert display.sizes == window_sizes
 
 
 def test_any_name_can_be_a_title(display):
@@ -183,37 +206,52 @@ def test_any_name_can_be_a_title(display):
 COULD_NOT = "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n"
 
 
-def test_a_window_that_cannot_open_is_an_output_error(probe):
-    for code, said, words in (
+@pytest.mark.parametrize(
+    ("code", "stderr", "reason"),
+    [
         (-6, COULD_NOT, "pictures: could not connect to display :9$"),
         (-6, "", "no window opens"),
         (1, "Traceback\nImportError: libGL", "no window opens"),
-        (None, "", "does not answer"),
-    ):
-        late = subprocess.TimeoutExpired("python", 30)
-        probe.side_effect = late if code is None else None
-        probe.return_value = subprocess.CompletedProcess([], code, "", said)
-        with pytest.raises(OutputError, match=words) as caught:
-            WindowSink()
-        assert "--save" in caught.value.hint
+    ],
+)
+def test_a_window_that_cannot_open_is_an_output_error(probe, code, stderr, reason):
+    probe.side_effect = None
+    probe.return_value = subprocess.CompletedProcess([], code, "", stderr)
+    with pytest.raises(OutputError, match=reason) as caught:
+        WindowSink()
+    assert "--save" in caught.value.hint
+
+
+def test_a_display_that_does_not_answer_is_an_output_error(probe):
+    probe.side_effect = subprocess.TimeoutExpired("python", 30)
+    with pytest.raises(OutputError, match="does not answer") as caught:
+        WindowSink()
+    assert "--save" in caught.value.hint
 
 
 @pytest.mark.usefixtures("probe")
-def test_without_a_display_or_windows_nothing_is_tried(monkeypatch):
+def test_without_a_display_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "environ", {})
-        with pytest.raises(OutputError, match="there is no display") as caught:
-            WindowSink()
-        assert "--save" in caught.value.hint
+    monkeypatch.setattr(os, "environ", {})
+    with pytest.raises(OutputError, match="there is no display") as caught:
+        WindowSink()
+    assert "--save" in caught.value.hint
+
+
+@pytest.mark.usefixtures("probe")
+@pytest.mark.parametrize(
+    ("library", "libraries_first"),
+    [("lib.so", ""), (None, "apt-get install libgl1 libglib2.0-0, then ")],
+)
+def test_an_opencv_without_windows_is_not_tried(monkeypatch, library, libraries_first):
     # Where both builds are installed, uninstalling one would leave neither. Without the libraries
     # of a desktop, the build without windows is there on purpose.
+    monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
+    monkeypatch.setattr(window, "find_library", lambda _: library)
+    with pytest.raises(OutputError, match="built without windows") as caught:
+        WindowSink()
     command = "pip install --force-reinstall --no-deps opencv-python"
-    for library, before in (("lib.so", ""), (None, "apt-get install libgl1 libglib2.0-0, then ")):
-        monkeypatch.setattr(window, "find_library", lambda _, found=library: found)
-        with pytest.raises(OutputError, match="built without windows") as caught:
-            WindowSink()
-        assert caught.value.hint == f"use --save DIR; or {before}{command}"
+    assert caught.value.hint == f"use --save DIR; or {libraries_first}{command}"
 
 
 @pytest.mark.usefixtures("probe")
@@ -245,19 +283,19 @@ SHOW = """if True:
 def show(**environment):
     """Show frames in another process, and return its output."""
     inherited = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
-    run = [sys.executable, "-c", SHOW, str(Path(__file__).parents[1])]
-    done = subprocess.run(
-        run, env=inherited | environment, capture_output=True, text=True, check=True, timeout=60
+    command = [sys.executable, "-c", SHOW, str(Path(__file__).parents[1])]
+    process = subprocess.run(
+        command, env=inherited | environment, capture_output=True, text=True, check=True, timeout=60
     )
-    return done.stdout.strip(), done.stderr
+    return process.stdout.strip(), process.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="displays have names on Linux")
 @pytest.mark.parametrize("environment", [{}, {"DISPLAY": ":987"}, {"WAYLAND_DISPLAY": "none"}])
 def test_opencv_does_not_end_the_process_without_a_display(environment):
-    said, complaints = show(**environment)
-    assert said.startswith("cannot show pictures: ")
-    assert complaints == ""
+    stdout, stderr = show(**environment)
+    assert stdout.startswith("cannot show pictures: ")
+    assert stderr == ""
 
 
 def test_a_real_window(tmp_path):
