@@ -25,39 +25,47 @@ class Scene:
     @classmethod
     def found(cls, *squares):
         """Squares that are all labelled."""
-        labels = [(colour, CELL * column, CELL * row, CELL, CELL)
-                  for colour, column, row, _ in squares]  # fmt: skip
+        labels = []
+        for colour, column, row, _ in squares:
+            labels.append((colour, CELL * column, CELL * row, CELL, CELL))
         return cls(list(squares), labels)  # type: ignore[arg-type]
 
     def write(self, path):
         image = np.zeros((SIDE, SIDE, 3), np.uint8)
         for colour, column, row, score in self.squares:
-            x, y = column * CELL, row * CELL
+            x = column * CELL
+            y = row * CELL
             image[y : y + CELL, x : x + CELL] += np.uint8(np.multiply(COLOURS[colour], score))
         path.parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(path), image)
 
 
-def write_coco(folder, scenes, names=NAMES, **more):
+def write_coco(folder, scenes, names=NAMES, **fields):
     """Write `images` and `instances.json`; categories are 11, 12, ..., pictures 1, 2, ...
 
-    `more` adds to each annotation.
+    `fields` are added to each annotation.
     """
+    images = []
     annotations = []
     for number, scene in enumerate(scenes, 1):
-        scene.write(folder / f"images/{number:04}.png")
+        file_name = f"{number:04}.png"
+        scene.write(folder / "images" / file_name)
+        images.append({"id": number, "file_name": file_name, "width": SIDE, "height": SIDE})
         for colour, *box in scene.labels:
-            category = 11 + names.index(colour)
-            annotations.append(
-                {"id": len(annotations), "image_id": number, "category_id": category,
-                 "bbox": box, "area": box[2] * box[3], "iscrowd": 0} | more
-            )  # fmt: skip
+            annotation = {
+                "id": len(annotations),
+                "image_id": number,
+                "category_id": 11 + names.index(colour),
+                "bbox": box,
+                "area": box[2] * box[3],
+                "iscrowd": 0,
+            }
+            annotations.append(annotation | fields)
     content = {
-        "images": [{"id": number, "file_name": f"{number:04}.png", "width": SIDE, "height": SIDE}
-                   for number in range(1, len(scenes) + 1)],
+        "images": images,
         "categories": [{"id": 11 + index, "name": name} for index, name in enumerate(names)],
         "annotations": annotations,
-    }  # fmt: skip
+    }
     return write_json(folder / "instances.json", content)
 
 
@@ -80,8 +88,10 @@ def write_yolo(folder, scenes, names=NAMES):
         scene.write(folder / f"images/val/{number:04}.png")
         lines = []
         for colour, x, y, w, h in scene.labels:
-            numbers = (x + w / 2) / SIDE, (y + h / 2) / SIDE, w / SIDE, h / SIDE
-            lines.append(f"{names.index(colour)} {' '.join(map(str, numbers))}\n")
+            centre_x = (x + w / 2) / SIDE
+            centre_y = (y + h / 2) / SIDE
+            class_id = names.index(colour)
+            lines.append(f"{class_id} {centre_x} {centre_y} {w / SIDE} {h / SIDE}\n")
         (labels / f"{number:04}.txt").write_text("".join(lines))
     path = folder / "data.yaml"
     path.write_text(f"path: .\nval: images/val\nnames: {list(names)}\n")
@@ -89,14 +99,15 @@ def write_yolo(folder, scenes, names=NAMES):
 
 
 def read(path, class_count=3, images=None, split=None):
-    """The data, and what was found in it by its kind."""
+    """The data, and the findings about it by their kinds."""
     findings = Findings()
     dataset = open_dataset(path, images, split, class_count, findings)
-    return dataset, {one.kind: one for one in findings.report()}
+    return dataset, {finding.kind: finding for finding in findings.report()}
 
 
-def counts(found):
-    return {kind: one.count for kind, one in found.items()}
+def counts(findings):
+    """How often each kind was found."""
+    return {kind: finding.count for kind, finding in findings.items()}
 
 
 MIXED = [

@@ -24,6 +24,11 @@ def in_order(box):
     return left, top, right, bottom
 
 
+def read_numbers(line):
+    """The numbers of a label: class, centre and size."""
+    return [float(text) for text in line.split()]
+
+
 def sized(height, width):
     """A picture of this size, whose pixels nobody looks at."""
     return Picture(np.zeros((1, 1, 3), np.uint8), (height, width))
@@ -36,7 +41,8 @@ def sized(height, width):
 def test_the_printed_ends_of_a_label_are_inside_the_picture(height, width, box):
     text = label_text(sized(height, width), detected((*in_order(box), 0.5, 0)))
     for line in text.splitlines():
-        _, centre_x, centre_y, label_width, label_height = map(float, line.split())
+        _, *numbers = read_numbers(line)
+        centre_x, centre_y, label_width, label_height = numbers
         assert centre_x - label_width / 2 >= 0
         assert centre_y - label_height / 2 >= 0
         assert centre_x + label_width / 2 <= 1
@@ -51,19 +57,18 @@ def test_a_label_is_within_a_millionth_of_its_box(height, width, box):
     text = label_text(sized(height, width), detections)
     clipped = detections.within((height, width)).xyxy.astype(float)
     for (left, top, right, bottom), line in zip(clipped, text.splitlines(), strict=True):
-        _, centre_x, centre_y, label_width, label_height = map(float, line.split())
+        _, *numbers = read_numbers(line)
         expected = [
             (left + right) / 2 / width,
             (top + bottom) / 2 / height,
             (right - left) / width,
             (bottom - top) / height,
         ]
-        numbers = [centre_x, centre_y, label_width, label_height]
         assert np.abs(np.subtract(numbers, expected)).max() <= 1.0000001e-6
 
 
-def tasks(path, height, width, *boxes):
-    """The regions of Label Studio for boxes in a picture of this size."""
+def predict_boxes(path, height, width, *boxes):
+    """The prediction of Label Studio for boxes in a picture of this size."""
     rows = [(*box, 0.5, 0) for box in boxes]
     record = replace(picture(), picture=sized(height, width), detections=detected(*rows))
     feed(LabelStudioSink(AtomicFile(path)), record)
@@ -80,7 +85,7 @@ def path(tmp_path_factory):
 @example(height=640, width=1080, box=(-3.5, 2, 1085, 700))
 @example(height=7, width=333, box=(0.01, 0, 333, 7))
 def test_regions_of_label_studio_are_inside_the_picture(path, height, width, box):
-    for region in tasks(path, height, width, in_order(box))["result"]:
+    for region in predict_boxes(path, height, width, in_order(box))["result"]:
         value = region["value"]
         assert 0 <= value["x"] <= 100
         assert 0 <= value["y"] <= 100
@@ -91,12 +96,12 @@ def test_regions_of_label_studio_are_inside_the_picture(path, height, width, box
 
 
 def test_a_box_outside_has_no_region_and_does_not_count(path):
-    prediction = tasks(path, 100, 100, (-20, -20, -10, -10), (10, 20, 30, 60))
+    prediction = predict_boxes(path, 100, 100, (-20, -20, -10, -10), (10, 20, 30, 60))
     (region,) = prediction["result"]
     assert region["id"] == "1"
     value = region["value"]
     assert [value["x"], value["y"], value["width"], value["height"]] == [10, 20, 20, 40]
-    assert tasks(path, 100, 100, (-20, -20, -10, -10))["result"] == []
+    assert predict_boxes(path, 100, 100, (-20, -20, -10, -10))["result"] == []
 
 
 def write_instances(path, *names):
