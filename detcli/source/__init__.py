@@ -9,7 +9,7 @@ decode.py              bytes to pixels
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
 segments.py, cut_jpeg.py  the segments of a JPEG; how much is there of one without its end
-gif.py                 how many frames a GIF has
+gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored
 values.py, limits.py   numbers to bytes; how large a picture may be
 stdin.py               a picture or a stream of JPEGs on standard input
 archives.py            pictures in tar files and in Parquet, and what a damaged one becomes

@@ -8,7 +8,6 @@ other formats are left to OpenCV, which refuses what is too large before it allo
 import contextlib
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import pluralize
 from detcli.data.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
+from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
@@ -36,7 +36,7 @@ from detcli.source.segments import (
     has_end,
     segments,
 )
-from detcli.source.tiff import BIG, CLASSIC, damaged_tiff, has_second_page, tiff_fields
+from detcli.source.tiff import CLASSIC, damaged_tiff, has_second_page, tiff_fields
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
@@ -70,9 +70,10 @@ class DecodeOptions:
 
 DEFAULTS = DecodeOptions()
 
-# Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB.
-_MAX_TILES, _TILE_AREA = 4096, 4096
-_PNG, _CODESTREAM = b"\x89PNG", b"\xff\x4f\xff\x51"
+_MAX_TILES = 4096  # of a small JPEG 2000 picture; a tile takes some 10 KiB
+_TILE_AREA = 4096  # pixels of each tile in a large one
+_PNG = b"\x89PNG"
+_CODESTREAM = b"\xff\x4f\xff\x51"  # with which that of a JPEG 2000 picture begins
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -81,9 +82,21 @@ _FORMATS = {
     b"RIFF": "WebP",
     b"\x59\xa6\x6a\x95": "a Sun raster",
     b"#?R": "HDR",
-    **dict.fromkeys(CLASSIC | BIG, "TIFF"),
-    **dict.fromkeys((b"\0\0\0\x0cjP  ", _CODESTREAM), "JPEG 2000"),
-    **dict.fromkeys((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"PF", b"Pf"), "PNM"),
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "TIFF",
+    b"MM\0+": "TIFF",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    _CODESTREAM: "JPEG 2000",
+    b"P1": "PNM",
+    b"P2": "PNM",
+    b"P3": "PNM",
+    b"P4": "PNM",
+    b"P5": "PNM",
+    b"P6": "PNM",
+    b"P7": "PNM",
+    b"PF": "PNM",
+    b"Pf": "PNM",
 }
 """How files begin that are decoded, but for AVIF."""
 
@@ -91,7 +104,10 @@ _FORMATS = {
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
 _EXIF = b"Exif\0\0"
 
-_ORIENTATION, _LONG = 0x112, 4  # a field of EXIF, and a type that it may have instead of SHORT
+# Tags of fields in EXIF. Those with text may be cut, at which OpenCV stops.
+_DESCRIPTION, _MAKER, _MODEL, _ORIENTATION = 0x10E, 0x10F, 0x110, 0x112
+_TEXT_TAGS = frozenset({_DESCRIPTION, _MAKER, _MODEL})
+_LONG = 4  # a type that the orientation may have instead of SHORT
 _AS_LONG = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
 
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
@@ -113,8 +129,10 @@ class JpegHeader(NamedTuple):
     @property
     def size(self) -> Size:
         """Height and width of the upright picture."""
-        turned = self.orientation is not None and self.orientation >= 5
-        return (self.width, self.height) if turned else (self.height, self.width)
+        is_transposed = self.orientation is not None and self.orientation >= 5
+        if is_transposed:
+            return self.width, self.height
+        return self.height, self.width
 
 
 def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
@@ -129,7 +147,9 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
-    header = read_header(data) if data.startswith(JPEG) else None
+    header = None
+    if data.startswith(JPEG):
+        header = read_header(data)
     if header is not None:
         check_size(header.size, options.inputs.max_pixels)
     elif format_of(data) in {"", "JPEG"}:
@@ -139,20 +159,33 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     check_scans(data)
     if options.inputs.lenient and header is not None and not has_end(data):
         return _decode_cut_jpeg(data, options.inputs.max_pixels)
+
+    picture = None
     damage = ""
     if header is not None:
         try:
-            if picture := _decode_jpeg(data, header, options):
-                return picture
+            picture = _decode_jpeg(data, header, options)
         except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
-            if not str(error).startswith(_NO_DAMAGE):
-                damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
+            damage = _describe_damage(str(error))
+    if picture is not None:
+        return picture
+
     picture = _decode_by_opencv(data, options.inputs.max_pixels)
     if _has_more(data):
         return replace(picture, warnings=(ONLY_FIRST,))
     if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
-    return replace(picture, warnings=(damage,)) if damage else picture
+    if damage:
+        return replace(picture, warnings=(damage,))
+    return picture
+
+
+def _describe_damage(message: str) -> str:
+    """The damage that a message of libjpeg-turbo is about; empty if the file may be sound."""
+    if message.startswith(_NO_DAMAGE):
+        return ""
+    reason = message.removeprefix("Corrupt JPEG data: ")
+    return f"damaged: {reason}"
 
 
 def browser_shows(path: Path) -> bool:
@@ -169,46 +202,59 @@ def browser_shows(path: Path) -> bool:
     return format_of(data) in {"PNG", "WebP", "BMP"} and not re.search(b"eXIf|EXIF", data)
 
 
-def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
+def too_slow(limit_s: float, problem: str = "not read and decoded") -> SourceError:
     """The error of an input that exceeds the time limit."""
     return SourceError(
-        f"{what} after {limit_s:g} s",
+        f"{problem} after {limit_s:g} s",
         "if it is meant to take that long: predict and eval wait longer with --input-timeout",
     )
 
 
 def format_of(data: bytes) -> str:
     """The format that data begin as; empty for one that is not decoded."""
-    known = (name for start, name in _FORMATS.items() if data.startswith(start))
-    return next(known, "AVIF" if data[4:8] == b"ftyp" else "")
+    for beginning, name in _FORMATS.items():
+        if data.startswith(beginning):
+            return name
+    if data[4:8] == b"ftyp":
+        return "AVIF"
+    return ""
 
 
 def _not_a_picture(data: bytes) -> DecodeError:
-    begins = "not in a known picture format"
+    """The error of data that no decoder takes, by what they begin as."""
     if is_lfs_pointer(data):
         return DecodeError(LFS_REASON, LFS_HINT)
-    if data.startswith(b"%PDF"):
-        begins = "a PDF"
-    elif data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
+    if data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
             "fetch it again; predict takes what is there with --lenient",
         )
-    elif name := format_of(data):
-        other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
-        begins = f"starts as {'HEIC or a video' if other else name}"
+    size = pluralize(len(data), "byte")
     return DecodeError(
-        f"not a picture, or a damaged one ({pluralize(len(data), 'byte')}, {begins})",
+        f"not a picture, or a damaged one ({size}, {_describe_beginning(data)})",
         "JPEG, PNG, WebP, TIFF, GIF and more are read, videos by suffix; fetch damaged files again",
     )
 
 
+def _describe_beginning(data: bytes) -> str:
+    if data.startswith(b"%PDF"):
+        return "a PDF"
+    name = format_of(data)
+    if name == "AVIF" and not re.search(rb"avi[fs]", data[8:64]):
+        return "starts as HEIC or a video"
+    if name:
+        return f"starts as {name}"
+    return "not in a known picture format"
+
+
 def check_png(data: bytes, max_pixels: int) -> None:
-    """Refuse one that is too large, or ends within a chunk, for which OpenCV may allocate 4 GiB."""
+    """Refuse a PNG that is too large or ends within a chunk: OpenCV may allocate 4 GiB for it."""
     if data[12:16] == b"IHDR" and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)
         check_size((height, width), max_pixels)
-    position = 8 if data.startswith(_PNG) else len(data)
+    if not data.startswith(_PNG):
+        return
+    position = 8
     while position + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
         position += 12 + length
@@ -225,10 +271,15 @@ def check_tiles(data: bytes) -> None:
     """Refuse a JPEG 2000 file of more tiles than any writer makes: OpenCV would allocate GiB."""
     if format_of(data) != "JPEG 2000":
         return
-    for found in re.finditer(_CODESTREAM + rb".{4}(.{32})", data, re.DOTALL):
-        right, bottom, left, top, wide, high, x, y = struct.unpack(">8I", found[1])
-        tiles = -(-(right - x) // max(wide, 1)) * -(-(bottom - y) // max(high, 1))
-        if tiles > max(_MAX_TILES, (bottom - top) * (right - left) // _TILE_AREA):
+    for sizes in re.finditer(_CODESTREAM + rb".{4}(.{32})", data, re.DOTALL):
+        right, bottom, left, top, tile_width, tile_height, tiles_left, tiles_top = struct.unpack(
+            ">8I", sizes[1]
+        )
+        columns = -(-(right - tiles_left) // max(tile_width, 1))
+        rows = -(-(bottom - tiles_top) // max(tile_height, 1))
+        tiles = columns * rows
+        area = (bottom - top) * (right - left)
+        if tiles > max(_MAX_TILES, area // _TILE_AREA):
             raise DecodeError(
                 f"a JPEG 2000 file with {tiles} tiles, more than any writer makes", RESAVE
             )
@@ -236,16 +287,27 @@ def check_tiles(data: bytes) -> None:
 
 def check_scans(data: bytes) -> None:
     """Refuse a JPEG of hundreds of scans, each of which refines the whole picture."""
-    scans = 0
-    if data.startswith(JPEG) and data.count(SCAN_MARKER) > MAX_SCANS:
-        with contextlib.suppress(struct.error):  # cut short, which the decoder reports
-            scans = sum(marker == SCAN for marker, _ in segments(data))
+    if not data.startswith(JPEG) or data.count(SCAN_MARKER) <= MAX_SCANS:
+        return
+    scans = _count_scans(data)
     if scans > MAX_SCANS:  # else there is more behind the picture
         raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
 
 
+def _count_scans(data: bytes) -> int:
+    """How many scans a JPEG has; 0 if it is cut short, which the decoder reports."""
+    count = 0
+    try:
+        for marker, _ in segments(data):
+            if marker == SCAN:
+                count += 1
+    except struct.error:
+        return 0
+    return count
+
+
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
-    """Decode what OpenCV reads rightly, and what readers of ours read instead."""
+    """Decode what OpenCV reads rightly, and with readers of ours what it gets wrong."""
     name = format_of(data)
     try:
         odd_form = read_odd_form(data, name, max_pixels)
@@ -269,7 +331,7 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
 
 
 def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Picture:
-    """Decode what is there of a JPEG without its end, with a warning that says how much it is."""
+    """Decode what there is of a JPEG without its end; a warning says how much that is."""
     data = without_room(data)
     check_cut(data)
     picture = _decode_by_opencv(data + END_MARKER, max_pixels)
@@ -277,7 +339,7 @@ def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Picture:
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
-    """What OpenCV says of a picture that it does not decode."""
+    """The error of a picture that OpenCV does not decode, by what it says of it."""
     reason = " ".join(str(error.err).split())
     if "CV_IO_MAX_IMAGE" not in reason:
         return DecodeError(f"cannot be decoded: {reason}", RESAVE)
@@ -298,14 +360,18 @@ def _has_more(data: bytes) -> bool:
     What cameras attach to a JPEG does not count: mostly it is a preview or a brightness map.
     """
     name = format_of(data)
-    return (
-        (name == "TIFF" and has_second_page(data))
-        or (name == "PNM" and has_second_picture(data))
-        or (name == "GIF" and count_frames(data, 2) > 1)
-        or (name == "PNG" and b"acTL" in data[: data.find(b"IDAT")])
-        or (name == "WebP" and data[12:16] == b"VP8X" and bool(data[20] & 2))
-        or (name == "AVIF" and b"avis" in data[8 : data[3]])
-    )
+    if name == "TIFF":
+        return has_second_page(data)
+    if name == "PNM":
+        return has_second_picture(data)
+    if name == "GIF":
+        return count_frames(data, 2) > 1
+    if name == "PNG":
+        return b"acTL" in data[: data.find(b"IDAT")]
+    if name == "WebP":
+        is_extended = data[12:16] == b"VP8X"
+        return is_extended and bool(data[20] & 2)  # the flag of an animation
+    return name == "AVIF" and is_sequence(data)
 
 
 def _as_shown(image: np.ndarray, data: bytes) -> Image:
@@ -313,72 +379,35 @@ def _as_shown(image: np.ndarray, data: bytes) -> Image:
     if image.dtype != np.uint8:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
-        return _turn_avif(image, data)
+        return turn_avif(image, data)
     if data.startswith((JPEG, _PNG, b"RIFF")) and _AS_LONG in data:
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        lying, kinds, found = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags)
-        exif = dict(zip(kinds, found, strict=True)).get(cv2.IMAGE_METADATA_EXIF)
-        if exif is not None and (orientation := _orientation(_EXIF + exif.tobytes())):
-            return turn_upright(np.asarray(lying, np.uint8), orientation)
+        return _turned_by_long_orientation(image, data)
     return image
 
 
-def _turn_avif(image: Image, data: bytes) -> Image:
-    """Turn and then mirror a picture as libavif tells viewers to."""
-    if data[8:12] == b"avis":  # a sequence, whose first frame OpenCV decodes
+def _turned_by_long_orientation(image: Image, data: bytes) -> Image:
+    """A picture turned as EXIF says in a LONG, which OpenCV does not follow.
+
+    The image itself is returned where EXIF is missing or irregular.
+    """
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    lying, kinds, contents = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags)
+    metadata = dict(zip(kinds, contents, strict=True))
+    exif = metadata.get(cv2.IMAGE_METADATA_EXIF)
+    if exif is None:
         return image
-    try:
-        properties = _avif_properties(data)
-        quarters = properties.get(b"irot", b"\0")[0] & 3
-        mirrored = properties[b"imir"][0] & 1 if b"imir" in properties else None
-    except (IndexError, KeyError, StopIteration, struct.error):
-        raise DecodeError("a damaged AVIF: its orientation cannot be read", RESAVE) from None
-    if quarters:
-        image = np.asarray(cv2.rotate(image, 3 - quarters), np.uint8)  # to the left
-    return image if mirrored is None else np.asarray(cv2.flip(image, mirrored), np.uint8)
-
-
-def _avif_properties(data: bytes) -> dict[bytes, memoryview]:
-    """Contents of the properties of the primary item, by their kinds."""
-    content = next(content for kind, content in _boxes(memoryview(data)) if kind == b"meta")
-    meta = dict(_boxes(content[4:]))
-    (primary,) = struct.unpack_from(">I" if meta[b"pitm"][0] else ">H", meta[b"pitm"], 4)
-    parts = [*_boxes(meta[b"iprp"])]
-    known = [*_boxes(dict(parts)[b"ipco"])]
-    properties: dict[bytes, memoryview] = {}
-    for places in (places for kind, ipma in parts if kind == b"ipma"
-                   for item, places in _associations(ipma) if item == primary):  # fmt: skip
-        for kind, content in (known[place - 1] for place in places if place):
-            properties.setdefault(kind, content)  # the first of a kind counts
-    return properties
-
-
-def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Kind and content of the boxes of an AVIF file, or of those in a box."""
-    while data:
-        size, kind = struct.unpack_from(">I4s", data)
-        start = 8
-        if size == 1:
-            (size,), start = struct.unpack_from(">Q", data, 8), 16
-        end = max(size, start) if size else len(data)
-        yield kind, data[start:end]
-        data = data[end:]
-
-
-def _associations(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
-    """Items, and the places of their properties, from 1."""
-    head, wide = f">{'I' if ipma[0] else 'H'}B", ipma[3] & 1
-    (count,), position = struct.unpack_from(">I", ipma, 4), 8
-    for _ in range(count):
-        item, length = struct.unpack_from(head, ipma, position)
-        position += struct.calcsize(head)
-        places = struct.unpack_from(f">{length}{'BH'[wide]}", ipma, position)
-        position += length * (1 + wide)
-        yield item, [place & (0x7FFF if wide else 0x7F) for place in places]
+    orientation = _orientation(_EXIF + exif.tobytes())
+    if orientation is None:
+        return image
+    return turn_upright(np.asarray(lying, np.uint8), orientation)
 
 
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Picture | None:
-    """Decode a JPEG; None if it is left to OpenCV; a ValueError of libjpeg if it is damaged."""
+    """Decode a JPEG by simplejpeg; None if it is left to OpenCV.
+
+    Raises:
+        ValueError: It is damaged, as libjpeg says.
+    """
     try:
         import simplejpeg  # not with every Python, see pyproject.toml
     except ImportError:
@@ -387,61 +416,88 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
         space = "CMYK" if header.components == 4 else "BGR"
         simplejpeg.decode_jpeg(data, space, min_height=1, min_width=1)
         return None
-    scale = 1
-    if options.fast_for is not None:
-        ratio = max(Letterbox.fit(header.size, options.fast_for).scale)
-        scale = next((scale for scale in _SCALES if scale * ratio <= 1), 1)
-    height, width = header.height, header.width
-    is_upright = header.orientation == 1
-    buffer = options.allocate((-(-height // scale), -(-width // scale))) if is_upright else None
+    scale = _reduction(header.size, options.fast_for)
+    buffer = None
+    if header.orientation == 1:  # others are turned into another array
+        buffer = options.allocate((-(-header.height // scale), -(-header.width // scale)))
     image: Image = simplejpeg.decode_jpeg(
-        data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
+        data,
+        "BGR",
+        min_height=header.height // scale,
+        min_width=header.width // scale,
+        buffer=buffer,
     )
     return Picture(turn_upright(image, header.orientation, options.allocate), header.size)
 
 
+def _reduction(size: Size, input_size: Size | None) -> int:
+    """By how much a JPEG is reduced while it is decoded, so that a network's input is filled."""
+    if input_size is None:
+        return 1
+    ratio = max(Letterbox.fit(size, input_size).scale)
+    for scale in _SCALES:
+        if scale * ratio <= 1:
+            return scale
+    return 1
+
+
 def read_header(data: bytes) -> JpegHeader | None:
     """Read a JPEG's header; None if it has no frame."""
-    frame, exif = None, []
+    frame = None
+    exif_segments = []
     try:
         for marker, payload in segments(data):
             if marker == SCAN:
                 break
-            if marker in FRAMES:
-                frame = frame or struct.unpack_from(">xHHB", payload)
+            if marker in FRAMES and frame is None:
+                frame = struct.unpack_from(">xHHB", payload)
             elif marker == APP1 and payload.startswith(_EXIF[:4]):
-                exif.append(payload)
+                exif_segments.append(payload)
     except struct.error:
         return None
     if frame is None:
         return None
     height, width, components = frame
-    orientation = _orientation(exif[0]) if exif else 1
-    if components not in {1, 3} or len(exif) > 1:
+    orientation: int | None = 1
+    if exif_segments:
+        orientation = _orientation(exif_segments[0])
+    if components not in {1, 3} or len(exif_segments) > 1:
         orientation = None
     return JpegHeader(height, width, components, orientation)
 
 
 def _orientation(exif: bytes) -> int | None:
-    """Orientation in an EXIF segment, 1 if it has none; None if the segment is irregular.
+    """The orientation in an EXIF segment, 1 if it has none; None if the segment is irregular.
 
     OpenCV stops at the first field that it cannot read, so the decision is left to OpenCV if a
     field before the orientation is irregular.
     """
     if not exif.startswith(_EXIF) or exif[6:8] not in {b"II", b"MM"}:
         return None
-    tiff, before = exif[6:], 0
+    tiff = exif[6:]
+    highest_tag = 0
     try:
         for tag, kind, length, value in tiff_fields(tiff):
             if tag == _ORIENTATION:
-                short = value & 0xFFFF if tiff.startswith(b"I") else value >> 16
-                if kind == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
-                    short = value
-                known = short if 1 <= short <= 8 else 1
-                return None if tiff[:4] not in CLASSIC or before > tag else known
-            if length > 4 and tag in {0x10E, 0x10F, 0x110} and value + length > len(tiff):
+                if tiff[:4] not in CLASSIC or highest_tag > tag:
+                    return None
+                return _orientation_of_field(kind, value, is_little_endian=tiff.startswith(b"I"))
+            if length > 4 and tag in _TEXT_TAGS and value + length > len(tiff):
                 return None
-            before = max(before, tag)
+            highest_tag = max(highest_tag, tag)
     except struct.error:
         return None
+    return 1
+
+
+def _orientation_of_field(kind: int, value: int, *, is_little_endian: bool) -> int:
+    """The orientation in the four bytes of a field's value, as a LONG or a SHORT; else 1."""
+    if kind == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
+        orientation = value
+    elif is_little_endian:
+        orientation = value & 0xFFFF
+    else:
+        orientation = value >> 16
+    if 1 <= orientation <= 8:
+        return orientation
     return 1
