@@ -15,6 +15,7 @@ stdin.py               a picture or a stream of JPEGs on standard input
 archives.py            pictures in tar files and in Parquet, and what a damaged one becomes
 tar.py, columns.py     how a tar file is walked; which column of a Parquet file has pictures
 video.py, live.py      frames of files; cameras and streams
+capture.py             how OpenCV opens them, and what it says of them
 conversion.py          whether OpenCV converted a frame to colours
 containers.py, mp4.py  what video files say of their tracks, frames and length
 """

@@ -1,4 +1,4 @@
-"""What video files say of themselves: how long they are, and which of their tracks is to be read.
+"""What video files say of themselves: their length, how frames are shown, and which track is read.
 
 OpenCV reads the first track of images and cannot be told another one. So bytes of a header are
 exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
@@ -11,11 +11,13 @@ from collections.abc import Iterator
 
 from detcli.core import frozen
 from detcli.data.geometry import Size
-from detcli.source.mp4 import Movie, Part, read_movie, top_boxes
+from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Movie, Part, read_movie, top_boxes
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
 BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
+HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
+TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
 
 RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
@@ -38,6 +40,19 @@ MXF_PARTITION = bytes.fromhex("060e2b34020501010d01020101")
 
 DEFAULT_SCORE = 5_000_000
 """What FFmpeg adds for a track that is shown by default, to the pixels of its frames."""
+
+_VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
+# The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
+_YAW = re.compile(rb"vs(?:\x84[\x43\xc3]\x34\0\0|\x88[\x40\xc0]\x66\x80\0{5})")
+# Bytes behind the beginning of Matroska's segment, and in the whole of an ASF or FLV file.
+_LENGTH = re.compile(
+    rb"\x18S\x80g\x01(?P<segment>.{7})"
+    rb"|\xa1\xdc\xab\x8cG\xa9\xcf\x11\x8e\xe4\0\xc0\x0c Se.{24}(?P<asf>.{8})"
+    rb"|filesize\0(?P<flv>.{8})",
+    re.DOTALL,
+)
+# Where the matrix is behind a box's type, in its versions 0 and 1.
+_MATRIX = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
 
 _FLV_LENGTH = re.compile(rb"filesize\0(.{8})", re.DOTALL)
 
@@ -154,8 +169,15 @@ def _flv_length(part: Part) -> int | None:
     match = _FLV_LENGTH.search(part(0, 1 << 16))
     if match is None:
         return None
-    length: float = struct.unpack(">d", match[1])[0]
-    return int(length) if 0 < length < 1 << 62 else None
+    return _flv_bytes(match[1])
+
+
+def _flv_bytes(number: bytes) -> int | None:
+    """The length of an FLV file, which is stored as a double; None if it is implausible."""
+    length: float = struct.unpack(">d", number)[0]
+    if 0 < length < 1 << 62:
+        return int(length)
+    return None
 
 
 def _mxf_length(part: Part) -> int | None:
@@ -165,6 +187,73 @@ def _mxf_length(part: Part) -> int | None:
     fields = 17 + length_size
     footer = int.from_bytes(head[fields + 24 : fields + 32])
     return footer + len(MXF_PARTITION) if footer else None
+
+
+def is_whole(part: Part) -> bool:
+    """Whether a file is as long as it says itself; False if it does not."""
+    match = _LENGTH.search(part(0, HEAD))
+    if match is None:
+        return False
+    if match["segment"]:
+        end = match.end() + int.from_bytes(match["segment"])
+    elif match["asf"]:
+        end = int.from_bytes(match["asf"], "little")
+    else:
+        end = _flv_bytes(match["flv"]) or 0
+    if end >= 1 << 63:
+        return False
+    start = max(0, end - TAIL)
+    tail = part(start, end - start)
+    return any(tail) and len(tail) == end - start
+
+
+def is_mirrored(part: Part) -> bool:
+    """Whether frames are to be shown mirrored, by the display matrix of the first video track."""
+    head = part(0, HEAD)
+    if head.startswith(EBML.to_bytes(4)):
+        return _YAW.search(head) is not None
+
+    def read_from_head(start: int, size: int) -> bytes:
+        if start + size <= len(head):
+            return head[start : start + size]
+        return part(start, size)
+
+    moov = _find_moov(read_from_head)
+    track = _VIDEO_TRACK.search(moov)
+    if track is None:
+        return False
+    movie_mirrors = _mirrors(moov, b"mvhd", track.start())
+    track_mirrors = _mirrors(moov, b"tkhd", track.start())
+    return movie_mirrors != track_mirrors
+
+
+def _find_moov(part: Part) -> bytes:
+    """The box of a MOV or MP4 file that says what its tracks are; empty if there is none."""
+    position = 0
+    for _ in range(MAX_BOXES):
+        header = part(position, 16)
+        size = int.from_bytes(header[:4])
+        if size == 1:
+            size = int.from_bytes(header[8:16])
+        if header[4:8] == b"moov":
+            return part(position, min(size or MAX_MOOV, MAX_MOOV))
+        if size < 8 or position + size >= 1 << 63:
+            break
+        position += size
+    return b""
+
+
+def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
+    """Whether the matrix in the last box of a kind before an offset mirrors."""
+    start = moov.rfind(kind, 0, end)
+    if not 0 <= start <= end - 76:
+        return False
+    version = moov[start + 4]
+    if version > 1:
+        return False
+    # x and y become ax + cy and bx + dy.
+    a, b, _, c, d = struct.unpack_from(">5i", moov, start + _MATRIX[kind][version])
+    return int(a * d) < int(b * c)
 
 
 def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int | None]]:

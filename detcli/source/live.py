@@ -20,12 +20,11 @@ from detcli.core.opencv import cv2
 from detcli.core.text import public_name
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S
-from detcli.data.geometry import Picture
 from detcli.data.record import Origin, Video
+from detcli.source.capture import Reopen, frame_count, frame_size, open_address, retrieve
 from detcli.source.limits import check_size
-from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, decoded, failed
 from detcli.source.names import camera_number, check_address, is_camera
-from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve
 
 # Waiting time before a lost source is opened again; it doubles each time.
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
@@ -218,7 +217,7 @@ class _Watcher(BackgroundThread):
         origin = Origin(
             self._source.name, None, number, time_s, self._video, time=datetime.now(UTC)
         )
-        item = Item(origin, partial(Picture.whole, image))
+        item = decoded(origin, image)
         with self._news:
             self._progress.dropped[self._source.name] += len(self.waiting)
             self.waiting = [item]

@@ -18,7 +18,7 @@ from datetime import datetime
 from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image, Picture
 from detcli.data.record import Origin
 from detcli.source.decode import TIMEOUT_S, too_slow
 
@@ -83,6 +83,15 @@ def failed(
         raise error
 
     return Item(Origin(source, frame=frame, time=time, time_s=time_s), load)
+
+
+def decoded(origin: Origin, image: Image) -> Item:
+    """An input that is decoded already, as a frame of a video is."""
+
+    def load() -> Picture:
+        return Picture.whole(image)
+
+    return Item(origin, load)
 
 
 def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Iterator[Item]:

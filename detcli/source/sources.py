@@ -330,16 +330,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return Item(Origin(entry.name), load)
 
     def _video(self, public: str, entry: str) -> Iterator[Item]:
-        from detcli.source import video
+        from detcli.source import capture, video
 
         def located() -> str:
             return self._fetches.video(entry) if is_object(entry) else entry
 
         def reopen() -> "VideoCapture":
-            return video.open_video(located())
+            return capture.open_video(located())
 
         def part(start: int, size: int) -> bytes:
-            return video.read_part(located(), start, size)
+            return capture.read_part(located(), start, size)
 
         inputs, sound = self._inputs, entry if is_address(entry) else os.path.abspath(entry)
         address = None if is_object(entry) else sound

@@ -1,49 +1,42 @@
-"""Video files: numbered and timed frames, as far as a file can be read; OpenCV's captures."""
+"""Video files: numbered and timed frames, as far as a file can be read."""
 
-import contextlib
 import logging
 import math
-import os
-import re
-import struct
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any, cast
+from functools import lru_cache
 
 from detcli.config.config import EPSILON_S, Inputs
 from detcli.core import frozen
-from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
+from detcli.core.errors import DecodeError, InputError, SourceError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image, Picture, Size
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Video
+from detcli.source.capture import (
+    REPAIR_HINT,
+    Reopen,
+    frame_count,
+    frame_size,
+    frames_per_second,
+    open_part,
+    pixel_aspect,
+    position_s,
+    retrieve,
+)
 from detcli.source.containers import (
-    PartFile,
     TrackChoice,
     choose_track,
     declared_length,
-    file_length,
+    is_mirrored,
+    is_whole,
     patched,
 )
 from detcli.source.conversion import filled_memory, require_converted
-from detcli.source.fetch import http_part, require_unchanged, stamp_of, unreadable
 from detcli.source.limits import check_size
-from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, decoded, failed
 from detcli.source.mp4 import Part, Track, fragment_samples, read_movie
-from detcli.source.names import is_address
-from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
-
-OPEN_TIMEOUT_MS = 10_000
-READ_TIMEOUT_MS = 5_000
-
-MAX_FRAMES_PER_SECOND = 1000  # a higher rate in a file is a time base, or damage
-
-MAX_FRAMES = 10**9
-
-MAX_ASPECT = 100  # of a pixel; more is damage
 
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
@@ -52,227 +45,20 @@ DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before givin
 PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
+CACHED_PARTS = 32  # of a file that are remembered: headers, of which several functions ask
+
 # Containers that store the number of frames; for others it is estimated from the duration, which
 # some do not store either, so that it is measured, as far as they go.
 _COUNTED = (".m4v", ".mov", ".mp4")
 _MEASURED = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
-_HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW.mkv may repair it"
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
-
-# Opens a video; again to seek, or to look for missing frames. Raises InputError.
-Reopen = Callable[[], cv2.VideoCapture]
 
 log = logging.getLogger(__name__)
 
-CACHED_PARTS = 32  # of a file that are remembered: headers, of which several functions ask
-HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
-TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
-MAX_MOOV = 16 << 20  # tracks of sound, with their tables, may precede that of the video
-MAX_BOXES = 1000  # that are skipped to find it
 
-_VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
-# The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
-_YAW = re.compile(rb"vs(?:\x84[\x43\xc3]\x34\0\0|\x88[\x40\xc0]\x66\x80\0{5})")
-# Bytes behind the beginning of Matroska's segment, and in the whole of an ASF or FLV file.
-_LENGTH = re.compile(
-    rb"\x18S\x80g\x01(?P<segment>.{7})"
-    rb"|\xa1\xdc\xab\x8cG\xa9\xcf\x11\x8e\xe4\0\xc0\x0c Se.{24}(?P<asf>.{8})"
-    rb"|filesize\0(?P<flv>.{8})",
-    re.DOTALL,
-)
-# Where the matrix is behind a box's type, in its versions 0 and 1.
-_MATRIX = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
-
-
-def is_whole(part: Part) -> bool:
-    """Whether a file is as long as it says itself; False if it does not."""
-    found = _LENGTH.search(part(0, HEAD))
-    if found is None:
-        return False
-    if found["segment"]:
-        end = found.end() + int.from_bytes(found["segment"])
-    elif found["asf"]:
-        end = int.from_bytes(found["asf"], "little")
-    else:
-        length: float = struct.unpack(">d", found["flv"])[0]
-        end = int(length) if 0 < length < 1 << 62 else 0
-    start = max(0, end - TAIL)
-    tail = part(start, end - start) if end < 1 << 63 else b""
-    return any(tail) and len(tail) == end - start
-
-
-def is_mirrored(part: Part) -> bool:
-    """Whether frames are to be shown mirrored, by the display matrix of the first video track."""
-    head = part(0, HEAD)
-    if head.startswith(b"\x1aE\xdf\xa3"):
-        return _YAW.search(head) is not None
-    moov = _find_moov(
-        lambda at, size: head[at : at + size] if at + size <= len(head) else part(at, size)
-    )
-    track = _VIDEO_TRACK.search(moov)
-    if track is None:
-        return False
-    return _mirrors(moov, b"mvhd", track.start()) != _mirrors(moov, b"tkhd", track.start())
-
-
-def _find_moov(part: Part) -> bytes:
-    """The box of a MOV or MP4 file that says what its tracks are; empty if there is none."""
-    at = 0
-    for _ in range(MAX_BOXES):
-        header = part(at, 16)
-        size, kind = int.from_bytes(header[:4]), header[4:8]
-        if size == 1:
-            size = int.from_bytes(header[8:16])
-        if kind == b"moov":
-            return part(at, min(size or MAX_MOOV, MAX_MOOV))
-        if size < 8 or at + size >= 1 << 63:
-            break
-        at += size
+def _read_nothing(_start: int, _size: int) -> bytes:
+    """Read a video whose file itself cannot be read, see `Part`."""
     return b""
-
-
-def _mirrors(moov: bytes, box: bytes, end: int) -> bool:
-    """Whether the matrix in the last box of a type before a place mirrors."""
-    at = moov.rfind(box, 0, end)
-    if not 0 <= at <= end - 76 or moov[at + 4] > 1:
-        return False
-    a, b, _, c, d = struct.unpack_from(">5i", moov, at + _MATRIX[box][moov[at + 4]])
-    return int(a * d) < int(b * c)
-
-
-def open_video(name: str) -> cv2.VideoCapture:
-    """Open a video file or an address, or raise an InputError."""
-    return (open_address if is_address(name) else open_file)(name)
-
-
-def read_part(name: str, start: int, size: int) -> bytes:
-    """Read a part of a video, see `Part`; nothing of a pipe, as that would be lost."""
-    with contextlib.suppress(OSError, InputError):
-        if is_address(name):
-            return http_part(name, start, size)
-        if Path(name).is_file():
-            with Path(name).open("rb") as file:
-                file.seek(start)
-                return file.read(size)
-    return b""
-
-
-def open_file(path: str) -> cv2.VideoCapture:
-    """Open a video file, or raise an InputError."""
-    try:
-        status = Path(path).stat()
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-    require_unchanged(path, stamp_of(status))
-    # Absolute, so that FFmpeg does not read the start of a name as a protocol.
-    capture = _open(str(Path(path).absolute()), [])
-    if capture is not None:
-        return capture
-    if not os.access(path, os.R_OK):
-        raise PlaceError("cannot be read: Permission denied", "check its permissions")
-    if is_lfs_pointer(read_part(path, 0, 64)):
-        raise DecodeError(LFS_REASON, LFS_HINT)
-    raise DecodeError(
-        "empty" if status.st_size == 0 else "not a video that FFmpeg can read, or a damaged one",
-        "fetch or copy the file again",
-    )
-
-
-def open_address(url: str, threads: int = 0) -> cv2.VideoCapture:
-    """Open a network stream within a few seconds, or raise a SourceError.
-
-    So many threads decode it; 0 for OpenCV's default.
-    """
-    parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
-    parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
-    if threads:
-        parameters += [cv2.CAP_PROP_N_THREADS, threads]
-    if capture := _open(url, parameters):
-        return capture
-    raise SourceError(
-        "cannot be opened", "check the address, user name and password, and that the host answers"
-    )
-
-
-def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
-    # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
-    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
-    # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
-    capture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
-    return capture if capture.isOpened() else None
-
-
-class PartCapture:
-    """A `cv2.VideoCapture` of a video that is read by a function.
-
-    It keeps the reader: OpenCV 5.0 lets go of it without Python's lock, which ends the process if
-    nobody else holds it. A class that inherits from OpenCV's would damage memory.
-    """
-
-    def __init__(self, reader: PartFile) -> None:
-        self._reader = reader
-        self._capture = cv2.VideoCapture(reader, cv2.CAP_FFMPEG, [])  # type: ignore[call-overload]
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever OpenCV's has
-        return getattr(self._capture, name)
-
-
-def open_part(part: Part) -> cv2.VideoCapture:
-    """Open a video that is read by a function, or raise a DecodeError."""
-    capture = PartCapture(PartFile(part, file_length(part)))
-    if capture.isOpened():
-        return cast("cv2.VideoCapture", capture)
-    raise DecodeError("its largest video track cannot be read", _HINT)
-
-
-def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Image | None:
-    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged.
-
-    It is flipped as `cv2.flip` numbers it.
-    """
-    try:
-        retrieved, found = capture.retrieve()
-        if retrieved and flip is not None:
-            found = cv2.flip(found, flip)
-    except cv2.error:
-        return None
-    frame: Any = found  # may be None, which OpenCV's types do not say
-    return frame if retrieved and frame is not None and len(frame.shape) == 3 else None
-
-
-def frames_per_second(capture: cv2.VideoCapture) -> float:
-    """The declared frame rate; 0 if it is implausible."""
-    rate = capture.get(cv2.CAP_PROP_FPS)
-    return rate if 0 < rate <= MAX_FRAMES_PER_SECOND else 0.0
-
-
-def frame_count(capture: cv2.VideoCapture) -> int | None:
-    """The declared or estimated number of frames; None if it is implausible."""
-    count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-    return int(count) if 0 < count < MAX_FRAMES else None
-
-
-def frame_size(capture: cv2.VideoCapture) -> Size:
-    """The declared height and width of frames."""
-    height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
-    return int(capture.get(height)), int(capture.get(width))
-
-
-def pixel_aspect(capture: cv2.VideoCapture) -> tuple[int, int]:
-    """The ratio of width and height of a pixel in upright frames; 1 and 1 if nothing is said."""
-    width = round(capture.get(cv2.CAP_PROP_SAR_NUM))
-    height = round(capture.get(cv2.CAP_PROP_SAR_DEN))
-    if not (0 < width <= MAX_ASPECT * height and 0 < height <= MAX_ASPECT * width):
-        return 1, 1
-    if capture.get(cv2.CAP_PROP_ORIENTATION_META) % 180 == 90:  # degrees
-        return height, width
-    return width, height
-
-
-def position_s(capture: cv2.VideoCapture) -> float:
-    """Time of the frame grabbed last; NaN if unknown."""
-    position = capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
-    return position if 0 <= position < math.inf else math.nan
 
 
 @frozen
@@ -282,7 +68,7 @@ class VideoSource:
     name: str  # in records, without credentials
     open: Reopen
     address: str | None = None  # of its sound, see `Video`
-    part: Part = lambda *_: b""  # reads the file itself
+    part: Part = _read_nothing  # reads the file itself
     stamp: str | None = None  # size and time of the file, see `Origin`
 
 
@@ -293,40 +79,56 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
     """
     name = video.name
     expected: int | None = 1
-    given = 0
+    item_count = 0
     problem: InputError | None = None
     frames: _Frames | None = None
     try:
         video = _with_largest_track(video)
         frames = _Frames(video, progress)
         check_size(frame_size(frames.capture), inputs.max_pixels)
-        turned = frames.capture.get(cv2.CAP_PROP_ORIENTATION_META)
-        if 0 < turned < 360 and turned % 90:  # others are of a damaged matrix, which FFmpeg ignores
-            log.warning("%s: should be turned by %.0f degrees, but is read as stored", name, turned)
+        _warn_of_odd_rotation(name, frames.capture)
         progress.steps += 1
         if inputs.start >= SEEK_FROM_S and not frames.seek(inputs.start):
             frames.capture.release()
             frames = _Frames(video, progress)
-        expected = _expected(frames, inputs)
-        progress.expect(None if expected is None else expected - 1)
+        expected = _expected_items(frames, inputs)
+        _correct_total(progress, counted=1, count=expected)
         for item in _select(video, frames, inputs):
-            given += 1
+            item_count += 1
             yield item
         if not progress.stop.is_set():
-            problem = _find_problem(name, frames, given)
+            problem = _find_problem(name, frames, item_count)
     except InputError as error:
         problem = error
     finally:
         if frames is not None:
             frames.capture.release()
     if problem is not None:
-        given += 1
+        item_count += 1
         yield failed(name, problem)
-    progress.expect(None if expected is None else given - expected)
+    _correct_total(progress, counted=expected, count=item_count)
+
+
+def _correct_total(progress: SourceProgress, *, counted: int | None, count: int | None) -> None:
+    """Replace the number of inputs that a video counted as; None if a number is unknown."""
+    if counted is None or count is None:
+        progress.expect(None)
+    else:
+        progress.expect(count - counted)
+
+
+def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
+    """Warn of a rotation that OpenCV does not follow; beyond a turn it is that of a damaged matrix.
+
+    FFmpeg ignores such a matrix.
+    """
+    degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
+    if 0 < degrees < 360 and degrees % 90:
+        log.warning("%s: should be turned by %.0f degrees, but is read as stored", name, degrees)
 
 
 def _with_largest_track(video: VideoSource) -> VideoSource:
-    """The same video, of whose tracks the one is read that FFmpeg's programs take."""
+    """The same video, read from the track that FFmpeg's programs take if it has several."""
     read_once = lru_cache(CACHED_PARTS)(video.part)  # several functions look at the same headers
     choice = choose_track(read_once)
     if choice is None:
@@ -335,8 +137,12 @@ def _with_largest_track(video: VideoSource) -> VideoSource:
     if not choice.patches:
         return replace(video, part=read_once)
     video.open().release()  # which says what is wrong with the file itself, if anything
-    opening = partial(open_part, patched(video.part, choice.patches))
-    return replace(video, open=opening, part=patched(read_once, choice.patches))
+    with_one_track = patched(video.part, choice.patches)
+
+    def reopen() -> cv2.VideoCapture:
+        return open_part(with_one_track)
+
+    return replace(video, open=reopen, part=patched(read_once, choice.patches))
 
 
 def _report_choice(name: str, choice: TrackChoice) -> None:
@@ -348,38 +154,47 @@ def _report_choice(name: str, choice: TrackChoice) -> None:
         log.info("%s: its cover image or thumbnails are left out", name)
 
 
-def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
+def _expected_items(frames: "_Frames", inputs: Inputs) -> int | None:
     """The number of frames that are used; None if it is unknown."""
-    if frames.declared is None or not (frames.rate or inputs.every is None):
+    if frames.declared is None:
         return None
-    first, end = 0, frames.declared
+    if not frames.rate and inputs.every is not None:
+        return None
+    first = 0
+    end = frames.declared
     if frames.rate:
         first = math.ceil(min(end, inputs.start * frames.rate - EPSILON_S))
         end = math.ceil(min(end, inputs.end_s * frames.rate - EPSILON_S))
     if first >= end:
         return 0
     rate = frames.rate or 1
-    steps = inputs.step(end - 1 - first, (end - 1) / rate) - inputs.step(0, first / rate) + 1
-    return min(steps, end - first)
+    first_step = inputs.step(0, first / rate)
+    last_step = inputs.step(end - 1 - first, (end - 1) / rate)
+    return min(last_step - first_step + 1, end - first)
 
 
 def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
-    rate = min(frames.rate / inputs.vid_stride, 1 / inputs.every if inputs.every else math.inf)
+    """Yield the frames in the requested time, the first of each step."""
+    rate = frames.rate / inputs.vid_stride
+    if inputs.every:
+        rate = min(rate, 1 / inputs.every)
     video_info = Video(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
-    first, last = None, -1
+    first_number = None
+    last_step = -1
     while frames.advance():
         if frames.time_s < inputs.start - EPSILON_S:
             continue
         if frames.time_s >= inputs.end_s - EPSILON_S:
             frames.at_end = False
             return
-        first = frames.number if first is None else first
-        step = inputs.step(frames.number - first, frames.time_s)
-        if step <= last:
+        if first_number is None:
+            first_number = frames.number
+        step = inputs.step(frames.number - first_number, frames.time_s)
+        if step <= last_step:
             continue
         image = frames.retrieve()
         if image is not None:
-            last = step
+            last_step = step
             origin = Origin(
                 video.name,
                 frame=frames.number,
@@ -387,15 +202,16 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
                 video=video_info,
                 file_stamp=video.stamp,
             )
-            yield Item(origin, partial(Picture.whole, image))
+            yield decoded(origin, image)
 
 
 def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     """How frames are to be flipped, as `cv2.flip` says it: OpenCV turns, but never mirrors them."""
-    turned = capture.get(cv2.CAP_PROP_ORIENTATION_META)
-    if turned % 90 or not is_mirrored(part):
+    degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
+    if degrees % 90 or not is_mirrored(part):
         return None
-    return 1 if turned % 180 else 0
+    is_turned_sideways = degrees % 180 != 0
+    return int(is_turned_sideways)
 
 
 def _movie_track(part: Part) -> Track | None:
@@ -403,7 +219,10 @@ def _movie_track(part: Part) -> Track | None:
     movie = read_movie(part)
     if movie is None:
         return None
-    return next((track for track in movie.tracks if track.is_video), None)
+    for track in movie.tracks:
+        if track.is_video:
+            return track
+    return None
 
 
 class _Frames:
@@ -411,25 +230,30 @@ class _Frames:
 
     def __init__(self, video: VideoSource, progress: SourceProgress) -> None:
         self.capture = video.open()
-        self.video, self._progress = video, progress
+        self.video = video
+        self._progress = progress
         self._flip = _flip_of(self.capture, video.part)
         self._is_conversion_checked = False
         self.rate = frames_per_second(self.capture)
         self.track = _movie_track(video.part)
         self.declared = frame_count(self.capture)
         self.hides_some = False  # whether the file has frames that are not to be shown
-        shown = None if self.track is None else self.track.shown_frames()
-        if self.track is not None and shown is not None:
-            self.declared = shown
-            self.hides_some = shown != self.track.sample_count
+        if self.track is not None:
+            shown_frames = self.track.shown_frames()
+            if shown_frames is not None:
+                self.declared = shown_frames
+                self.hides_some = shown_frames != self.track.sample_count
         self.number = -1  # of the frame grabbed last; damaged frames count
-        self.time_s = -1 / self.rate if self.rate else -EPSILON_S  # its time; never decreases
-        self._held: tuple[Image | None] | None = None  # the current frame, if the next was grabbed
-        self._has_grabbed_next = False
+        self.time_s = -EPSILON_S  # its time; never decreases
+        if self.rate:
+            self.time_s = -1 / self.rate
+        self._has_looked_ahead = False  # whether the next frame was grabbed already
+        self._has_next = False  # whether there was one, then
+        self._current_image: Image | None = None  # the frame before it, then
         self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
         self._even_s = self.time_s  # of the last frame of a program stream, were it not late
-        self._doubtful_jump = 0.0  # seconds by which a frame of it seemed to come later
-        self._accepted_jump = 0.0  # seconds by which one did, for all that is known
+        self._doubtful_jump_s = 0.0  # by which a frame of it seemed to come later
+        self._accepted_jump_s = 0.0  # by which one did, for all that is known
         self.damaged = 0  # frames that could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
@@ -438,28 +262,37 @@ class _Frames:
 
         OpenCV fails on a damaged frame and continues with the next; at the end it always fails.
         """
-        remaining = 0 if self.declared is None else self.declared - self.number
+        remaining = 0
+        if self.declared is not None:
+            remaining = self.declared - self.number
+        attempts = min(max(remaining, 100), 1000)
         give_up = time.monotonic() + DAMAGE_TIMEOUT_S
-        for missed in range(min(max(remaining, 100), 1000)):
-            if self._progress.stop.is_set() or (missed and time.monotonic() > give_up):
+        for skipped in range(attempts):
+            if self._progress.stop.is_set():
+                return False
+            if skipped and time.monotonic() > give_up:
                 return False
             if self._grab_next():
-                self.damaged += missed
-                self.number += missed + 1
-                self.time_s = self._time_of_frame(skipped=missed)
+                self.damaged += skipped
+                self.number += skipped + 1
+                self.time_s = self._time_of_frame(skipped)
                 return True
         return False
 
     def _time_of_frame(self, skipped: int) -> float:
         """The time of the frame grabbed last, behind that of the one before."""
         position = position_s(self.capture)
-        step = (skipped + 1) / self.rate if self.rate else 0.0
-        if self._is_program_stream and step:
-            self._even_s = self._time_in_program_stream(position, self._even_s + step, step)
-            return max(self._even_s, self.time_s + step / 8)
-        return position if position > self.time_s else self.time_s + step
+        step_s = 0.0
+        if self.rate:
+            step_s = (skipped + 1) / self.rate
+        if self._is_program_stream and step_s:
+            self._even_s = self._time_in_program_stream(position, self._even_s + step_s, step_s)
+            return max(self._even_s, self.time_s + step_s / 8)
+        if position > self.time_s:
+            return position
+        return self.time_s + step_s
 
-    def _time_in_program_stream(self, position: float, expected: float, step: float) -> float:
+    def _time_in_program_stream(self, position: float, expected_s: float, step_s: float) -> float:
         """The time of a frame that is expected at a time, by what FFmpeg says of it.
 
         Only some frames have times of their own there. FFmpeg gives others the time of a frame
@@ -467,34 +300,42 @@ class _Frames:
         time agrees with another one, and go back to it when a later time does.
         """
         if not position > 0:  # unknown
-            return expected
-        jump = position - expected
-        if abs(jump) <= step / 2:
+            return expected_s
+        jump_s = position - expected_s
+        tolerance_s = step_s / 2
+        if abs(jump_s) <= tolerance_s:
             return position
-        if jump < 0:
-            if abs(jump + self._accepted_jump) > step / 2:
-                return expected
-            self._accepted_jump = 0.0
+        if jump_s < 0:
+            if abs(jump_s + self._accepted_jump_s) > tolerance_s:
+                return expected_s
+            self._accepted_jump_s = 0.0
             return position
-        if jump <= REORDERED * step and abs(jump - self._doubtful_jump) > step / 2:
-            self._doubtful_jump = jump
-            if not abs(self._look_ahead() - position - step) <= step / 2:
-                return expected
-        self._accepted_jump, self._doubtful_jump = jump, 0.0
+        is_another_jump = abs(jump_s - self._doubtful_jump_s) > tolerance_s
+        if jump_s <= REORDERED * step_s and is_another_jump:
+            self._doubtful_jump_s = jump_s
+            next_s = self._look_ahead()
+            if not abs(next_s - position - step_s) <= tolerance_s:  # also if it is unknown
+                return expected_s
+        self._accepted_jump_s = jump_s
+        self._doubtful_jump_s = 0.0
         return position
 
     def _look_ahead(self) -> float:
         """Grab the next frame already, and hold the current one; the time of the next, or NaN."""
-        self._held = (self._retrieve_from_capture(),)
-        self._has_grabbed_next = self._grab(self.capture)
-        return position_s(self.capture) if self._has_grabbed_next else math.nan
+        self._current_image = self._retrieve_from_capture()
+        self._has_looked_ahead = True
+        self._has_next = self._grab(self.capture)
+        if not self._has_next:
+            return math.nan
+        return position_s(self.capture)
 
     def _grab_next(self) -> bool:
         """Grab the next frame, unless that was done already."""
-        if self._held is None:
+        if not self._has_looked_ahead:
             return self._grab(self.capture)
-        self._held = None
-        return self._has_grabbed_next
+        self._has_looked_ahead = False
+        self._current_image = None
+        return self._has_next
 
     def _grab(self, capture: cv2.VideoCapture) -> bool:
         """Grab from a capture, as one step of the reader."""
@@ -504,12 +345,16 @@ class _Frames:
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
-        image = self._retrieve_from_capture() if self._held is None else self._held[0]
-        self.damaged += image is None
+        if self._has_looked_ahead:
+            image = self._current_image
+        else:
+            image = self._retrieve_from_capture()
+        if image is None:
+            self.damaged += 1
         return image
 
     def _retrieve_from_capture(self) -> Image | None:
-        """The frame grabbed last; of the first one, it is checked that it is one."""
+        """The frame grabbed last; the first one is checked to hold what the file does."""
         if self._is_conversion_checked:
             return retrieve(self.capture, self._flip)
         with filled_memory():
@@ -520,7 +365,7 @@ class _Frames:
         return image
 
     def packets(self) -> Generator[cv2.VideoCapture]:
-        """Go through the packets of the file, which takes no decoding."""
+        """Go through the packets of the file, without decoding them."""
         capture = self.video.open()
         try:
             capture.set(cv2.CAP_PROP_FORMAT, -1)
@@ -552,40 +397,49 @@ class _Frames:
         A rate does not tell it, as frames may come at any time, so the packets are counted. Those
         that precede the first key frame are never shown.
         """
+        times = self._packet_times_until(time_s)
+        has_times_of_their_own = len(set(times)) == len(times)
+        if not has_times_of_their_own or any(math.isnan(time) for time in times):
+            return None
+        if time_s not in times:  # but other ones than the decoder says
+            return None
+        first_s = times[0]
+        return sum(1 for time in times if first_s <= time < time_s)
+
+    def _packet_times_until(self, time_s: float) -> list[float]:
+        """Times of the packets from the first key frame on; some are later than a time."""
         times: list[float] = []
         later = 0
         with closing(self.packets()) as packets:
             for packet in packets:
                 if times or packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
-                    times.append(position_s(packet))
-                    later += times[-1] > time_s
+                    position = position_s(packet)
+                    times.append(position)
+                    if position > time_s:
+                        later += 1
                 if later == REORDERED:
                     break
-        if len({*times}) < len(times) or any(map(math.isnan, times)) or time_s not in times:
-            return None  # they have no times of their own, or other ones
-        return sum(times[0] <= time < time_s for time in times)
+        return times
 
 
-def _find_problem(source: str, frames: _Frames, given: int) -> InputError | None:
+def _find_problem(source: str, frames: _Frames, item_count: int) -> InputError | None:
     """Why not all frames could be read; None if they could."""
-    present = frames.number + 1
-    if not present:
+    frames_read = frames.number + 1
+    if not frames_read:
         return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
-    damaged = f", {frames.damaged} of them damaged" if frames.damaged else ""
-    # A cut without re-encoding leaves some frames at its ends that are not shown. And sound may
-    # go on after the last frame, which an estimate from the duration counts as frames.
-    name = source.lower()
-    tolerance = max(2, frames.rate / 2 if name.endswith(_COUNTED) else frames.rate)
+    damaged = ""
+    if frames.damaged:
+        damaged = f", {frames.damaged} of them damaged"
     if frames.at_end:
-        is_short = _breaks_off(frames, tolerance, name)
+        is_short = _breaks_off(frames, source.lower())
         problem = _missing_end(source, frames, damaged, is_short=is_short)
         if problem is not None:
             return problem
     if damaged:
-        return DecodeError(f"{present} frames{damaged} and left out", _HINT)
-    if not given:
-        ends = f"it ends at {frames.time_s:.2f} s"
-        return SourceError(f"has no frames in the requested time: {ends}", "see --start")
+        return DecodeError(f"{frames_read} frames{damaged} and left out", REPAIR_HINT)
+    if not item_count:
+        end = f"it ends at {frames.time_s:.2f} s"
+        return SourceError(f"has no frames in the requested time: {end}", "see --start")
     return None
 
 
@@ -593,21 +447,21 @@ def _missing_end(
     source: str, frames: _Frames, damaged: str, *, is_short: bool
 ) -> DecodeError | None:
     """The error of a file without its end; a warning is enough where only an index is missing."""
-    present = frames.number + 1
     part = frames.video.part
     length = declared_length(part)
     lacks_frames = length is not None and length.lacks_frames(part)
-    if not (is_short or lacks_frames):
+    if not is_short and not lacks_frames:
         if length is not None and length.lacks_rest(part):
             log.warning("%s: its end is missing, but all of its frames seem to be there", source)
         return None
-    text = f"breaks off: {present} frames are there, and the end of the file is missing"
-    if frames.declared is not None and frames.declared > present:
-        text = f"breaks off: {present} of {frames.declared} frames are there"
-    return DecodeError(text + damaged, _HINT)
+    frames_read = frames.number + 1
+    text = f"breaks off: {frames_read} frames are there, and the end of the file is missing"
+    if frames.declared is not None and frames.declared > frames_read:
+        text = f"breaks off: {frames_read} of {frames.declared} frames are there"
+    return DecodeError(text + damaged, REPAIR_HINT)
 
 
-def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
+def _breaks_off(frames: _Frames, name: str) -> bool:
     """True if the file holds fewer frames than it declares.
 
     Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
@@ -615,25 +469,46 @@ def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
     an estimate, a file of a variable rate has fewer; then the last one has to come early as well,
     and the file must not be whole: what begins later or ends earlier than its sound has fewer, too.
     """
-    if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
+    tolerance = _tolerated_frames(frames, name)
+    frames_read = frames.number + 1
+    if frames.declared is None or frames.declared - frames_read <= tolerance:
         return False
     if frames.hides_some:
         return True
     if frames.track is not None and frames.track.times is None:
         in_fragments = fragment_samples(frames.video.part, frames.track)
         if in_fragments is not None:
-            return in_fragments - frames.number - 1 > tolerance
-    count, last_s = 0, 0.0
+            return in_fragments - frames_read > tolerance
     try:
-        for packet in frames.packets():
-            count += 1
-            last_s = max(last_s, position_s(packet))
+        packet_count, last_s = _measure_packets(frames)
     except InputError:
         return True
     if (last_s - frames.time_s) * frames.rate > tolerance:
         return True
     if name.endswith(_COUNTED):
-        return frames.declared - count > tolerance
-    there = max(count, last_s * frames.rate)
-    is_known = name.endswith(_MEASURED) or is_whole(frames.video.part)
-    return frames.declared - there > tolerance and not is_known
+        return frames.declared - packet_count > tolerance
+    frames_in_file = max(packet_count, last_s * frames.rate)
+    if frames.declared - frames_in_file <= tolerance:
+        return False
+    return not name.endswith(_MEASURED) and not is_whole(frames.video.part)
+
+
+def _tolerated_frames(frames: _Frames, name: str) -> float:
+    """How many frames may be missing at the end of a sound file.
+
+    A cut without re-encoding leaves some frames at its ends that are not shown. And sound may go on
+    after the last frame, which an estimate from the duration counts as frames.
+    """
+    if name.endswith(_COUNTED):
+        return max(2, frames.rate / 2)
+    return max(2, frames.rate)
+
+
+def _measure_packets(frames: _Frames) -> tuple[int, float]:
+    """The number of packets in the file, and the time of the last one in seconds."""
+    count = 0
+    last_s = 0.0
+    for packet in frames.packets():
+        count += 1
+        last_s = max(last_s, position_s(packet))
+    return count, last_s

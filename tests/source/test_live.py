@@ -18,8 +18,7 @@ from source_items import error_of
 from detcli.config.config import Inputs
 from detcli.core.errors import SourceError
 from detcli.data.record import Video
-from detcli.source import live
-from detcli.source import video as capture
+from detcli.source import capture, live
 from detcli.source.live import LiveSource, watch
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources

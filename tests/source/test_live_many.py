@@ -11,9 +11,8 @@ import stream_server
 from source_items import error_of
 
 from detcli.core.opencv import open_streams_in_parallel
-from detcli.source import live
+from detcli.source import capture, live
 from detcli.source import sources as module
-from detcli.source import video as capture
 from detcli.source.sources import Sources
 
 SERVERS = 50

@@ -15,9 +15,10 @@ from source_items import error_of
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError
 from detcli.data.record import Video
+from detcli.source.capture import open_file, read_part
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
-from detcli.source.video import VideoSource, open_file, read_part, read_video
+from detcli.source.video import VideoSource, read_video
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,9 @@ import stream_server
 from made_videos import record_film, remux, rotate
 from thinning import thin
 
+from detcli.source.containers import is_mirrored, is_whole
+from detcli.source.mp4 import MAX_BOXES
 from detcli.source.sources import Sources
-from detcli.source.video import MAX_BOXES, is_mirrored, is_whole
 
 EIGHT = [
     *((one, 0, 0, other) for one in (1, -1) for other in (1, -1)),

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from detcli.core.errors import DecodeError, SourceError
-from detcli.source import video as capture
+from detcli.source import capture
+from detcli.source.capture import frame_size, open_address, open_file
 from detcli.source.limits import check_size
 from detcli.source.live import open_camera
-from detcli.source.video import frame_size, open_address, open_file
 
 NAN = math.nan
 
