@@ -66,7 +66,9 @@ class Item:
     ) -> None:
         """Set the result, unless there is one already."""
         if self._open.acquire(blocking=False):
-            self.picture, self.error, self.seconds = picture, error, seconds
+            self.picture = picture
+            self.error = error
+            self.seconds = seconds
             self.finished.set()
 
 
@@ -126,23 +128,31 @@ class SourceProgress:
         elif self.total is not None:
             self.total += more
 
+    def correct(self, *, counted: int | None, count: int | None) -> None:
+        """Replace the number of inputs that a source counted as; None if a number is unknown."""
+        if counted is None or count is None:
+            self.expect(None)
+        else:
+            self.expect(count - counted)
+
 
 class Loaders:
-    """Threads that load items, and one that watches them."""
+    """Threads that load items, and another thread that gives up on those that hang."""
 
     def __init__(self, count: int, limit_s: float) -> None:
         """Start a number of threads; a load may take a number of seconds, 0 for any time."""
-        self._count, self._limit_s = count, limit_s
+        self._count = count
+        self._limit_s = limit_s
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the following
         self._running: dict[BackgroundThread, tuple[Item, RunningTime]] = {}
         self._active: set[BackgroundThread] = set()
         self._abandoned = 0  # threads that hang
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         with self._lock:
             self._fill_up()
         if limit_s:
-            BackgroundThread(self._watch, stop=self._over.set).start()
+            BackgroundThread(self._watch, stop=self._stopped.set).start()
 
     def put(self, item: Item) -> None:
         """Load as soon as a thread is free."""
@@ -152,13 +162,13 @@ class Loaders:
         """End the threads, and wait for them until `deadline` of the monotonic clock."""
         self.stop()
         with self._lock:
-            threads = [*self._active]
+            threads = list(self._active)
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
         """Tell the threads to end, without waiting for them."""
-        self._over.set()
+        self._stopped.set()
         for _ in range(self._count):
             self._waiting.put(None)
 
@@ -171,37 +181,50 @@ class Loaders:
 
     def _work(self) -> None:
         """Load until None comes, or this thread has been abandoned."""
-        this = threading.current_thread()
-        assert isinstance(this, BackgroundThread)  # noqa: S101 - for the type checker
-        while (item := self._waiting.get()) is not None:
+        thread = threading.current_thread()
+        assert isinstance(thread, BackgroundThread)  # noqa: S101 - for the type checker
+        while True:
+            item = self._waiting.get()
+            if item is None:
+                return
             with self._lock:
-                self._running[this] = item, RunningTime()
-            if self._over.is_set():
+                self._running[thread] = item, RunningTime()
+            if self._stopped.is_set():
                 item.finish(error=SourceError("interrupted"))
             else:
                 item.run()
             with self._lock:
-                del self._running[this]
-                if this not in self._active:
+                del self._running[thread]
+                if thread not in self._active:
                     self._abandoned -= 1
                     return
 
     def _watch(self) -> None:
         """Give up on loads that take too long, and on what waits when no thread is left."""
-        while not self._over.wait(POLL_S):
+        while not self._stopped.wait(POLL_S):
             with self._lock:
-                for thread, (item, running) in self._running.items():
-                    if running.seconds() > self._limit_s and thread in self._active:
-                        thread.is_abandoned = True
-                        log.info("%s hangs: its thread is abandoned", item.origin.source)
-                        item.finish(error=too_slow(self._limit_s), seconds=self._limit_s)
-                        self._active.remove(thread)
-                        self._abandoned += 1
+                self._abandon_late_threads()
                 self._fill_up()
-                stuck = not self._active
-            with suppress(queue.Empty):
-                while stuck and (waiting := self._waiting.get_nowait()) is not None:
-                    waiting.finish(error=_too_many_hanging(self._abandoned))
+                is_stuck = not self._active
+            if is_stuck:
+                self._fail_waiting_items()
+
+    def _abandon_late_threads(self) -> None:
+        for thread, (item, running) in self._running.items():
+            if thread in self._active and running.seconds() > self._limit_s:
+                thread.is_abandoned = True
+                log.info("%s hangs: its thread is abandoned", item.origin.source)
+                item.finish(error=too_slow(self._limit_s), seconds=self._limit_s)
+                self._active.remove(thread)
+                self._abandoned += 1
+
+    def _fail_waiting_items(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                item = self._waiting.get_nowait()
+                if item is None:
+                    return
+                item.finish(error=_too_many_hanging(self._abandoned))
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
@@ -235,22 +258,21 @@ def read_in_time(
         return
     reader = _Reader(read, progress.stop)
     reader.start()
-    known: int | None = 0  # what the reader has added to the total
+    counted: int | None = 0  # what the reader has added to the total
     try:
         while not progress.stop.is_set():
             try:
                 item, total = reader.items.get(timeout=POLL_S)
             except queue.Empty:
-                if limit_s and reader.step_s() > limit_s:
-                    log.info("%s hangs: its thread is abandoned", source)
-                    reader.is_abandoned = True
-                    progress.hanging.append(reader)
-                    yield failed(source, too_slow(limit_s, "no frame can be read"))
-                    return
-                continue
-            if known is not None:
-                progress.expect(None if total is None else total - known)
-                known = total
+                if not limit_s or reader.step_s() <= limit_s:
+                    continue
+                log.info("%s hangs: its thread is abandoned", source)
+                reader.is_abandoned = True
+                progress.hanging.append(reader)
+                yield failed(source, too_slow(limit_s, "no frame can be read"))
+                return
+            progress.correct(counted=counted, count=total)
+            counted = total
             if item is None:
                 break
             yield item
@@ -278,7 +300,8 @@ class _Reader(BackgroundThread):
         self.items: queue.Queue[tuple[Item | None, int | None]] = queue.Queue(READ_AHEAD)
         self.error: BaseException | None = None
         self._read = read
-        self._step, self._running = 0, RunningTime()  # the last step that was seen, and since when
+        self._last_step = 0  # that was seen
+        self._last_step_time = RunningTime()  # since then
 
     def run(self) -> None:
         """Read until the end, or until nothing more is wanted."""
@@ -297,11 +320,14 @@ class _Reader(BackgroundThread):
 
     def step_s(self) -> float:
         """Seconds that the current step has taken."""
-        if self.progress.steps != self._step:
-            self._step, self._running = self.progress.steps, RunningTime()
-        return self._running.seconds()
+        step = self.progress.steps
+        if step != self._last_step:
+            self._last_step = step
+            self._last_step_time = RunningTime()
+        return self._last_step_time.seconds()
 
     def _put(self, item: Item | None) -> bool:
+        """Put an item into the queue, or None at its end; False if nothing more is wanted."""
         self.progress.steps += 1
         while not self.progress.stop.is_set():
             with suppress(queue.Full):

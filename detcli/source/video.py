@@ -92,7 +92,7 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
             frames.capture.release()
             frames = _Frames(video, progress)
         expected = _expected_items(frames, inputs)
-        _correct_total(progress, counted=1, count=expected)
+        progress.correct(counted=1, count=expected)
         for item in _select(video, frames, inputs):
             item_count += 1
             yield item
@@ -106,15 +106,7 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
     if problem is not None:
         item_count += 1
         yield failed(name, problem)
-    _correct_total(progress, counted=expected, count=item_count)
-
-
-def _correct_total(progress: SourceProgress, *, counted: int | None, count: int | None) -> None:
-    """Replace the number of inputs that a video counted as; None if a number is unknown."""
-    if counted is None or count is None:
-        progress.expect(None)
-    else:
-        progress.expect(count - counted)
+    progress.correct(counted=expected, count=item_count)
 
 
 def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
