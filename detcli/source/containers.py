@@ -25,6 +25,7 @@ UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 EBML, SEGMENT, TRACKS, TRACK_ENTRY = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE
 CLUSTER, TRACK_TYPE, DEFAULT_FLAG, VIDEO = 0x1F43B675, 0x83, 0x88, 0xE0
 PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
+VIDEO_TYPE = 1  # a type of track
 SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
 
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -82,10 +83,10 @@ def declared_length(part: Part) -> Length | None:
 
 
 def _declared_length(part: Part) -> Length | None:
+    """As `declared_length`; damage may raise an error of `struct`, ValueError or IndexError."""
     head = part(0, 16)
     if head.startswith(b"RIFF"):
         return _riff_length(part)
-    length = None
     if head.startswith(EBML.to_bytes(4)):
         length = _matroska_length(part)
     elif head.startswith(ASF_HEADER):
@@ -96,7 +97,9 @@ def _declared_length(part: Part) -> Length | None:
         length = _mxf_length(part)
     else:
         return _movie_length(part)
-    return None if length is None else Length(length, length)
+    if length is None:
+        return None
+    return Length(length, length)
 
 
 def _is_missing(part: Part, length: int) -> bool:
@@ -109,17 +112,21 @@ def _is_missing(part: Part, length: int) -> bool:
 
 def _movie_length(part: Part) -> Length | None:
     """The length of an MP4 or MOV: its boxes follow one another."""
-    frames, end = 0, 0
+    end_of_frames = 0
+    end = 0
     for box in top_boxes(part):
         end = box.end
         if box.kind == b"mdat":
-            frames = box.end
-    return Length(frames, end) if end else None
+            end_of_frames = box.end
+    if end == 0:
+        return None
+    return Length(end_of_frames, end)
 
 
 def _riff_length(part: Part) -> Length | None:
     """The length of an AVI, of several RIFF lists if it is long."""
-    frames, end = 0, 0
+    end_of_frames = 0
+    end = 0
     for _ in range(MAX_CHUNKS):
         header = part(end, 12)
         if len(header) < 12 or not header.startswith(b"RIFF"):
@@ -127,22 +134,23 @@ def _riff_length(part: Part) -> Length | None:
         size = int.from_bytes(header[4:8], "little")
         if size in UNFINISHED:
             return None
-        frames = _frame_list_end(part, end + 12, end + 8 + size)
+        end_of_frames = _frame_list_end(part, end + 12, end + 8 + size)
         end += 8 + size + size % 2
-    return Length(frames, max(1, end - RIFF_SLACK))
+    return Length(end_of_frames, max(1, end - RIFF_SLACK))
 
 
 def _frame_list_end(part: Part, start: int, end: int) -> int:
     """Where the list of frames ends in one RIFF list of an AVI; 0 if it has none."""
-    at = start
-    while at < end:
-        header = part(at, 12)
+    position = start
+    while position < end:
+        header = part(position, 12)
         if len(header) < 12:
             return 0
         size = int.from_bytes(header[4:8], "little")
-        if header.startswith(b"LIST") and header[8:] == b"movi" and size not in UNFINISHED:
-            return at + 8 + size
-        at += 8 + size + size % 2
+        has_frames = header.startswith(b"LIST") and header[8:] == b"movi"
+        if has_frames and size not in UNFINISHED:
+            return position + 8 + size
+        position += 8 + size + size % 2
     return 0
 
 
@@ -150,19 +158,22 @@ def _matroska_length(part: Part) -> int | None:
     head = part(0, 4096)
     for number, body, end in _elements(head, 0, len(head)):
         if number == SEGMENT:
-            return None if end is None else max(end, body)
+            if end is None:
+                return None
+            return max(end, body)
     return None
 
 
 def _asf_length(part: Part) -> int | None:
     head = part(0, MAX_HEADER)
-    place = head.find(ASF_FILE)
-    if place < 0 or len(head) < place + 92:
+    start = head.find(ASF_FILE)
+    if start < 0 or len(head) < start + 92:
         return None
-    flags = int.from_bytes(head[place + 88 : place + 92], "little")
+    flags = int.from_bytes(head[start + 88 : start + 92], "little")
     is_broadcast = bool(flags & 1)  # whose length was not known
-    length = int.from_bytes(head[place + 40 : place + 48], "little")
-    return None if is_broadcast else length
+    if is_broadcast:
+        return None
+    return int.from_bytes(head[start + 40 : start + 48], "little")
 
 
 def _flv_length(part: Part) -> int | None:
@@ -183,10 +194,15 @@ def _flv_bytes(number: bytes) -> int | None:
 def _mxf_length(part: Part) -> int | None:
     """Where the footer of an MXF begins, which only a file that was closed says."""
     head = part(0, 64)
-    length_size = head[16] & 0x7F if head[16] & 0x80 else 0
-    fields = 17 + length_size
+    is_long_form = head[16] & 0x80  # of the length of the partition's key
+    length_bytes = 0
+    if is_long_form:
+        length_bytes = head[16] & 0x7F
+    fields = 17 + length_bytes
     footer = int.from_bytes(head[fields + 24 : fields + 32])
-    return footer + len(MXF_PARTITION) if footer else None
+    if footer == 0:
+        return None
+    return footer + len(MXF_PARTITION)
 
 
 def is_whole(part: Part) -> bool:
@@ -261,21 +277,22 @@ def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int
 
     The end is None if the element has no length. Those that go on behind the data are included.
     """
-    at = start
-    while at < end:
-        id_size = 9 - data[at].bit_length()
-        number = int.from_bytes(data[at : at + id_size])
-        at += id_size
-        if id_size > 4 or at >= end or not data[at]:
+    position = start
+    while position < end:
+        id_bytes = 9 - data[position].bit_length()
+        number = int.from_bytes(data[position : position + id_bytes])
+        position += id_bytes
+        if id_bytes > 4 or position >= end or not data[position]:
             return
-        size_size = 9 - data[at].bit_length()
-        length = int.from_bytes(data[at : at + size_size]) & ((1 << (7 * size_size)) - 1)
-        at += size_size
-        if length == (1 << (7 * size_size)) - 1:
-            yield number, at, None
+        length_bytes = 9 - data[position].bit_length()
+        unknown_length = (1 << (7 * length_bytes)) - 1  # all of its bits are set
+        length = int.from_bytes(data[position : position + length_bytes]) & unknown_length
+        position += length_bytes
+        if length == unknown_length:
+            yield number, position, None
             return
-        yield number, at, at + length
-        at += length
+        yield number, position, position + length
+        position += length
 
 
 @frozen
@@ -297,11 +314,14 @@ class VideoTrack:
 
     @property
     def score(self) -> int:
-        """By which FFmpeg's own programs choose."""
+        """The number by which FFmpeg's own programs choose the highest."""
         if self.is_cover:
             return 1
         height, width = self.size
-        return height * width + DEFAULT_SCORE * self.is_default
+        pixels = height * width
+        if self.is_default:
+            return pixels + DEFAULT_SCORE
+        return pixels
 
 
 @frozen
@@ -338,109 +358,134 @@ def _video_tracks(part: Part) -> list[VideoTrack]:
     if head.startswith(ASF_HEADER):
         return list(_asf_tracks(part(0, MAX_HEADER)))
     movie = read_movie(part)
-    return [] if movie is None else _movie_tracks(movie)
+    if movie is None:
+        return []
+    return _movie_tracks(movie)
 
 
 def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     """The tracks of images in an MP4, and its cover images, as FFmpeg numbers them."""
-    thumbnails = {number for track in movie.tracks for number in track.chapters}
-    placed: list[tuple[int, VideoTrack]] = []
+    thumbnails: set[int] = set()
     for track in movie.tracks:
-        if track.is_video and (track.sample_count or movie.is_fragmented):
-            hiding = (Patch(track.start + 4, b"free"), Patch(track.handler_place, b"free"))
-            is_cover = track.number in thumbnails
+        thumbnails.update(track.chapters)
+    starts_and_tracks: list[tuple[int, VideoTrack]] = []
+    for track in movie.tracks:
+        has_frames = track.sample_count > 0 or movie.is_fragmented
+        if track.is_video and has_frames:
             video_track = VideoTrack(
-                track.size, hiding, is_default=track.is_enabled, is_cover=is_cover
+                track.size,
+                (Patch(track.start + 4, b"free"), Patch(track.handler_offset, b"free")),
+                is_default=track.is_enabled,
+                is_cover=track.number in thumbnails,
             )
-            placed.append((track.start, video_track))
-    for place in movie.covers:
-        cover = VideoTrack((0, 0), (Patch(place + 4, b"free"),), is_cover=True)
-        placed.append((place, cover))
-    placed.sort(key=lambda pair: pair[0])
-    return [track for _, track in placed]
+            starts_and_tracks.append((track.start, video_track))
+    for start in movie.covers:
+        cover = VideoTrack((0, 0), (Patch(start + 4, b"free"),), is_cover=True)
+        starts_and_tracks.append((start, cover))
+    starts_and_tracks.sort(key=lambda start_and_track: start_and_track[0])
+    return [track for _, track in starts_and_tracks]
 
 
 def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
     for number, body, _ in _elements(head, 0, len(head)):
         if number != SEGMENT:
             continue
-        for inner, start, end in _elements(head, body, len(head)):
-            if inner == CLUSTER:
+        for child, start, end in _elements(head, body, len(head)):
+            if child == CLUSTER:
                 return
-            if inner == TRACKS and end is not None and end <= len(head):
+            if child == TRACKS and end is not None and end <= len(head):
                 yield from _matroska_entries(head, start, end)
                 return
 
 
 def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
+    """The tracks of images in an element with entries of tracks."""
     for number, body, stop in _elements(head, start, end):
         if stop is None or stop > end:
             return
-        if number == TRACK_ENTRY:
-            values = {inner: (first, last) for inner, first, last in _elements(head, body, stop)}
-            kind = values.get(TRACK_TYPE)
-            if kind is not None and kind[1] is not None and _unsigned(head, kind, 0) == 1:
-                size = _matroska_size(head, values.get(VIDEO))
-                is_default = bool(_unsigned(head, values.get(DEFAULT_FLAG), 1))
-                hiding = (Patch(kind[1] - 1, SUBTITLES),)
-                yield VideoTrack(size, hiding, is_default=is_default)
+        if number != TRACK_ENTRY:
+            continue
+        ranges = _ranges_by_number(head, body, stop)
+        type_start, type_end = ranges.get(TRACK_TYPE, (0, None))
+        if type_end is None or _unsigned(head, (type_start, type_end), 0) != VIDEO_TYPE:
+            continue
+        yield VideoTrack(
+            _matroska_size(head, ranges.get(VIDEO)),
+            (Patch(type_end - 1, SUBTITLES),),
+            is_default=bool(_unsigned(head, ranges.get(DEFAULT_FLAG), 1)),
+        )
+
+
+def _ranges_by_number(head: bytes, start: int, end: int) -> dict[int, tuple[int, int | None]]:
+    """Where elements begin and end, by their numbers; of a number, the last one counts."""
+    ranges = {}
+    for number, first, last in _elements(head, start, end):
+        ranges[number] = (first, last)
+    return ranges
 
 
 def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
+    """Height and width in an element that describes images; zeros without it."""
     if video is None or video[1] is None:
         return 0, 0
-    values = {number: (first, last) for number, first, last in _elements(head, video[0], video[1])}
-    return (
-        _unsigned(head, values.get(PIXEL_HEIGHT), 0),
-        _unsigned(head, values.get(PIXEL_WIDTH), 0),
-    )
+    ranges = _ranges_by_number(head, video[0], video[1])
+    height = _unsigned(head, ranges.get(PIXEL_HEIGHT), 0)
+    width = _unsigned(head, ranges.get(PIXEL_WIDTH), 0)
+    return height, width
 
 
-def _unsigned(head: bytes, place: tuple[int, int | None] | None, default: int) -> int:
+def _unsigned(head: bytes, content: tuple[int, int | None] | None, default: int) -> int:
     """The value of an element, or a default without it."""
-    if place is None or place[1] is None:
+    if content is None:
         return default
-    return int.from_bytes(head[place[0] : min(place[1], place[0] + 8)])
+    start, end = content
+    if end is None:
+        return default
+    return int.from_bytes(head[start : min(end, start + 8)])
 
 
 def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
     """By the headers of streams, each of which is followed by the format of its frames."""
-    frames_at = head.find(b"movi")
-    at = head.find(b"strh", 0, frames_at)
-    while at >= 0 and frames_at >= 0:
-        form = head.find(b"strf", at, frames_at)
-        if head[at + 8 : at + 12] == b"vids" and form >= 0:
-            width, height = struct.unpack_from("<ii", head, form + 12)
-            yield VideoTrack((abs(height), width), (Patch(at + 8, b"dats"),))
-        at = head.find(b"strh", at + 4, frames_at)
+    start_of_frames = head.find(b"movi")
+    if start_of_frames < 0:
+        return
+    header = head.find(b"strh", 0, start_of_frames)
+    while header >= 0:
+        frame_format = head.find(b"strf", header, start_of_frames)
+        if head[header + 8 : header + 12] == b"vids" and frame_format >= 0:
+            width, height = struct.unpack_from("<ii", head, frame_format + 12)
+            yield VideoTrack((abs(height), width), (Patch(header + 8, b"dats"),))
+        header = head.find(b"strh", header + 4, start_of_frames)
 
 
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
+    """By the objects in the header, which follow one another."""
     end = int.from_bytes(head[16:24], "little")
-    at = 30
-    while at + 24 <= min(end, len(head)):
-        kind, size = head[at : at + 16], int.from_bytes(head[at + 16 : at + 24], "little")
+    position = 30
+    while position + 24 <= min(end, len(head)):
+        kind = head[position : position + 16]
+        size = int.from_bytes(head[position + 16 : position + 24], "little")
         if size < 24:
             return
-        body = head[at : at + size]
+        body = head[position : position + size]
         if kind == ASF_EXTENDED and ASF_COVER in body:
-            yield VideoTrack((0, 0), (Patch(at, ASF_PADDING),), is_cover=True)
+            yield VideoTrack((0, 0), (Patch(position, ASF_PADDING),), is_cover=True)
         elif kind == ASF_STREAM and body[24:40] == ASF_VIDEO and len(body) >= 86:
             width, height = struct.unpack_from("<II", body, 78)
-            yield VideoTrack((height, width), (Patch(at + 24, ASF_COMMAND),))
-        at += size
+            yield VideoTrack((height, width), (Patch(position + 24, ASF_COMMAND),))
+        position += size
 
 
 def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
-    """What reads a file with some of its bytes exchanged."""
+    """Read a file by another function, with some of its bytes exchanged."""
 
     def read(start: int, size: int) -> bytes:
         data = bytearray(part(start, size))
         for patch in patches:
             for index, value in enumerate(patch.data):
-                place = patch.start + index - start
-                if 0 <= place < len(data):
-                    data[place] = value
+                offset = patch.start + index - start
+                if 0 <= offset < len(data):
+                    data[offset] = value
         return bytes(data)
 
     return read
@@ -452,37 +497,42 @@ class PartFile(io.BufferedIOBase):
     def __init__(self, part: Part, size: int) -> None:
         """`size` is the length of the file in bytes."""
         super().__init__()
-        self._part, self._size = part, size
-        self._at = 0
-        self._block_start, self._block = 0, b""
+        self._part = part
+        self._size = size
+        self._position = 0
+        self._block = b""  # the bytes that were read last
+        self._block_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read some bytes, fewer than were asked for at the end of a block; none at the end."""
-        wish = self._size - self._at if size is None or size < 0 else size
-        offset = self._at - self._block_start
+        max_bytes = size
+        if max_bytes is None or max_bytes < 0:
+            max_bytes = self._size - self._position
+        offset = self._position - self._block_start
         if not 0 <= offset < len(self._block):
-            self._block_start, self._block = self._at, self._part(self._at, BLOCK)
+            self._block_start = self._position
+            self._block = self._part(self._position, BLOCK)
             offset = 0
-        data = self._block[offset : offset + wish]
-        self._at += len(data)
+        data = self._block[offset : offset + max_bytes]
+        self._position += len(data)
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a place."""
-        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
-        self._at = max(0, origins[whence] + offset)
-        return self._at
+        """Go to an offset from the beginning, the position or the end; the new position."""
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
+        self._position = max(0, origins[whence] + offset)
+        return self._position
 
     def tell(self) -> int:
-        """The place of the next byte."""
-        return self._at
+        """The offset of the next byte."""
+        return self._position
 
     def readable(self) -> bool:
         """It is read only."""
         return True
 
     def seekable(self) -> bool:
-        """All places can be gone to."""
+        """Any byte can be read next."""
         return True
 
 

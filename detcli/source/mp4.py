@@ -23,7 +23,7 @@ ENABLED = 1  # flag of a track that players show
 
 @frozen
 class Box:
-    """A box; its places are offsets in the file or in the bytes that it was found in."""
+    """A box; its offsets count from the beginning of the file, or of the bytes that were parsed."""
 
     kind: bytes
     start: int  # of its header
@@ -46,7 +46,7 @@ class Track:
     number: int  # by which other tracks refer to it
     start: int  # of its box in the file
     handler: bytes  # vide, soun or another
-    handler_place: int  # of these four bytes in the file
+    handler_offset: int  # of these four bytes in the file
     size: Size  # height and width of its frames as stored
     is_enabled: bool
     chapters: tuple[int, ...]  # numbers of tracks with its chapters' titles and thumbnails
@@ -85,7 +85,7 @@ class Movie:
 
 def read_movie(part: Part) -> Movie | None:
     """Read the tables of a file; None if it is no MP4 or MOV, or is damaged."""
-    moov = next((box for box in top_boxes(part) if box.kind == b"moov"), None)
+    moov = _first_of_kind(top_boxes(part), b"moov")
     if moov is None or moov.end - moov.start > MAX_MOOV:
         return None
     data = part(moov.start, moov.end - moov.start)
@@ -97,18 +97,24 @@ def read_movie(part: Part) -> Movie | None:
 
 def top_boxes(part: Part) -> Iterator[Box]:
     """Go through the boxes of a file that are in no other; the last may end beyond the file."""
-    at = 0
+    start = 0
     for _ in range(MAX_BOXES):
-        header = part(at, 16)
-        if len(header) < 8 or (not at and header[4:8] not in FIRST_BOXES):
+        header = part(start, 16)
+        if len(header) < 8:
             return
-        size, kind, body = int.from_bytes(header[:4]), header[4:8], at + 8
+        size = int.from_bytes(header[:4])
+        kind = header[4:8]
+        if start == 0 and kind not in FIRST_BOXES:
+            return
+        body = start + 8
         if size == 1:
-            size, body = int.from_bytes(header[8:16]), at + 16
-        if size < body - at or at + size >= 1 << 63 or not kind.isascii():
+            size = int.from_bytes(header[8:16])
+            body = start + 16
+        end = start + size
+        if end < body or end >= 1 << 63 or not kind.isascii():
             return
-        yield Box(kind, at, body, at + size)
-        at += size
+        yield Box(kind, start, body, end)
+        start = end
 
 
 def fragment_samples(part: Part, track: Track) -> int | None:
@@ -123,13 +129,18 @@ def fragment_samples(part: Part, track: Track) -> int | None:
         if box.kind == b"moof" and box.end - box.start <= MAX_MOOV:
             data = part(box.start, box.end - box.start)
             count += _samples_in_fragment(data, track.number)
-    return count if last_kind == b"mfra" else None
+    if last_kind != b"mfra":
+        return None
+    return count
 
 
 def _samples_in_fragment(data: bytes, track_number: int) -> int:
+    """How many frames of a track a fragment holds, by the bytes of its box."""
     count = 0
     for fragment in _children(data, Box(b"moof", 0, 8, len(data))):
-        header = _find(data, fragment, b"tfhd") if fragment.kind == b"traf" else None
+        if fragment.kind != b"traf":
+            continue
+        header = _find(data, fragment, b"tfhd")
         if header is None or _number(data, header.body + 4) != track_number:
             continue
         for run in _children(data, fragment):
@@ -140,17 +151,21 @@ def _samples_in_fragment(data: bytes, track_number: int) -> int:
 
 def _children(data: bytes, parent: Box) -> Iterator[Box]:
     """The boxes in a box."""
-    at = parent.body
-    while at + 8 <= parent.end:
-        size, kind, body = _number(data, at), data[at + 4 : at + 8], at + 8
+    start = parent.body
+    while start + 8 <= parent.end:
+        size = _number(data, start)
+        kind = data[start + 4 : start + 8]
+        body = start + 8
         if size == 1:
-            size, body = int.from_bytes(data[at + 8 : at + 16]), at + 16
-        if size == 0:
-            size = parent.end - at
-        if size < body - at:
+            size = int.from_bytes(data[start + 8 : start + 16])
+            body = start + 16
+        end = start + size
+        if size == 0:  # up to the end of the box that it is in
+            end = parent.end
+        if end < body:
             return
-        yield Box(kind, at, body, min(at + size, parent.end))
-        at += size
+        yield Box(kind, start, body, min(end, parent.end))
+        start = end
 
 
 def _find(data: bytes, parent: Box, *path: bytes) -> Box | None:
@@ -159,40 +174,66 @@ def _find(data: bytes, parent: Box, *path: bytes) -> Box | None:
     for kind in path:
         if box is None:
             return None
-        box = next((child for child in _children(data, box) if child.kind == kind), None)
+        box = _first_of_kind(_children(data, box), kind)
     return box
 
 
-def _number(data: bytes, at: int) -> int:
+def _first_of_kind(boxes: Iterator[Box], kind: bytes) -> Box | None:
+    for box in boxes:
+        if box.kind == kind:
+            return box
+    return None
+
+
+def _number(data: bytes, offset: int) -> int:
     """An unsigned number of four bytes."""
-    value: int = struct.unpack_from(">I", data, at)[0]
+    value: int = struct.unpack_from(">I", data, offset)[0]
     return value
 
 
 def _parse_movie(data: bytes, moov: Box) -> Movie:
-    """Parse the box of a movie, whose own place in the file is known."""
+    """Parse the bytes of the box of a movie, which tells where they are in the file."""
     root = Box(b"moov", 0, moov.body - moov.start, len(data))
     header = _find(data, root, b"mvhd")
-    movie_scale = 0 if header is None else _time_scale(data, header)
+    movie_scale = 0
+    if header is not None:
+        movie_scale = _time_scale(data, header)
     is_fragmented = _find(data, root, b"mvex") is not None
     tracks: list[Track] = []
     for box in _children(data, root):
         if box.kind == b"trak":
-            track = _parse_track(data, box, moov.start, movie_scale, is_fragmented=is_fragmented)
+            track = _parse_track(
+                data,
+                box,
+                data_offset=moov.start,
+                movie_scale=movie_scale,
+                is_fragmented=is_fragmented,
+            )
             tracks.append(track)
-    covers = tuple(moov.start + place for place in _cover_places(data, root))
+    covers = tuple(moov.start + offset for offset in _cover_offsets(data, root))
     return Movie(tuple(tracks), covers, is_fragmented)
 
 
 def _time_scale(data: bytes, header: Box) -> int:
     """Units in a second, by the header of a movie or of a track's media."""
-    is_long = data[header.body] == 1
-    return _number(data, header.body + (20 if is_long else 12))
+    return _number(data, header.body + _offset_behind_times(data, header))
+
+
+def _offset_behind_times(data: bytes, header: Box) -> int:
+    """Where the number behind the times of creation and modification is in a header's body.
+
+    In version 1 these have 8 bytes each, otherwise 4.
+    """
+    version = data[header.body]
+    if version == 1:
+        return 20
+    return 12
 
 
 def _parse_track(
-    data: bytes, box: Box, offset: int, movie_scale: int, *, is_fragmented: bool
+    data: bytes, box: Box, *, data_offset: int, movie_scale: int, is_fragmented: bool
 ) -> Track:
+    """Parse the box of a track in the bytes of a movie, which are at an offset in the file."""
     header = _find(data, box, b"tkhd")
     media_header = _find(data, box, b"mdia", b"mdhd")
     handler = _find(data, box, b"mdia", b"hdlr")
@@ -200,17 +241,19 @@ def _parse_track(
     if header is None or media_header is None or handler is None or table is None:
         raise ValueError("a track without its boxes")
     sizes = _find(data, table, b"stsz")
-    sample_count = 0 if sizes is None else _number(data, sizes.body + 8)
-    is_long = data[header.body] == 1
+    sample_count = 0
+    if sizes is not None:
+        sample_count = _number(data, sizes.body + 8)
+    number = _number(data, header.body + _offset_behind_times(data, header))
     media_scale = _time_scale(data, media_header)
     times = None
     if not is_fragmented:
         times = _sample_times(data, table, sample_count)
     return Track(
-        number=_number(data, header.body + (20 if is_long else 12)),
-        start=offset + box.start,
+        number=number,
+        start=data_offset + box.start,
         handler=data[handler.body + 8 : handler.body + 12],
-        handler_place=offset + handler.body + 8,
+        handler_offset=data_offset + handler.body + 8,
         size=_frame_size(data, table),
         is_enabled=bool(data[header.body + 3] & ENABLED),
         chapters=_chapter_tracks(data, box),
@@ -230,6 +273,7 @@ def _frame_size(data: bytes, table: Box) -> Size:
 
 
 def _chapter_tracks(data: bytes, track: Box) -> tuple[int, ...]:
+    """The numbers of the tracks that a track refers to for its chapters."""
     references = _find(data, track, b"tref", b"chap")
     if references is None:
         return ()
@@ -242,14 +286,16 @@ def _edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple
     listing = _find(data, track, b"edts", b"elst")
     if listing is None or not movie_scale:
         return ()
-    form = ">Qqi" if data[listing.body] == 1 else ">Iii"
-    stride = struct.calcsize(form)
+    entry_format = ">Iii"
+    if data[listing.body] == 1:  # the version
+        entry_format = ">Qqi"
+    entry_bytes = struct.calcsize(entry_format)
     edits: list[Edit] = []
     for index in range(_number(data, listing.body + 4)):
-        place = listing.body + 8 + index * stride
-        if place + stride > listing.end:
+        offset = listing.body + 8 + index * entry_bytes
+        if offset + entry_bytes > listing.end:
             break
-        duration, start, _ = struct.unpack_from(form, data, place)
+        duration, start, _ = struct.unpack_from(entry_format, data, offset)
         scaled = (duration * media_scale + movie_scale // 2) // movie_scale
         edits.append(Edit(start, scaled))
     return tuple(edits)
@@ -275,22 +321,27 @@ def _repeated(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.int64]
     """
     if box is None:
         return np.zeros(0, np.int64)
-    rows = min(_number(data, box.body + 4), (box.end - box.body - 8) // 8)
-    pairs = np.frombuffer(data, ">i4", 2 * rows, box.body + 8).reshape(-1, 2).astype(np.int64)
-    counts = pairs[:, 0].clip(0, limit)
-    before = np.cumsum(counts) - counts
-    counts = np.minimum(counts, (limit - before).clip(0))
-    return np.repeat(pairs[:, 1], counts)
+    declared_rows = _number(data, box.body + 4)
+    stored_rows = (box.end - box.body - 8) // 8
+    row_count = min(declared_rows, stored_rows)
+    numbers = np.frombuffer(data, ">i4", 2 * row_count, box.body + 8)
+    rows = numbers.reshape(-1, 2).astype(np.int64)
+    counts = rows[:, 0].clip(0, limit)
+    counts_before = np.cumsum(counts) - counts
+    counts = np.minimum(counts, (limit - counts_before).clip(0))
+    return np.repeat(rows[:, 1], counts)
 
 
-def _cover_places(data: bytes, parent: Box) -> Iterator[int]:
+def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:
     """Where boxes with cover images start, below a box."""
     for box in _children(data, parent):
         if box.kind == b"covr":
             yield box.start
         elif box.kind in {b"udta", b"ilst", b"trak"}:
-            yield from _cover_places(data, box)
+            yield from _cover_offsets(data, box)
         elif box.kind == b"meta":
             has_version = data[box.body + 4 : box.body + 8] != b"hdlr"
-            body = box.body + (4 if has_version else 0)
-            yield from _cover_places(data, Box(box.kind, box.start, body, box.end))
+            body = box.body
+            if has_version:
+                body += 4
+            yield from _cover_offsets(data, Box(box.kind, box.start, body, box.end))
