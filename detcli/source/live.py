@@ -68,6 +68,12 @@ class LiveSource:
         return cls(public_name(name), partial(open_address, name, threads), is_http)
 
 
+def _has_frames_to_count(capture: cv2.VideoCapture) -> bool:
+    """Whether a capture says that it has several frames, as a video file does."""
+    count = frame_count(capture)
+    return count is not None and count > 1
+
+
 def watch(
     sources: Sequence[LiveSource],
     inputs: Inputs,
@@ -87,7 +93,7 @@ def watch(
             watcher.start()
         while not progress.stop.is_set():
             with news:
-                ready = next((watcher for watcher in watchers if watcher.waiting), None)
+                ready = _first_ready(watchers)
                 if ready is None:
                     if all(watcher.ended for watcher in watchers):
                         return
@@ -100,8 +106,17 @@ def watch(
     finally:
         stop.set()
         deadline = time.monotonic() + JOIN_TIMEOUT_S
-        for watcher in filter(threading.Thread.is_alive, watchers):
-            watcher.join(max(0.0, deadline - time.monotonic()))
+        for watcher in watchers:
+            if watcher.is_alive():
+                watcher.join(max(0.0, deadline - time.monotonic()))
+
+
+def _first_ready(watchers: "list[_Watcher]") -> "_Watcher | None":
+    """The first that has an item; None if none has. The lock of `news` is held."""
+    for watcher in watchers:
+        if watcher.waiting:
+            return watcher
+    return None
 
 
 class _Watcher(BackgroundThread):
@@ -119,8 +134,11 @@ class _Watcher(BackgroundThread):
         stop: threading.Event,
     ) -> None:
         super().__init__(stop=stop.set)
-        self._source, self._inputs, self._progress = source, inputs, progress
-        self._news, self._over = news, stop
+        self._source = source
+        self._inputs = inputs
+        self._progress = progress
+        self._news = news
+        self._stop_watching = stop
         self._video = Video(0.0, live=True)
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
@@ -149,23 +167,25 @@ class _Watcher(BackgroundThread):
         """Read the source, and open it again whenever it is lost."""
         delay_s = MIN_DELAY_S
         while True:
-            before = self._number
+            frames_before = self._number
             try:
                 self._read()
             except SourceError:
-                if not before:
+                if not frames_before:
                     raise
-            if self._is_over() or (self._source.may_be_file and self._number == 1):
+            is_picture = self._source.may_be_file and self._number == 1
+            if self._is_over() or is_picture:
                 return
             if not self._number:
                 raise SourceError("sends no picture", "check whether another program can show it")
-            if self._number > before:
+            if self._number > frames_before:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
-            if (silence := time.monotonic() - self._last_s) > RECONNECT_S:
-                problem = f"lost, and not back after {silence:.0f} s"
+            silence_s = time.monotonic() - self._last_s
+            if silence_s > RECONNECT_S:
+                problem = f"lost, and not back after {silence_s:.0f} s"
                 raise SourceError(problem, "check the camera and the network")
-            self._over.wait(delay_s)
+            self._stop_watching.wait(delay_s)
             delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     def _read(self) -> None:
@@ -173,7 +193,7 @@ class _Watcher(BackgroundThread):
         capture = self._source.open()
         try:
             check_size(frame_size(capture), self._inputs.max_pixels)
-            if self._source.may_be_file and (frame_count(capture) or 0) > 1:
+            if self._source.may_be_file and _has_frames_to_count(capture):
                 raise SourceError(
                     "a video file, not a stream, although its address does not look like one",
                     "make it a file: ffmpeg -i ADDRESS -c copy clip.mp4",
@@ -200,22 +220,28 @@ class _Watcher(BackgroundThread):
         return False
 
     def _keep(self, capture: cv2.VideoCapture) -> None:
-        """Make the frame grabbed last the newest one, if it is wanted."""
-        number, self._number = self._number, self._number + 1
+        """Make the frame grabbed last the newest one, if the options ask for it."""
+        number = self._number
+        self._number += 1
         self._last_s = time.monotonic()
         if self._first_s is None:
             self._first_s = self._last_s
         time_s = self._last_s - self._first_s
         inputs = self._inputs
         step = inputs.step(number, time_s)
-        if not inputs.start <= time_s < inputs.end_s or step <= self._step:
+        is_in_time = inputs.start <= time_s < inputs.end_s
+        if not is_in_time or step <= self._step:
             return
         image = retrieve(capture)
         if image is None:
             return
         self._step = step
         origin = Origin(
-            self._source.name, None, number, time_s, self._video, time=datetime.now(UTC)
+            self._source.name,
+            frame=number,
+            time_s=time_s,
+            video=self._video,
+            time=datetime.now(UTC),
         )
         item = decoded(origin, image)
         with self._news:
@@ -224,5 +250,8 @@ class _Watcher(BackgroundThread):
             self._news.notify()
 
     def _is_over(self) -> bool:
-        seen_s = 0.0 if self._first_s is None else time.monotonic() - self._first_s
-        return self._over.is_set() or seen_s >= self._inputs.end_s
+        """Whether nothing more is to be read, as the run ends or the time that was asked for."""
+        watched_s = 0.0
+        if self._first_s is not None:
+            watched_s = time.monotonic() - self._first_s
+        return self._stop_watching.is_set() or watched_s >= self._inputs.end_s
