@@ -82,7 +82,7 @@ def check_cut(data: bytes) -> None:
     """Refuse a JPEG that is cut before anything of it can be decoded.
 
     Raises:
-        DecodeError: It is.
+        DecodeError: It has no scan.
     """
     if not _progress_of(data).scans:
         raise _nothing_is_there()
@@ -117,6 +117,7 @@ def _nothing_is_there() -> DecodeError:
 
 
 def _progress_of(data: bytes) -> _Progress:
+    """The scans up to the cut, by the segments of the file."""
     is_progressive = False
     components: tuple[int, ...] = ()
     scans = []
@@ -141,13 +142,13 @@ def _scan_of(payload: bytes) -> _Scan:
 
 def _rows_before_cut(data: bytes) -> tuple[int, int]:
     """The height as stored, and how many rows from the top what is missing cannot change."""
-    begin = data.rstrip(b"\xff")  # which would make a marker of the noise
+    beginning = data.rstrip(b"\xff")  # which would make a marker of the noise
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)
     pictures = []
     for values in (noise, 0xFF - noise):  # of which every bit differs
         rest = _with_restarts(values, _next_restart(data))
-        file = np.frombuffer(begin + rest + END_MARKER, np.uint8)
+        file = np.frombuffer(beginning + rest + END_MARKER, np.uint8)
         picture = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if picture is None:
             raise _nothing_is_there()
@@ -186,4 +187,6 @@ def _next_restart(data: bytes) -> int | None:
                 number = 0
             elif _FIRST_RESTART <= marker < _FIRST_RESTART + _RESTARTS:
                 number = (marker - _FIRST_RESTART + 1) % _RESTARTS
-    return number if has_restarts else None
+    if not has_restarts:
+        return None
+    return number

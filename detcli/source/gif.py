@@ -6,12 +6,12 @@ _DESCRIPTOR_BYTES = 10
 _HAS_COLOURS = 0x80
 
 
-def count_frames(data: bytes, most: int) -> int:
+def count_frames(data: bytes, limit: int) -> int:
     """Count the frames of a GIF, up to a limit, with or without graphic control extensions."""
     count = 0
     try:
         position = _HEADER_BYTES + _bytes_of_colours(data[10])
-        while count < most:
+        while count < limit:
             if data[position] == _EXTENSION:
                 position = _end_of_blocks(data, position + 2)
             elif data[position] == _IMAGE:

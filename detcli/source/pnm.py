@@ -19,7 +19,7 @@ BLOCK_SAMPLES = 1 << 20
 """How many samples are scaled at a time: an index array takes 8 bytes for each."""
 BLOCK_BYTES = 1 << 18
 """How much text is taken at a time: a word takes some 40 bytes."""
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 # A kind, width, height and maximum, with spaces and comments between them.
 _SEPARATOR = rb"(?:\s|#[^\n\r]*[\n\r])+"
@@ -52,13 +52,15 @@ class _PnmHeader:
     is_text: bool
 
     @property
-    def count(self) -> int:
+    def sample_count(self) -> int:
         height, width = self.size
         return height * width * self.samples
 
     @property
     def bytes_per_sample(self) -> int:
-        return 1 if self.maximum < 256 else 2
+        if self.maximum < 256:
+            return 1
+        return 2
 
 
 def read_pnm(data: bytes, max_pixels: int) -> Image | None:
@@ -70,9 +72,8 @@ def read_pnm(data: bytes, max_pixels: int) -> Image | None:
     else:
         header = _pnm_header(data)
         is_read_by_opencv = header.maximum in {255, 65535}
-        if header.is_text and header.maximum < 255:
-            is_read_by_opencv = True
-        if is_read_by_opencv:
+        is_text_up_to_255 = header.is_text and header.maximum < 255
+        if is_read_by_opencv or is_text_up_to_255:
             return None
     check_size(header.size, max_pixels)
     if header.is_text:
@@ -105,7 +106,7 @@ def _end_of_picture(data: bytes) -> int | None:
         header = _pam_header(data)
     else:
         return None
-    return header.start + header.count * header.bytes_per_sample
+    return header.start + header.sample_count * header.bytes_per_sample
 
 
 def _damaged(reason: str) -> DecodeError:
@@ -124,10 +125,16 @@ def _pnm_header(data: bytes) -> _PnmHeader:
     match = _HEADER.match(data, 0, MAX_HEADER_BYTES)
     if match is None:
         raise _damaged("its header has no size and maximum")
-    kind, width, height, maximum = (int(number) for number in match.groups())
+    kind = int(match[1])
+    width = int(match[2])
+    height = int(match[3])
+    maximum = int(match[4])
+    samples = 1
+    if kind in _COLOUR_KINDS:
+        samples = 3
     header = _PnmHeader(
         size=(height, width),
-        samples=3 if kind in _COLOUR_KINDS else 1,
+        samples=samples,
         maximum=maximum,
         start=match.end(),
         is_text=kind in _TEXT_KINDS,
@@ -136,20 +143,7 @@ def _pnm_header(data: bytes) -> _PnmHeader:
 
 
 def _pam_header(data: bytes) -> _PnmHeader:
-    """The lines of a PAM up to ENDHDR."""
-    fields: dict[str, str] = {}
-    start = data.find(b"\n") + 1
-    while True:
-        end = data.find(b"\n", start, MAX_HEADER_BYTES)
-        if start == 0 or end < 0:
-            raise _damaged("its header has no end")
-        line = data[start:end].decode("latin-1").strip()
-        start = end + 1
-        if line == "ENDHDR":
-            break
-        if line and not line.startswith("#"):
-            name, _, value = line.partition(" ")
-            fields[name] = f"{fields.get(name, '')} {value}".strip()
+    fields, start = _pam_fields(data)
     numbers = {}
     for name in ("WIDTH", "HEIGHT", "DEPTH", "MAXVAL"):
         text = fields.get(name, "")
@@ -165,6 +159,26 @@ def _pam_header(data: bytes) -> _PnmHeader:
         is_text=False,
     )
     return _check(header)
+
+
+def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
+    """The fields of a PAM's header up to the line ENDHDR, and where the samples start behind it.
+
+    The values of a field that comes again are joined.
+    """
+    fields: dict[str, str] = {}
+    start = data.find(b"\n") + 1
+    while True:
+        end = data.find(b"\n", start, MAX_HEADER_BYTES)
+        if start == 0 or end < 0:
+            raise _damaged("its header has no end")
+        line = data[start:end].decode("latin-1").strip()
+        start = end + 1
+        if line == "ENDHDR":
+            return fields, start
+        if line and not line.startswith("#"):
+            name, _, value = line.partition(" ")
+            fields[name] = f"{fields.get(name, '')} {value}".strip()
 
 
 def _check_type(tuple_type: str, depth: int) -> None:
@@ -186,25 +200,27 @@ def _check_type(tuple_type: str, depth: int) -> None:
 
 def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
     sample_type = np.dtype(f">u{header.bytes_per_sample}")
-    require_bytes(data, header.start + header.count * header.bytes_per_sample, "PNM")
-    return np.frombuffer(data, sample_type, header.count, header.start)
+    require_bytes(data, header.start + header.sample_count * header.bytes_per_sample, "PNM")
+    return np.frombuffer(data, sample_type, header.sample_count, header.start)
 
 
 def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
     """Numbers in decimal, with spaces between them."""
     # The shortest text has a digit and a space for each.
-    require_bytes(data, header.start + 2 * header.count - 1, "PNM")
-    samples = np.empty(header.count, np.uint16)
+    require_bytes(data, header.start + 2 * header.sample_count - 1, "PNM")
+    samples = np.empty(header.sample_count, np.uint16)
     filled = 0
     for numbers in _numbers(data[header.start :]):
-        block = numbers[: header.count - filled]
+        block = numbers[: header.sample_count - filled]
         if block.size and block.max() > header.maximum:
             raise _above(block.max(), header.maximum)
         samples[filled : filled + block.size] = block
         filled += block.size
-        if filled == header.count:
+        if filled == header.sample_count:
             return samples
-    raise _damaged(f"{header.count - filled} of its {header.count} numbers are missing")
+    raise _damaged(
+        f"{header.sample_count - filled} of its {header.sample_count} numbers are missing"
+    )
 
 
 def _numbers(text: bytes) -> Iterator[np.ndarray]:
@@ -214,15 +230,17 @@ def _numbers(text: bytes) -> Iterator[np.ndarray]:
     start = 0
     while start < len(text):
         space = _SPACE.search(text, start + BLOCK_BYTES)
-        end = space.end() if space else len(text)
+        end = len(text)
+        if space is not None:
+            end = space.end()
         block = text[start:end]
         start = end
         if _NO_NUMBER.search(block):
             raise _damaged("there is something else between its numbers")
         words = block.split()
-        if any(len(word) > MOST_DIGITS for word in words):
-            raise _damaged(f"a number has more than {MOST_DIGITS} digits")
-        yield np.array(words, dtype=f"S{MOST_DIGITS}").astype(np.int64)
+        if any(len(word) > MAX_DIGITS for word in words):
+            raise _damaged(f"a number has more than {MAX_DIGITS} digits")
+        yield np.array(words, dtype=f"S{MAX_DIGITS}").astype(np.int64)
 
 
 def _above(sample: int, maximum: int) -> DecodeError:
@@ -236,7 +254,7 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
     """Samples as bytes in blue, green and red, without alpha."""
     height, width = header.size
     pixels = samples.reshape(height, width, header.samples)
-    bytes_of = _bytes_of_samples(header.maximum)
+    byte_of_sample = _bytes_of_samples(header.maximum)
     if header.samples >= 3:
         order = [2, 1, 0]
     else:
@@ -248,7 +266,7 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
         highest = int(rows.max())
         if highest > header.maximum:
             raise _above(highest, header.maximum)
-        scaled = bytes_of[rows]
+        scaled = byte_of_sample[rows]
         image[top : top + rows_of_a_block] = scaled[..., order]
     return image
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 JPEG = b"\xff\xd8\xff"
 
 _MARKER = re.compile(rb"\xff([^\x00\xff])")
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
+_WITHOUT_LENGTH = frozenset({0x01}) | frozenset(range(0xD0, 0xD9))  # TEM, RST0-7 and SOI
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
 SCAN, END, APP1 = 0xDA, 0xD9, 0xE1
 SCAN_MARKER, END_MARKER = b"\xff\xda", b"\xff\xd9"
@@ -26,7 +26,7 @@ def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
             return
         marker = match[1][0]
         position = match.end()
-        if marker in _ALONE or marker == END:
+        if marker in _WITHOUT_LENGTH or marker == END:
             yield marker, b""
         else:
             (length,) = struct.unpack_from(">H", data, position)
@@ -39,6 +39,9 @@ def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
 def has_end(data: bytes) -> bool:
     """Whether a JPEG reaches as far as its end."""
     try:
-        return any(marker == END for marker, _ in segments(data))
+        for marker, _ in segments(data):
+            if marker == END:
+                return True
     except struct.error:
-        return False
+        pass
+    return False

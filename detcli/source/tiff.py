@@ -23,13 +23,13 @@ from detcli.source.values import to_colours, to_eight_bits, turn_upright
 CLASSIC = frozenset({b"II*\0", b"MM\0*"})
 BIG = frozenset({b"II+\0", b"MM\0+"})
 
-MOST_FIELDS = 4096
+MAX_FIELDS = 4096
 """Of a directory; writers make some dozens."""
 
-MOST_TILE_PIXELS = 1 << 20
+MAX_TILE_PIXELS = 1 << 20
 """Of a tile that is larger than the picture."""
 
-MOST_PARTS = 1 << 20
+MAX_PARTS = 1 << 20
 """Strips or tiles of a picture whose planes are read one by one."""
 
 # The tags of fields.
@@ -117,7 +117,7 @@ class TiffFormRow:
         )
 
 
-_ONE = range(1, 2)
+_ONE_SAMPLE = range(1, 2)
 _WIDE = frozenset({32, 64})
 _NUMBERS = frozenset({_UNSIGNED, _SIGNED, _FLOAT})
 
@@ -127,7 +127,7 @@ FORMS = (
         way=TiffWay.COLOURS,
         photometrics=_GREY,
         bits=frozenset({1}),
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
         compressions=_COMPRESSIONS | _FAX,
     ),
     TiffFormRow(
@@ -135,14 +135,14 @@ FORMS = (
         way=TiffWay.COLOURS,
         photometrics=_GREY,
         bits=frozenset({8}),
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
     ),
     TiffFormRow(
         name="grey of 16 bits",
         way=TiffWay.COLOURS,
         photometrics=_GREY,
         bits=frozenset({16}),
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
         has_cut_tiles=False,
     ),
     TiffFormRow(
@@ -150,7 +150,7 @@ FORMS = (
         way=TiffWay.VALUES,
         photometrics=_GREY,
         bits=frozenset({16}),
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
         has_cut_tiles=True,
     ),
     TiffFormRow(
@@ -198,7 +198,7 @@ FORMS = (
         way=TiffWay.VALUES,
         photometrics=_GREY,
         bits=_WIDE,
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
         sample_formats=_NUMBERS,
     ),
     TiffFormRow(
@@ -224,7 +224,7 @@ FORMS = (
         way=TiffWay.COLOURS,
         photometrics=frozenset({_PALETTE}),
         bits=frozenset({8}),
-        samples=_ONE,
+        samples=_ONE_SAMPLE,
     ),
     TiffFormRow(
         name="a palette with alpha",
@@ -262,29 +262,52 @@ FORMS = (
 
 def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
     """Tag, type, length and value of the fields in metadata; a struct.error if they are cut."""
-    order = "<" if tiff.startswith(b"I") else ">"
+    order = _byte_order(tiff)
     (start,) = struct.unpack_from(f"{order}I", tiff, 4)
     (count,) = struct.unpack_from(f"{order}H", tiff, start)
-    for index in range(count if start else 0):
+    if start == 0:  # no directory
+        return
+    for index in range(count):
         yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
+
+
+def _byte_order(tiff: bytes) -> str:
+    """The order of bytes that a file begins with, as `struct` writes it."""
+    if tiff.startswith(b"I"):
+        return "<"
+    return ">"
 
 
 class _Layout(NamedTuple):
     """How the numbers of a directory are written, in a classic TIFF or a BigTIFF."""
 
     order: str  # < or >, as in `struct`
-    offset: str  # the format of a place in the file
+    offset: str  # the format of an offset in the file
     count_format: str  # of the number of fields
-    first_position: int  # where the place of the first directory is
+    first_position: int  # where the offset of the first directory is
     field: str
     field_bytes: int
 
     @classmethod
     def of(cls, tiff: bytes) -> "_Layout":
-        order = "<" if tiff.startswith(b"I") else ">"
+        order = _byte_order(tiff)
         if tiff[:4] in BIG:
-            return cls(order, "Q", "Q", 8, f"{order}HHQQ", 20)
-        return cls(order, "I", "H", 4, f"{order}HHII", 12)
+            return cls(
+                order,
+                offset="Q",
+                count_format="Q",
+                first_position=8,
+                field=f"{order}HHQQ",
+                field_bytes=20,
+            )
+        return cls(
+            order,
+            offset="I",
+            count_format="H",
+            first_position=4,
+            field=f"{order}HHII",
+            field_bytes=12,
+        )
 
 
 class Directory:
@@ -317,7 +340,7 @@ class Directory:
         if start == 0:
             return
         count = self._unpack(layout.count_format, start)
-        if count > MOST_FIELDS:
+        if count > MAX_FIELDS:
             raise DecodeError(f"a TIFF with {count} fields, more than any writer makes", RESAVE)
         first_field = start + struct.calcsize(layout.count_format)
         for index in range(count):
@@ -340,23 +363,25 @@ class Directory:
         )
         return values[0]
 
-    def values(self, tag: int, most: int) -> tuple[int, ...]:
+    def values(self, tag: int, limit: int) -> tuple[int, ...]:
         """The integers of a field, at most so many; none if it has no such field."""
         if tag not in self.fields:
             return ()
         kind, length, position = self.fields[tag]
         if kind not in _VALUE_FORMATS:
             raise damaged_tiff()
-        form = f"{self.layout.order}{min(length, most)}{_VALUE_FORMATS[kind]}"
+        value_format = f"{self.layout.order}{min(length, limit)}{_VALUE_FORMATS[kind]}"
         try:
-            return struct.unpack_from(form, self.data, position)
+            return struct.unpack_from(value_format, self.data, position)
         except (struct.error, OverflowError):  # an offset beyond any file
             raise damaged_tiff() from None
 
     def value(self, tag: int, default: int) -> int:
         """The first integer of a field."""
         values = self.values(tag, 1)
-        return values[0] if values else default
+        if not values:
+            return default
+        return values[0]
 
     @property
     def size(self) -> Size:
@@ -403,9 +428,8 @@ def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
         as_stored = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
         return np.asarray(_decode(as_stored, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.LAB:
-        return _colours_of_lab(
-            _decode(_with_value(directory, _PHOTOMETRIC, _RGB), cv2.IMREAD_COLOR)
-        )
+        as_colours = _with_value(directory, _PHOTOMETRIC, _RGB)
+        return _colours_of_lab(_decode(as_colours, cv2.IMREAD_COLOR))
     if way is TiffWay.VALUES:
         values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
     elif way is TiffWay.FIRST_PLANE:
@@ -425,8 +449,8 @@ def form_of(directory: Directory) -> TiffForm:
         DecodeError: Its samples differ in their kind, or fields are missing.
     """
     samples = directory.value(_SAMPLES, 1)
-    bits = set(directory.values(_BITS, min(samples, MOST_FIELDS))) or {1}
-    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MOST_FIELDS))) or {_UNSIGNED}
+    bits = set(directory.values(_BITS, min(samples, MAX_FIELDS))) or {1}
+    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MAX_FIELDS))) or {_UNSIGNED}
     photometrics = directory.values(_PHOTOMETRIC, 1)
     if not photometrics:
         raise damaged_tiff()
@@ -451,11 +475,14 @@ def damaged_tiff() -> DecodeError:
 
 
 def _way_of(form: TiffForm) -> TiffWay:
+    """How a form is read; a DecodeError if it is in no row of `FORMS`."""
     for row in FORMS:
         if row.fits(form):
             return row.way
     number = {_SIGNED: " signed", _FLOAT: " floating point"}.get(form.sample_format, "")
-    layout = " in separate planes" if form.has_planes else ""
+    layout = ""
+    if form.has_planes:
+        layout = " in separate planes"
     raise DecodeError(
         f"a TIFF of a form that is not read: {form.samples}{number} samples of {form.bits} bits a "
         f"pixel{layout}, photometric interpretation {form.photometric}, "
@@ -468,7 +495,7 @@ def _check_tiles(directory: Directory) -> None:
     """Refuse a tile that is much larger than the picture."""
     height, width = directory.size
     tile_pixels = directory.value(_TILE_WIDTH, 0) * directory.value(_TILE_HEIGHT, 0)
-    if tile_pixels > max(MOST_TILE_PIXELS, 4 * height * width):
+    if tile_pixels > max(MAX_TILE_PIXELS, 4 * height * width):
         raise DecodeError(f"a TIFF with tiles of {tile_pixels} pixels, larger than itself", RESAVE)
 
 
@@ -485,8 +512,8 @@ def _check_complete(directory: Directory, form: TiffForm) -> None:
             bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
             end = max(end, position + length * bytes_per_value)
     for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
-        offsets = directory.values(offsets_tag, MOST_PARTS)
-        lengths = directory.values(bytes_tag, MOST_PARTS)
+        offsets = directory.values(offsets_tag, MAX_PARTS)
+        lengths = directory.values(bytes_tag, MAX_PARTS)
         if offsets_tag == _STRIP_OFFSETS and form.compression == _UNCOMPRESSED:
             lengths = _without_padding(directory, form, lengths)
         for offset, length in zip(offsets, lengths, strict=False):
@@ -502,7 +529,9 @@ def _without_padding(
     rows_of_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
     if rows_of_strip == 0:
         return lengths
-    samples_in_row = width if form.has_planes else width * form.samples
+    samples_in_row = width
+    if not form.has_planes:
+        samples_in_row *= form.samples
     bytes_of_row = -(-samples_in_row * form.bits // 8)
     strips_of_plane = -(-height // rows_of_strip)
     shortened = []
@@ -545,7 +574,7 @@ def _plane(directory: Directory, plane: int) -> bytes:
     samples = directory.value(_SAMPLES, 1)
     for tag in _PARTS:
         if tag in directory.fields:
-            of_all_planes = directory.values(tag, MOST_PARTS)
+            of_all_planes = directory.values(tag, MAX_PARTS)
             count = len(of_all_planes) // samples
             fields[tag] = of_all_planes[plane * count : (plane + 1) * count]
     return _with_fields(directory, fields)
@@ -555,7 +584,9 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     """The file with a directory at its end that has these fields, and the same JPEG tables."""
     layout = directory.layout
     value_format = layout.offset  # all as LONG or LONG8
-    value_type = 16 if value_format == "Q" else 4
+    value_type = 4
+    if value_format == "Q":
+        value_type = 16
     file = bytearray(directory.data)
     file += bytes(-len(file) % 16)
     entries: dict[int, bytes] = {}
@@ -568,9 +599,8 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
         entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
         entries[tag] = entry + position_or_value
     if _JPEG_TABLES in directory.fields:  # which stay where they are
-        entries[_JPEG_TABLES] = struct.pack(
-            layout.field, _JPEG_TABLES, *directory.fields[_JPEG_TABLES]
-        )
+        kind, length, position = directory.fields[_JPEG_TABLES]
+        entries[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
     start = struct.pack(layout.order + layout.offset, len(file))
     file[layout.first_position : layout.first_position + len(start)] = start
     file += struct.pack(layout.order + layout.count_format, len(entries))

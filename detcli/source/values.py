@@ -16,13 +16,14 @@ def to_eight_bits(values: np.ndarray) -> Image:
         return values
     values = np.nan_to_num(values, nan=-1)
     whole_numbers: Image = np.clip(values, 0, 255).astype(np.uint8)
-    if whole_numbers.max() > 1 and np.array_equal(
-        whole_numbers, values
-    ):  # of a picture that had 8 bits
+    had_eight_bits = whole_numbers.max() > 1 and np.array_equal(whole_numbers, values)
+    if had_eight_bits:
         return whole_numbers
     clipped = np.clip(values, 0, 1)
     outside = np.count_nonzero(clipped != values)
-    allowed = values.size // 2 if values.dtype.kind == "f" else 0  # highlights
+    allowed = 0
+    if values.dtype.kind == "f":  # highlights may be above white
+        allowed = values.size // 2
     if outside > allowed:
         raise DecodeError(
             f"{outside} of its {values.size} values are not from 0 to 1, as black and white are",
