@@ -8,6 +8,7 @@ fetch.py               bytes from files, pipes and the network, ahead of their t
 decode.py              bytes to pixels
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
+tiff_forms.py          the forms of TIFF, and how each is read
 segments.py, cut_jpeg.py  the segments of a JPEG; how much is there of one without its end
 gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored
 values.py, limits.py   numbers to bytes; how large a picture may be

@@ -12,7 +12,7 @@ OpenCV reads most. A form that it gets wrong is read by a reader of ours, or ref
 | BMP        | palettes, 24 bits, and 32 bits | 16 bits; bit fields of    | 2 bits, JPEG       |
 |            | without bit fields             | 16 and 32 bits            |                    |
 | Sun raster | 8, 24 and 32 bits              |                           | 1 bit              |
-| TIFF       | `FORMS` in tiff.py             | `FORMS` in tiff.py        | what is in no row  |
+| TIFF       | `FORMS` in tiff_forms.py       | the same table            | what is in no row  |
 
 Of the other formats (JPEG, PNG, WebP, GIF, AVIF, JPEG 2000, HDR, PFM) OpenCV reads or refuses every
 form rightly. A test makes each form with one library and compares it with another.

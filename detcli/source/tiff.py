@@ -8,16 +8,25 @@ one of the ways of `TiffWay`, if need be with some of its fields changed in memo
 
 import struct
 from collections.abc import Iterator
-from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
 
-from detcli.core import frozen
 from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image, Size
 from detcli.source.limits import RESAVE, check_size, require_bytes
+from detcli.source.tiff_forms import (
+    FLOAT,
+    MIN_IS_BLACK,
+    MIN_IS_WHITE,
+    RGB,
+    SIGNED,
+    UNSIGNED,
+    TiffForm,
+    TiffWay,
+    way_of,
+)
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
 CLASSIC = frozenset({b"II*\0", b"MM\0*"})
@@ -53,211 +62,11 @@ _SAME_IN_PLANES = (
 )
 _UNCOMPRESSED = 1
 
-_MIN_IS_WHITE, _MIN_IS_BLACK, _RGB, _PALETTE, _CMYK, _YCBCR, _LAB = 0, 1, 2, 3, 5, 6, 8
-_GREY = frozenset({_MIN_IS_WHITE, _MIN_IS_BLACK})
-_UNSIGNED, _SIGNED, _FLOAT, _UNDEFINED = 1, 2, 3, 4
 _ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
 _TURNED = range(2, 9)  # orientations
 
-# None, LZW, JPEG, both numbers of Deflate, PackBits.
-_COMPRESSIONS = frozenset({1, 5, 7, 8, 32946, 32773})
-_FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
-
 # Bytes of a value by its type: BYTE, SHORT, LONG, LONG8.
 _VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
-
-
-class TiffWay(Enum):
-    """How OpenCV is asked for a picture."""
-
-    COLOURS = auto()  # as colours
-    COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already
-    VALUES = auto()  # as the values that are stored
-    LAB = auto()  # as if lightness and two colour axes were red, green and blue
-    FIRST_PLANE = auto()  # the first plane as grey, without the others
-    THREE_PLANES = auto()  # each of three planes as grey
-
-
-class TiffForm(NamedTuple):
-    """What tells one form of TIFF from another."""
-
-    photometric: int
-    bits: int  # of a sample
-    sample_format: int
-    samples: int  # of a pixel
-    has_planes: bool  # each sample in a plane of its own
-    has_cut_tiles: bool  # tiles reach beyond the right edge
-    compression: int
-
-
-@frozen
-class TiffFormRow:
-    """Forms that are read in one way."""
-
-    name: str
-    way: TiffWay
-    photometrics: frozenset[int]
-    bits: frozenset[int]
-    samples: range
-    sample_formats: frozenset[int] = frozenset({_UNSIGNED, _UNDEFINED})
-    has_planes: bool | None = None  # None for either
-    has_cut_tiles: bool | None = None
-    compressions: frozenset[int] = _COMPRESSIONS
-
-    def fits(self, form: TiffForm) -> bool:
-        """Whether a form is one of these."""
-        return (
-            form.photometric in self.photometrics
-            and form.bits in self.bits
-            and form.samples in self.samples
-            and form.sample_format in self.sample_formats
-            and self.has_planes in {None, form.has_planes}
-            and self.has_cut_tiles in {None, form.has_cut_tiles}
-            and form.compression in self.compressions
-        )
-
-
-_ONE_SAMPLE = range(1, 2)
-_WIDE = frozenset({32, 64})
-_NUMBERS = frozenset({_UNSIGNED, _SIGNED, _FLOAT})
-
-FORMS = (
-    TiffFormRow(
-        name="black and white",
-        way=TiffWay.COLOURS,
-        photometrics=_GREY,
-        bits=frozenset({1}),
-        samples=_ONE_SAMPLE,
-        compressions=_COMPRESSIONS | _FAX,
-    ),
-    TiffFormRow(
-        name="grey",
-        way=TiffWay.COLOURS,
-        photometrics=_GREY,
-        bits=frozenset({8}),
-        samples=_ONE_SAMPLE,
-    ),
-    TiffFormRow(
-        name="grey of 16 bits",
-        way=TiffWay.COLOURS,
-        photometrics=_GREY,
-        bits=frozenset({16}),
-        samples=_ONE_SAMPLE,
-        has_cut_tiles=False,
-    ),
-    TiffFormRow(
-        name="grey of 16 bits, of which libtiff misreads cut tiles",
-        way=TiffWay.VALUES,
-        photometrics=_GREY,
-        bits=frozenset({16}),
-        samples=_ONE_SAMPLE,
-        has_cut_tiles=True,
-    ),
-    TiffFormRow(
-        name="grey with alpha or more",
-        way=TiffWay.COLOURS,
-        photometrics=_GREY,
-        bits=frozenset({8, 16}),
-        samples=range(2, 5),
-        has_planes=False,
-        has_cut_tiles=False,
-    ),
-    TiffFormRow(
-        name="grey with alpha or more in planes",
-        way=TiffWay.FIRST_PLANE,
-        photometrics=_GREY,
-        bits=frozenset({8, 16}),
-        samples=range(2, 5),
-        has_planes=True,
-    ),
-    TiffFormRow(
-        name="the same of wide integers or floating point numbers",
-        way=TiffWay.FIRST_PLANE,
-        photometrics=_GREY,
-        bits=_WIDE,
-        samples=range(2, 5),
-        sample_formats=_NUMBERS,
-        has_planes=True,
-    ),
-    TiffFormRow(
-        name="colours",
-        way=TiffWay.COLOURS,
-        photometrics=frozenset({_RGB}),
-        bits=frozenset({8, 16}),
-        samples=range(3, 4),
-    ),
-    TiffFormRow(
-        name="colours with alpha",
-        way=TiffWay.COLOURS_AS_STORED,
-        photometrics=frozenset({_RGB}),
-        bits=frozenset({8, 16}),
-        samples=range(4, 5),
-    ),
-    TiffFormRow(
-        name="grey of wide integers or floating point numbers",
-        way=TiffWay.VALUES,
-        photometrics=_GREY,
-        bits=_WIDE,
-        samples=_ONE_SAMPLE,
-        sample_formats=_NUMBERS,
-    ),
-    TiffFormRow(
-        name="colours of wide integers or floating point numbers, with alpha or without",
-        way=TiffWay.VALUES,
-        photometrics=frozenset({_RGB}),
-        bits=_WIDE,
-        samples=range(3, 5),
-        sample_formats=_NUMBERS,
-        has_planes=False,
-    ),
-    TiffFormRow(
-        name="the same in planes",
-        way=TiffWay.THREE_PLANES,
-        photometrics=frozenset({_RGB}),
-        bits=_WIDE,
-        samples=range(3, 5),
-        sample_formats=_NUMBERS,
-        has_planes=True,
-    ),
-    TiffFormRow(
-        name="a palette",
-        way=TiffWay.COLOURS,
-        photometrics=frozenset({_PALETTE}),
-        bits=frozenset({8}),
-        samples=_ONE_SAMPLE,
-    ),
-    TiffFormRow(
-        name="a palette with alpha",
-        way=TiffWay.COLOURS,
-        photometrics=frozenset({_PALETTE}),
-        bits=frozenset({8}),
-        samples=range(2, 3),
-        has_planes=False,
-        has_cut_tiles=False,
-    ),
-    TiffFormRow(
-        name="CMYK",
-        way=TiffWay.COLOURS,
-        photometrics=frozenset({_CMYK}),
-        bits=frozenset({8}),
-        samples=range(4, 5),
-    ),
-    TiffFormRow(
-        name="YCbCr",
-        way=TiffWay.COLOURS,
-        photometrics=frozenset({_YCBCR}),
-        bits=frozenset({8}),
-        samples=range(3, 4),
-    ),
-    TiffFormRow(
-        name="CIE L*a*b*, for which libtiff takes another white than writers",
-        way=TiffWay.LAB,
-        photometrics=frozenset({_LAB}),
-        bits=frozenset({8}),
-        samples=range(3, 4),
-    ),
-)
-"""What is read, and how; what is in no row is refused."""
 
 
 def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -408,7 +217,9 @@ def read_tiff(data: bytes, max_pixels: int) -> Image | None:
     form = form_of(directory)
     check_size(directory.size, max_pixels)
     _check_tiles(directory)
-    way = _way_of(form)
+    way = way_of(form)
+    if way is None:
+        raise _refused(form)
     _check_complete(directory, form)
     orientation = directory.value(_ORIENTATION, 1)
     is_tiled = _TILE_WIDTH in directory.fields
@@ -428,7 +239,7 @@ def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
         as_stored = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
         return np.asarray(_decode(as_stored, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.LAB:
-        as_colours = _with_value(directory, _PHOTOMETRIC, _RGB)
+        as_colours = _with_value(directory, _PHOTOMETRIC, RGB)
         return _colours_of_lab(_decode(as_colours, cv2.IMREAD_COLOR))
     if way is TiffWay.VALUES:
         values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
@@ -439,7 +250,7 @@ def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
         for plane in (2, 1, 0):  # blue, green, red
             planes.append(_decode(_plane(directory, plane), cv2.IMREAD_UNCHANGED))
         values = np.dstack(planes)
-    return _as_colours(values, is_negative=form.photometric == _MIN_IS_WHITE)
+    return _as_colours(values, is_negative=form.photometric == MIN_IS_WHITE)
 
 
 def form_of(directory: Directory) -> TiffForm:
@@ -450,7 +261,7 @@ def form_of(directory: Directory) -> TiffForm:
     """
     samples = directory.value(_SAMPLES, 1)
     bits = set(directory.values(_BITS, min(samples, MAX_FIELDS))) or {1}
-    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MAX_FIELDS))) or {_UNSIGNED}
+    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MAX_FIELDS))) or {UNSIGNED}
     photometrics = directory.values(_PHOTOMETRIC, 1)
     if not photometrics:
         raise damaged_tiff()
@@ -474,16 +285,13 @@ def damaged_tiff() -> DecodeError:
     return DecodeError("a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE)
 
 
-def _way_of(form: TiffForm) -> TiffWay:
-    """How a form is read; a DecodeError if it is in no row of `FORMS`."""
-    for row in FORMS:
-        if row.fits(form):
-            return row.way
-    number = {_SIGNED: " signed", _FLOAT: " floating point"}.get(form.sample_format, "")
+def _refused(form: TiffForm) -> DecodeError:
+    """The error of a form that is not read, in words."""
+    number = {SIGNED: " signed", FLOAT: " floating point"}.get(form.sample_format, "")
     layout = ""
     if form.has_planes:
         layout = " in separate planes"
-    raise DecodeError(
+    return DecodeError(
         f"a TIFF of a form that is not read: {form.samples}{number} samples of {form.bits} bits a "
         f"pixel{layout}, photometric interpretation {form.photometric}, "
         f"compression {form.compression}",
@@ -563,10 +371,10 @@ def _plane(directory: Directory, plane: int) -> bytes:
     """The file with another directory, which has one plane alone, as grey."""
     fields = {
         _BITS: directory.values(_BITS, 1),
-        _PHOTOMETRIC: (_MIN_IS_BLACK,),
+        _PHOTOMETRIC: (MIN_IS_BLACK,),
         _SAMPLES: (1,),
         _PLANAR: (1,),
-        _SAMPLE_FORMAT: (directory.value(_SAMPLE_FORMAT, _UNSIGNED),),
+        _SAMPLE_FORMAT: (directory.value(_SAMPLE_FORMAT, UNSIGNED),),
     }
     for tag in _SAME_IN_PLANES:
         if tag in directory.fields:
