@@ -31,12 +31,12 @@ class Camera:
     """A capture with a number of frames, each given when the test allows it."""
 
     def __init__(self, frames, *, free=True, size=(64, 160)):
-        self._left = frames
+        self._frames_left = frames
         self._free = free
         self._permits = threading.Semaphore(0)
         self._size = size
         self.number = -1
-        self.asked = 0
+        self.grabs = 0
         self.over = threading.Event()
         self.released = threading.Event()
 
@@ -48,16 +48,16 @@ class Camera:
         return {3: float(width), 4: float(height)}.get(prop, 0.0)  # it has no number of frames
 
     def grab(self):
-        self.asked += 1
+        self.grabs += 1
         if not self._free:
             while not self._permits.acquire(timeout=0.05):
                 if self.over.is_set():
                     return False
         else:
             time.sleep(0.002)
-        self._left -= 1
+        self._frames_left -= 1
         self.number += 1
-        return self._left >= 0
+        return self._frames_left >= 0
 
     def retrieve(self):
         return True, number_video.frame(self.number)
@@ -102,72 +102,79 @@ def follow(*sources, progress=None, **inputs):
 
 
 def eventually(condition):
+    """Wait until a condition holds."""
     deadline = time.monotonic() + WAIT_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
     assert condition()
 
 
-def taken(camera, items, *frames):
+def items_as_allowed(camera, items, *frames):
     """The items that come as so many frames are allowed."""
-    found = []
+    collected = []
     for count in frames:
-        asked = camera.asked
+        expected_grabs = camera.grabs + count
         camera.allow(count)
-        if found:  # the first item starts the thread
-            eventually(lambda asked=asked, count=count: camera.asked == asked + count)
-        found.append(next(items))
+        if collected:  # the first item starts the thread
+            eventually(lambda grabs=expected_grabs: camera.grabs == grabs)
+        collected.append(next(items))
     camera.over.set()
     items.close()
-    return found
+    return collected
 
 
 def test_frames_have_numbers_and_times():
     camera = Camera(1000, free=False)
-    found = taken(camera, follow(source(camera)), 1, 1, 1)
-    assert [item.origin.frame for item in found] == [0, 1, 2]
-    assert found[0].origin.time_s == 0 < found[1].origin.time_s < found[2].origin.time_s
-    assert {item.origin.source for item in found} == {"camera:0"}
-    assert {item.origin.video for item in found} == {Video(0.0, live=True)}
-    assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
+    items = items_as_allowed(camera, follow(source(camera)), 1, 1, 1)
+    assert [item.origin.frame for item in items] == [0, 1, 2]
+    first_s, second_s, third_s = [item.origin.time_s for item in items]
+    assert first_s == 0
+    assert first_s < second_s < third_s
+    assert {item.origin.source for item in items} == {"camera:0"}
+    assert {item.origin.video for item in items} == {Video(0.0, live=True)}
+    assert [number_video.number(item.load().pixels) for item in items] == [0, 1, 2]
 
 
 def test_overtaken_frames_are_dropped_and_counted():
-    camera, progress = Camera(1000, free=False), SourceProgress()
-    _, newest = taken(camera, follow(source(camera), progress=progress), 1, 7)
+    camera = Camera(1000, free=False)
+    progress = SourceProgress()
+    _, newest = items_as_allowed(camera, follow(source(camera), progress=progress), 1, 7)
     assert newest.origin.frame == 7
     assert progress.dropped == {"camera:0": 6}
 
 
 def test_the_stride_counts_all_frames():
-    camera, progress = Camera(1000, free=False), SourceProgress()
-    found = taken(camera, follow(source(camera), progress=progress, vid_stride=3), 3, 3, 3)
-    assert [item.origin.frame for item in found] == [0, 3, 6]
+    camera = Camera(1000, free=False)
+    progress = SourceProgress()
+    items = follow(source(camera), progress=progress, vid_stride=3)
+    selected = items_as_allowed(camera, items, 3, 3, 3)
+    assert [item.origin.frame for item in selected] == [0, 3, 6]
     assert progress.dropped == {"camera:0": 0}
 
 
 def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
-    found = list(follow(source(Camera(10**6)), every=0.1, start=0.05, end=0.45))
-    steps = [int((item.origin.time_s - 0.05) / 0.1 + 1e-5) for item in found]
+    items = list(follow(source(Camera(10**6)), every=0.1, start=0.05, end=0.45))
+    steps = [int((item.origin.time_s - 0.05) / 0.1 + 1e-5) for item in items]
     assert steps == [0, 1, 2, 3]
 
 
 def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
-    found = list(follow(source(camera), start=0.1, end=0.6))
-    assert all(item.origin.video for item in found)  # no error
-    assert all(0.1 <= item.origin.time_s < 0.6 for item in found)
-    assert found[0].origin.frame > 0
+    items = list(follow(source(camera), start=0.1, end=0.6))
+    assert all(item.origin.video for item in items)  # no error
+    assert all(0.1 <= item.origin.time_s < 0.6 for item in items)
+    assert items[0].origin.frame > 0
     assert camera.released.is_set()
     # The time is up whether or not frames come.
     reconnect(1000)
-    found = list(follow(source(Camera(1)), end=0.2))
-    assert [item.origin.frame for item in found] == [0]
+    items = list(follow(source(Camera(1)), end=0.2))
+    assert [item.origin.frame for item in items] == [0]
 
 
 def test_what_is_not_there_or_sends_nothing_is_an_error_at_once(reconnect):
     reconnect(1000)
-    shelf, camera = source(), Camera(0)
+    shelf = source()
+    camera = Camera(0)
     (item,) = follow(shelf)
     assert item.origin.source == "camera:0"
     assert error_of(item) == "cannot be opened"
@@ -182,7 +189,11 @@ def test_a_lost_source_is_opened_again(caplog, reconnect):
     cameras = [Camera(40), None, None, Camera(10**6)]
     shelf = source(*cameras)
     items = follow(shelf)
-    numbers = list(itertools.takewhile(lambda number: number < 45, (i.origin.frame for i in items)))
+    numbers = []
+    for item in items:
+        if item.origin.frame >= 45:
+            break
+        numbers.append(item.origin.frame)
     items.close()
     assert numbers == sorted(set(numbers))  # numbering continues
     assert shelf.open.opened == 4
@@ -212,23 +223,28 @@ def test_the_delay_between_attempts_doubles(monkeypatch, reconnect):
 
 
 def test_an_error_does_not_hide_the_last_frame():
-    short, other = Camera(1), Camera(10, free=False)
+    short = Camera(1)
+    other = Camera(10, free=False)
     items = follow(source(short), source(other, name="camera:1"))
     other.allow()
-    found = [next(items)]
+    collected = [next(items)]
     eventually(short.released.is_set)  # long before the next item is requested
     other.over.set()
-    found += items
-    assert [item.origin.frame for item in found if item.origin.source == "camera:0"] == [0, None]
+    collected += items
+    frames = [item.origin.frame for item in collected if item.origin.source == "camera:0"]
+    assert frames == [0, None]
 
 
 def test_a_source_that_stays_lost_is_an_error_and_every_item_says_when_it_came(reconnect):
     reconnect(0.05)
-    before = datetime.now(UTC)
-    found = list(follow(source(Camera(3))))
-    assert found[-2].origin.frame == 2
-    assert "lost, and not back after" in error_of(found[-1])
-    times = [before, *(item.origin.time for item in found), datetime.now(UTC)]
+    start = datetime.now(UTC)
+    items = list(follow(source(Camera(3))))
+    assert items[-2].origin.frame == 2
+    assert "lost, and not back after" in error_of(items[-1])
+    times = [start]
+    for item in items:
+        times.append(item.origin.time)
+    times.append(datetime.now(UTC))
     assert times == sorted(times)
 
 
@@ -243,39 +259,42 @@ def test_damaged_frames_are_skipped(method):
 
     shelf = source(Damaged(10**6))
     items = follow(shelf)
-    found = [next(items) for _ in range(3)]
+    first_items = [next(items) for _ in range(3)]
     items.close()
-    assert {number_video.number(item.load().pixels) % 4 for item in found} == {0}
+    numbers = [number_video.number(item.load().pixels) for item in first_items]
+    assert {number % 4 for number in numbers} == {0}
     assert shelf.open.opened == 1
 
 
 def test_many_sources_take_turns_whatever_their_rates():
     """One with twenty times as many frames takes nothing from the others."""
-    cameras, progress = [Camera(1000, free=False) for _ in range(50)], SourceProgress()
-    names = [f"camera:{at}" for at in range(50)]
+    progress = SourceProgress()
+    cameras = [Camera(1000, free=False) for _ in range(50)]
+    names = [f"camera:{index}" for index in range(50)]
     sources = [source(camera, name=name) for camera, name in zip(cameras, names, strict=True)]
     items = follow(*sources, progress=progress)
-    found = []
+    sources_of_turns = []
     for turn in range(4):
-        for camera in cameras:
-            camera.allow(20 if turn and camera in cameras[::2] else 1)
+        for index, camera in enumerate(cameras):
+            is_fast = index % 2 == 0
+            camera.allow(20 if turn and is_fast else 1)
         if turn:  # the first item starts the threads
-            asked = [20 * turn + 2, turn + 2] * 25
-            eventually(lambda asked=asked: [camera.asked for camera in cameras] == asked)
-        found.append(Counter(next(items).origin.source for _ in names))
+            expected_grabs = [20 * turn + 2, turn + 2] * 25
+            eventually(lambda grabs=expected_grabs: [camera.grabs for camera in cameras] == grabs)
+        sources_of_turns.append(Counter(next(items).origin.source for _ in names))
     for camera in cameras:
         camera.over.set()
     items.close()
-    assert found == [Counter(names)] * 4
+    assert sources_of_turns == [Counter(names)] * 4
     assert progress.dropped == dict(zip(names, [57, 0] * 25, strict=True))
 
 
 def test_a_lost_source_does_not_stop_the_others():
     items = follow(source(), source(Camera(5), name="camera:1"))
-    found = list(items)
-    origins = [item.origin for item in found]
+    origins = [item.origin for item in items]
     assert {origin.source for origin in origins if origin.video} == {"camera:1"}
-    assert sorted(one.source for one in origins if not one.video) == ["camera:0", "camera:1"]
+    sources_of_errors = [origin.source for origin in origins if not origin.video]
+    assert sorted(sources_of_errors) == ["camera:0", "camera:1"]
 
 
 def test_an_unexpected_exception_is_an_error():
@@ -302,9 +321,9 @@ def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch, reconnect):
     reconnect(1000)
     items = follow(source(Camera(1)))
     assert next(items).origin.frame == 0
-    before = threading.active_count()
+    threads_before = threading.active_count()
     items.close()
-    assert threading.active_count() < before
+    assert threading.active_count() < threads_before
 
 
 @pytest.fixture
@@ -349,8 +368,8 @@ def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(
         items = iter(sources)
         next(items)
         live_server.stall.set()
-        *_, last = items
-    assert "lost, and not back after" in error_of(last)
+        last_item = list(items)[-1]
+    assert "lost, and not back after" in error_of(last_item)
 
 
 def test_a_picture_without_a_suffix_is_a_picture(live_server):

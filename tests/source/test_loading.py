@@ -30,24 +30,26 @@ def hang():
 
 @pytest.fixture
 def loaders():
-    made = []
+    all_loaders = []
 
     def make(count, limit_s=LIMIT_S):
-        made.append(Loaders(count, limit_s))
-        return made[-1]
+        new_loaders = Loaders(count, limit_s)
+        all_loaders.append(new_loaders)
+        return new_loaders
 
     yield make
-    for one in made:
-        one.close(time.monotonic())
+    for started_loaders in all_loaders:
+        started_loaders.close(time.monotonic())
 
 
 def put(loaders, *functions):
-    loads = [Item(Origin(str(index)), one) for index, one in enumerate(functions)]
-    for load in loads:
-        loaders.put(load)
-    for load in loads:
-        assert load.finished.wait(60)
-    return loads
+    """Load items by these functions, and wait until each is finished."""
+    items = [Item(Origin(str(index)), function) for index, function in enumerate(functions)]
+    for item in items:
+        loaders.put(item)
+    for item in items:
+        assert item.finished.wait(60)
+    return items
 
 
 def torn():
@@ -65,10 +67,10 @@ def test_loads_become_pictures_or_errors(loaders):
 
 
 def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hang):
-    loads = put(loaders(1), hang, lambda: PICTURE, hang, lambda: PICTURE)
-    assert [load.picture for load in loads] == [None, PICTURE, None, PICTURE]
-    assert str(loads[0].error) == "not read and decoded after 0.4 s"
-    assert "--input-timeout" in loads[0].error.hint
+    items = put(loaders(1), hang, lambda: PICTURE, hang, lambda: PICTURE)
+    assert [item.picture for item in items] == [None, PICTURE, None, PICTURE]
+    assert str(items[0].error) == "not read and decoded after 0.4 s"
+    assert "--input-timeout" in items[0].error.hint
 
 
 def test_what_comes_late_is_ignored(loaders):
@@ -81,18 +83,17 @@ def test_what_comes_late_is_ignored(loaders):
 
 
 def test_without_a_limit_loads_may_take_any_time(loaders):
-    one = loaders(1, limit_s=0)
-    (slow,) = put(one, lambda: time.sleep(2 * LIMIT_S) or PICTURE)
+    (slow,) = put(loaders(1, limit_s=0), lambda: time.sleep(2 * LIMIT_S) or PICTURE)
     assert slow.picture is PICTURE
 
 
 def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 3)
-    before = threading.active_count()
-    loads = put(loaders(2), *[hang] * 40)
-    assert threading.active_count() - before <= 3 + 2 + 1
-    assert {type(load.error) for load in loads} == {SourceError, PlaceError}
-    texts = [str(load.error) for load in loads]
+    threads_before = threading.active_count()
+    items = put(loaders(2), *[hang] * 40)
+    assert threading.active_count() - threads_before <= 3 + 2 + 1
+    assert {type(item.error) for item in items} == {SourceError, PlaceError}
+    texts = [str(item.error) for item in items]
     assert texts[:4] == ["not read and decoded after 0.4 s"] * 4
     assert "inputs before it hang" in texts[-1]
 
@@ -100,19 +101,27 @@ def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
 def test_threads_that_come_back_load_again(loaders, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 1)
     release = threading.Event()
-    some = loaders(1)
-    put(some, *[lambda: release.wait(60) and PICTURE] * 3)
+    one_thread = loaders(1)
+    put(one_thread, *[lambda: release.wait(60) and PICTURE] * 3)
     release.set()
     deadline = time.monotonic() + 60
-    while put(some, lambda: PICTURE)[0].picture is None and time.monotonic() < deadline:
+    while put(one_thread, lambda: PICTURE)[0].picture is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert put(some, lambda: PICTURE)[0].picture is PICTURE
+    assert put(one_thread, lambda: PICTURE)[0].picture is PICTURE
 
 
 def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
     """The clock jumps by an hour while an input is loaded."""
-    monotonic, jump = time.monotonic, itertools.chain([0.0] * 5, itertools.repeat(3600.0))
-    monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: monotonic() + next(jump))
+    monotonic = time.monotonic
+    calls = itertools.count()
+
+    def monotonic_with_a_jump():
+        jump_s = 0.0
+        if next(calls) >= 5:
+            jump_s = 3600.0
+        return monotonic() + jump_s
+
+    monkeypatch.setattr("detcli.core.timing.time.monotonic", monotonic_with_a_jump)
     (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or PICTURE)
     assert slow.picture is PICTURE
 
@@ -126,14 +135,16 @@ def test_one_item_is_loaded_in_time(hang):
 
 
 def frames(count, progress):
+    """Yield so many frames of a video, and expect one more at the end."""
     progress.expect(count - 1)
-    yield from (Item(Origin("v", frame=number), lambda: PICTURE) for number in range(count))
+    for number in range(count):
+        yield Item(Origin("v", frame=number), lambda: PICTURE)
     progress.expect(1)
 
 
 def test_frames_come_in_order_with_their_total():
     progress = SourceProgress(1)
-    items = read_in_time("v", lambda own: frames(10, own), progress, LIMIT_S)
+    items = read_in_time("v", lambda own_progress: frames(10, own_progress), progress, LIMIT_S)
     assert next(items).origin.frame == 0
     assert progress.total == 10
     time.sleep(2 * LIMIT_S)  # a slow consumer times nothing out
@@ -142,34 +153,34 @@ def test_frames_come_in_order_with_their_total():
 
 
 def test_an_unknown_total_stays_unknown():
-    def endless(own):
-        own.expect(None)
-        yield from frames(3, own)
+    def endless(own_progress):
+        own_progress.expect(None)
+        yield from frames(3, own_progress)
 
     progress = SourceProgress(1)
     assert len(list(read_in_time("v", endless, progress, LIMIT_S))) == 3
     assert progress.total is None
 
 
-@pytest.mark.parametrize("before", [0, 1, 5])
-def test_a_video_that_hangs_is_an_error(hang, before):
-    def read(own):
-        yield from frames(before, own)
+@pytest.mark.parametrize("frame_count", [0, 1, 5])
+def test_a_video_that_hangs_is_an_error(hang, frame_count):
+    def read(own_progress):
+        yield from frames(frame_count, own_progress)
         hang()
 
     progress = SourceProgress(1)
-    *shown, error = read_in_time("v", read, progress, LIMIT_S)
-    assert [item.origin.frame for item in shown] == list(range(before))
-    assert error_of(error) == "no frame can be read after 0.4 s"
+    items = list(read_in_time("v", read, progress, LIMIT_S))
+    assert [item.origin.frame for item in items[:-1]] == list(range(frame_count))
+    assert error_of(items[-1]) == "no frame can be read after 0.4 s"
     assert len(progress.hanging) == 1
 
 
 def test_steps_without_a_frame_are_progress():
-    def read(own):
+    def read(own_progress):
         for _ in range(20):
             time.sleep(LIMIT_S / 8)
-            own.steps += 1
-        yield from frames(1, own)
+            own_progress.steps += 1
+        yield from frames(1, own_progress)
 
     (item,) = read_in_time("v", read, SourceProgress(1), LIMIT_S)
     assert item.origin.frame == 0
@@ -178,19 +189,21 @@ def test_steps_without_a_frame_are_progress():
 def test_hanging_videos_are_bounded(hang, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 2)
 
-    def read(own):
+    def read(own_progress):
         hang()
-        yield from frames(1, own)
+        yield from frames(1, own_progress)
 
     progress = SourceProgress(5)
-    errors = [*itertools.chain(*(read_in_time("v", read, progress, LIMIT_S) for _ in range(5)))]
-    texts = [*map(error_of, errors)]
+    texts = []
+    for _ in range(5):
+        for item in read_in_time("v", read, progress, LIMIT_S):
+            texts.append(error_of(item))
     assert [text.startswith("not read:") for text in texts] == [False, False, True, True, True]
 
 
 def test_an_error_of_the_reader_is_raised():
-    def read(own):
-        yield from frames(2, own)
+    def read(own_progress):
+        yield from frames(2, own_progress)
         raise ZeroDivisionError
 
     items = read_in_time("v", read, SourceProgress(1), LIMIT_S)
@@ -203,9 +216,9 @@ def test_an_error_of_the_reader_is_raised():
 def test_closing_ends_the_reader():
     closed = threading.Event()
 
-    def read(own):
+    def read(own_progress):
         try:
-            yield from frames(1000, own)
+            yield from frames(1000, own_progress)
         finally:
             closed.set()
 
