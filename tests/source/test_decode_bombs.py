@@ -24,11 +24,11 @@ def test_no_bomb_takes_the_memory_that_it_asks_for(report_of, tmp_path):
     lying_name = "hidden.avif"  # no header of the file says what is in it
     for name in {lying_name, *thin("bombs", files, 20)}:
         (tmp_path / name).write_bytes(files[name])
-    found = report_of("source.bombs", tmp_path, **{PIXEL_LIMIT: str(MAX_PIXELS)})
-    lying, _ = found.pop(lying_name)
-    assert lying < AVIF_BYTES * 5000 * 5000 / 2**20
-    assert {name: mib for name, (mib, _) in found.items() if mib > LIMIT_MIB} == {}
-    for name, (_, said) in found.items():
-        assert not said.startswith("ended"), name
+    results = report_of("source.bombs", tmp_path, **{PIXEL_LIMIT: str(MAX_PIXELS)})
+    lying_mib, _ = results.pop(lying_name)
+    assert lying_mib < AVIF_BYTES * 5000 * 5000 / 2**20
+    assert {name: mib for name, (mib, _) in results.items() if mib > LIMIT_MIB} == {}
+    for name, (_, outcome) in results.items():
+        assert not outcome.startswith("ended"), name
         if name.startswith(("whole", "hidden", "decoy")):
-            assert "too large" in said or "not a " in said, name
+            assert "too large" in outcome or "not a " in outcome, name

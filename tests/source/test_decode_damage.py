@@ -20,18 +20,24 @@ def test_each_file_is_a_picture_or_an_error(report_of):
     assert outcomes["empty: error"] == kinds["empty"]
     assert outcomes["cut: error"] > kinds["cut"] * 0.9
     for kind in ("flip_bits", "shuffle"):
-        assert min(outcomes[f"{kind}: {end}"] for end in ("error", "picture")) > 0
+        assert outcomes[f"{kind}: error"] > 0
+        assert outcomes[f"{kind}: picture"] > 0
 
 
 def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
     folder = tmp_path / "in"
     folder.mkdir()
-    some = list(damaged())[::5]  # of each kind
-    for number, (_, suffix, data) in enumerate(some):
+    some_files = list(damaged())[::5]  # of each kind
+    for number, (_, suffix, data) in enumerate(some_files):
         (folder / f"{number:03}.{suffix}").write_bytes(data)
     finished = detcli("predict", folder, "--model", make_model(), timeout=240)
     assert finished.returncode == InputError.exit_code, finished.stderr[-2000:]
     records = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert [int(Path(one["source"]).stem) for one in records] == list(range(len(some)))
-    assert all(("error" in one) != ("detections" in one) for one in records)
-    assert {one["error"]["type"] for one in records if "error" in one} == {"DecodeError"}
+    numbers = [int(Path(record["source"]).stem) for record in records]
+    assert numbers == list(range(len(some_files)))
+    error_types = set()
+    for record in records:
+        assert ("error" in record) != ("detections" in record)
+        if "error" in record:
+            error_types.add(record["error"]["type"])
+    assert error_types == {"DecodeError"}

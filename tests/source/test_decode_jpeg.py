@@ -29,10 +29,10 @@ def assert_as_opencv(jpeg):
         with pytest.raises(DecodeError):
             load_bytes(jpeg)
         return
-    found = load_bytes(jpeg)
-    assert found.size == expected.shape[:2]
-    assert found.pixels.flags.c_contiguous
-    np.testing.assert_array_equal(found.pixels, expected)
+    decoded = load_bytes(jpeg)
+    assert decoded.size == expected.shape[:2]
+    assert decoded.pixels.flags.c_contiguous
+    np.testing.assert_array_equal(decoded.pixels, expected)
 
 
 @pytest.fixture
@@ -46,14 +46,15 @@ def without_opencv(monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", refuse)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"SAMPLING_FACTOR": factor, "QUALITY": 60} for factor in SAMPLINGS.values()),
-        *({"QUALITY": 1}, {"QUALITY": 100, "PROGRESSIVE": 1}, {"OPTIMIZE": 1}, {"RST_INTERVAL": 1}),
-    ],
-    ids=str,
-)
+CODINGS = [{"SAMPLING_FACTOR": factor, "QUALITY": 60} for factor in SAMPLINGS.values()] + [
+    {"QUALITY": 1},
+    {"QUALITY": 100, "PROGRESSIVE": 1},
+    {"OPTIMIZE": 1},
+    {"RST_INTERVAL": 1},
+]
+
+
+@pytest.mark.parametrize("options", CODINGS, ids=str)
 def test_every_coding(options):
     for size in SIZES:
         noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
@@ -97,8 +98,8 @@ def test_regular_pictures_need_no_opencv(request):
 def patched(jpeg, marker, offset, *values):
     """Overwrite bytes of a segment."""
     data = bytearray(jpeg)
-    at = jpeg.index(b"\xff" + bytes([marker])) + 4 + offset
-    data[at : at + len(values)] = values
+    start = jpeg.index(b"\xff" + bytes([marker])) + 4 + offset
+    data[start : start + len(values)] = values
     return bytes(data)
 
 
@@ -158,9 +159,9 @@ def test_cmyk_decodes_as_in_opencv():
     inks = np.dstack([picture(), 255 - picture()[..., 0]])
     jpeg = simplejpeg.encode_jpeg(inks, colorspace="CMYK")
     assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
-    for one in (jpeg, patched(jpeg, 0xEE, 11, 0)):
-        assert_as_opencv(one)
-        assert load_bytes(one, DecodeOptions(Inputs(strict=True))).warnings == ()
+    for file in (jpeg, patched(jpeg, 0xEE, 11, 0)):
+        assert_as_opencv(file)
+        assert load_bytes(file, DecodeOptions(Inputs(strict=True))).warnings == ()
 
 
 UPRIGHT = {
@@ -214,7 +215,7 @@ EXIF = {
 @pytest.mark.parametrize("segments", EXIF.values(), ids=EXIF)
 def test_irregular_exif_is_read_as_in_opencv(segments):
     assert_as_opencv(insert(JPEG, *segments))
-    assert_as_opencv(JPEG.replace(SCAN, b"".join([*segments, SCAN]), 1))
+    assert_as_opencv(JPEG.replace(SCAN, b"".join(segments) + SCAN, 1))
 
 
 @given(
@@ -224,8 +225,8 @@ def test_irregular_exif_is_read_as_in_opencv(segments):
 )
 def test_damaged_exif_is_read_as_in_opencv(order, value, changes):
     payload = bytearray(exif(MAKE, orientation(value), (0x11A, 5, 1, 40), order=order)[4:])
-    for place, byte in changes:
-        payload[place % len(payload)] = byte
+    for position, byte in changes:
+        payload[position % len(payload)] = byte
     assert_as_opencv(insert(PLAIN["grey"], segment(0xE1, bytes(payload))))
 
 
@@ -253,23 +254,25 @@ def test_large_pictures_are_reduced_when_decoded_fast():
         ((400, 300), (100, 640), (100, 75)),
         ((60, 800), (100, 100), (8, 100)),
     ):
-        found = load_bytes(encode(picture(*size)), DecodeOptions(fast_for=canvas))
-        assert found.size == size
-        assert found.pixels.shape == (*reduced, 3)
-        assert found.pixels.flags.c_contiguous
+        decoded = load_bytes(encode(picture(*size)), DecodeOptions(fast_for=canvas))
+        assert decoded.size == size
+        assert decoded.pixels.shape == (*reduced, 3)
+        assert decoded.pixels.flags.c_contiguous
 
 
 @pytest.mark.parametrize("value", UPRIGHT)
 def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
     canvas = (128, 128)
     jpeg = insert(encode(picture(520, 400), QUALITY=95), exif(orientation(value)))
-    full, fast = load_bytes(jpeg), load_bytes(jpeg, DecodeOptions(fast_for=canvas))
+    full = load_bytes(jpeg)
+    fast = load_bytes(jpeg, DecodeOptions(fast_for=canvas))
     letterbox = Letterbox.fit(full.size, canvas)
     assert fast.size == full.size
     if "simplejpeg" in sys.modules:
         assert 3 * fast.pixels.size < full.pixels.size
-    shown = [letterbox_image(one.pixels, letterbox).astype(int) for one in (full, fast)]
-    assert np.abs(shown[0] - shown[1]).mean() < 3
+    input_of_full = letterbox_image(full.pixels, letterbox).astype(int)
+    input_of_fast = letterbox_image(fast.pixels, letterbox).astype(int)
+    assert np.abs(input_of_full - input_of_fast).mean() < 3
 
 
 @pytest.mark.usefixtures("without_opencv")
@@ -278,17 +281,23 @@ def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
 def test_pictures_are_decoded_into_memory_of_the_caller(value, fast_for):
     """All but those that are transposed last; those that OpenCV decodes need none."""
     for size in [(400, 300), (401, 301), (5, 3), (1, 1)]:
-        jpeg, made = insert(encode(picture(*size)), exif(orientation(value))), []
+        jpeg = insert(encode(picture(*size)), exif(orientation(value)))
+        buffers = []
 
-        def allocate(size, made=made):
-            made.append(np.full((*size, 3), 77, np.uint8))
-            return made[-1]
+        def allocate(size, buffers=buffers):
+            buffer = np.full((*size, 3), 77, np.uint8)
+            buffers.append(buffer)
+            return buffer
 
-        found = load_bytes(jpeg, DecodeOptions(fast_for=fast_for, allocate=allocate))
+        decoded = load_bytes(jpeg, DecodeOptions(fast_for=fast_for, allocate=allocate))
         expected = load_bytes(jpeg, DecodeOptions(fast_for=fast_for))
-        np.testing.assert_array_equal(found.pixels, expected.pixels)
-        assert found.pixels.flags.c_contiguous
-        assert [np.shares_memory(found.pixels, one) for one in made] == [True] * (value != 5), size
+        np.testing.assert_array_equal(decoded.pixels, expected.pixels)
+        assert decoded.pixels.flags.c_contiguous
+        if value == 5:
+            assert buffers == [], size
+        else:
+            (buffer,) = buffers
+            assert np.shares_memory(decoded.pixels, buffer), size
 
 
 def test_without_simplejpeg_opencv_decodes(monkeypatch):
@@ -301,12 +310,13 @@ def test_without_simplejpeg_opencv_decodes(monkeypatch):
 def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_picture, tmp_path):
     (tmp_path / "without").mkdir()
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
-    here = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
-    done = detcli("predict", make_picture("a.jpg"), "-m", "codes", "--strict", env=here)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "simplejpeg, which tells --strict of damage, does not load: not here" in done.stderr
-    assert 'hint: pip install "detcli[jpeg]"; or leave out --strict' in done.stderr
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
+    command = ["predict", make_picture("a.jpg"), "-m", "codes", "--strict"]
+    finished = detcli(*command, env=variables)
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert "simplejpeg, which tells --strict of damage, does not load: not here" in finished.stderr
+    assert 'hint: pip install "detcli[jpeg]"; or leave out --strict' in finished.stderr
 
 
 def test_simplejpeg_is_imported_for_a_jpeg_only():

@@ -5,7 +5,6 @@ import math
 import shutil
 import struct
 import subprocess
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,10 +16,18 @@ from detcli.source.containers import is_mirrored, is_whole
 from detcli.source.mp4 import MAX_BOXES
 from detcli.source.sources import Sources
 
-EIGHT = [
-    *((one, 0, 0, other) for one in (1, -1) for other in (1, -1)),
-    *((0, one, other, 0) for one in (1, -1) for other in (1, -1)),
+MATRICES = [
+    (1, 0, 0, 1),
+    (1, 0, 0, -1),
+    (-1, 0, 0, 1),
+    (-1, 0, 0, -1),
+    (0, 1, 1, 0),
+    (0, 1, -1, 0),
+    (0, -1, 1, 0),
+    (0, -1, -1, 0),
 ]
+"""All that turn by quarters, and mirror or not: a, b, c and d."""
+
 MIRRORED = (-1, 0, 0, 1)
 
 
@@ -33,18 +40,23 @@ def by_the_standard(path, stored, matrix):  # noqa: ARG001 - as of the other
     """ISO/IEC 14496-12: a, b, c and d take x and y to ax + cy and bx + dy."""
     a, b, c, d = matrix
     y, x = np.indices(stored.shape[:2])
-    column, row = a * x + c * y, b * x + d * y
-    column, row = column - column.min(), row - row.min()
-    shown = np.empty((row.max() + 1, column.max() + 1, 3), np.uint8)
-    shown[row, column] = stored
-    return shown
+    column = a * x + c * y
+    column -= column.min()
+    row = b * x + d * y
+    row -= row.min()
+    frame = np.empty((row.max() + 1, column.max() + 1, 3), np.uint8)
+    frame[row, column] = stored
+    return frame
 
 
 def by_ffmpeg(path, stored, matrix):
     command = ["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "bgr24", "-"]
-    found = subprocess.run(command, capture_output=True, check=True).stdout
-    height, width = stored.shape[:2] if matrix[0] else stored.shape[1::-1]
-    return np.frombuffer(found, np.uint8).reshape(-1, height, width, 3)[2]
+    pixels = subprocess.run(command, capture_output=True, check=True).stdout
+    height, width = stored.shape[:2]
+    is_turned_sideways = matrix[0] == 0
+    if is_turned_sideways:
+        height, width = width, height
+    return np.frombuffer(pixels, np.uint8).reshape(-1, height, width, 3)[2]
 
 
 NO_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="no ffmpeg program is installed")
@@ -53,16 +65,18 @@ NO_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="no ffmpeg pro
 @pytest.mark.parametrize("yardstick", [by_the_standard, pytest.param(by_ffmpeg, marks=NO_FFMPEG)])
 @pytest.mark.parametrize(
     ("matrix", "suffix"),
-    thin("turned videos", itertools.product(EIGHT, [".mp4", ".mkv"]), 9),
+    thin("turned videos", itertools.product(MATRICES, [".mp4", ".mkv"]), 9),
 )
 def test_frames_are_as_they_are_to_be_shown(video, yardstick, suffix, matrix):
     path = video(frames=9)
     stored = frame_of(path)
     path = rotate(path, matrix)
-    path = path if suffix == ".mp4" else remux(path, suffix)
-    shown, expected = frame_of(path), yardstick(path, stored, matrix)
-    assert shown.shape == expected.shape
-    assert np.abs(shown.astype(int) - expected).max() <= 3  # of rounding
+    if suffix != ".mp4":
+        path = remux(path, suffix)
+    frame = frame_of(path)
+    expected = yardstick(path, stored, matrix)
+    assert frame.shape == expected.shape
+    assert np.abs(frame.astype(int) - expected).max() <= 3  # of rounding
 
 
 def test_frames_that_are_to_lie_askew_stay_as_they_are_and_that_is_said(video, caplog):
@@ -80,12 +94,17 @@ def test_a_video_at_an_address_is_shown_alike(video):
         assert (frame_of(server.url("/v.mp4")) == expected).all()
 
 
-def part_of(data, at, size):
-    return data[at : at + size]
+def part_of(data):
+    """What reads a file of these bytes, see `Part`."""
+
+    def read(start, size):
+        return data[start : start + size]
+
+    return read
 
 
 def mirrored(path):
-    return is_mirrored(partial(part_of, path.read_bytes()))
+    return is_mirrored(part_of(path.read_bytes()))
 
 
 def test_what_counts_is_the_first_picture_track_in_its_movie(tmp_path):
@@ -105,34 +124,36 @@ def test_what_counts_is_the_first_picture_track_in_its_movie(tmp_path):
 def test_damage_ends_in_an_answer(video):
     data = rotate(video(frames=3), MIRRORED).read_bytes()
     moov = data[data.index(b"moov") - 4 :]
-    assert is_mirrored(partial(part_of, moov))
+    assert is_mirrored(part_of(moov))
     for cut in range(len(moov)):
-        assert is_mirrored(partial(part_of, moov[:cut])) in {True, False}
+        assert is_mirrored(part_of(moov[:cut])) in {True, False}
     for version in (2, 255):
-        at = moov.index(b"tkhd") + 4
-        damaged = moov[:at] + bytes([version]) + moov[at + 1 :]
-        assert not is_mirrored(partial(part_of, damaged))
+        position = moov.index(b"tkhd") + 4
+        damaged = moov[:position] + bytes([version]) + moov[position + 1 :]
+        assert not is_mirrored(part_of(damaged))
     for size in (0, 1, 7, 8, 1 << 31):
-        calls = []
+        offsets = []
 
-        def endless(at, length, size=size, calls=calls):
-            calls.append(at)
-            return (size.to_bytes(4) + b"free" + b"\x7f" * 8)[:length] if at else b"?"
+        def endless(start, length, size=size, offsets=offsets):
+            offsets.append(start)
+            if start == 0:
+                return b"?"
+            box = size.to_bytes(4) + b"free" + b"\x7f" * 8
+            return box[:length]
 
         assert not is_mirrored(endless)
-        assert len(calls) <= MAX_BOXES + 1
+        assert len(offsets) <= MAX_BOXES + 1
 
 
 def test_a_length_that_is_unknown_or_impossible_is_not_that_of_a_whole_file():
     asf = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365") + bytes(24)
-    flv = [struct.pack(">d", size) for size in (math.nan, math.inf, -math.inf, -1, 0, 1e300)]
-    for head in (
-        b"",
-        b"\x18S\x80g\x01" + b"\xff" * 7,
-        *(asf + size.to_bytes(8, "little") for size in (0, 1 << 63, (1 << 64) - 1)),
-        *(b"filesize\0" + size for size in flv),
-    ):
-        assert not is_whole(partial(part_of, head + bytes(100) + b"end"))
+    heads = [b"", b"\x18S\x80g\x01" + b"\xff" * 7]
+    for size in (0, 1 << 63, (1 << 64) - 1):
+        heads.append(asf + size.to_bytes(8, "little"))
+    for number in (math.nan, math.inf, -math.inf, -1, 0, 1e300):
+        heads.append(b"filesize\0" + struct.pack(">d", number))
+    for head in heads:
+        assert not is_whole(part_of(head + bytes(100) + b"end"))
     for data in (asf + (48).to_bytes(8, "little"), b"filesize\0" + struct.pack(">d", 17)):
-        assert is_whole(partial(part_of, data))
-        assert not is_whole(partial(part_of, data[:-1]))
+        assert is_whole(part_of(data))
+        assert not is_whole(part_of(data[:-1]))

@@ -21,13 +21,13 @@ def converted(source, target, *options):
 def test_an_interlaced_video_is_an_error_with_a_hint(detcli, make_model, video, tmp_path):
     options = ("-c:v", "mpeg2video", "-flags", "+ilme+ildct")
     interlaced = converted(video("mp4", 20), tmp_path / "interlaced.mpg", *options)
-    done = detcli("predict", interlaced, "-m", make_model())
-    assert done.returncode == 3
-    assert "interlaced, which OpenCV cannot convert" in done.stderr
-    assert "bwdif" in done.stderr
+    finished = detcli("predict", interlaced, "-m", make_model())
+    assert finished.returncode == 3
+    assert "interlaced, which OpenCV cannot convert" in finished.stderr
+    assert "bwdif" in finished.stderr
 
 
 def test_a_progressive_video_is_read(detcli, make_model, video, tmp_path):
     progressive = converted(video("mp4", 20), tmp_path / "plain.mpg", "-c:v", "mpeg2video")
-    done = detcli("predict", progressive, "-m", make_model())
-    assert done.returncode == 0
+    finished = detcli("predict", progressive, "-m", make_model())
+    assert finished.returncode == 0
