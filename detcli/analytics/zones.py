@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.config.values import Shape
+from detcli.config.shapes import Shape
 from detcli.core.errors import DetcliWarning
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections

@@ -1,17 +1,16 @@
-"""Config: all that a run is told, each option once, checked where it is made, then frozen.
+"""Config: all options of a run, each declared once; checked when a Config is made, then frozen.
 
 A field of a group is an option, see `Option`: the command line, its help, the variables, the file
 of defaults, and what shards send to each other follow from it. A `Config` that exists is valid.
+The groups Outputs and Shards have files of their own.
 """
 
 # Not `from __future__ import annotations`: options read their types.
 import math
 import os
 from collections import Counter
-from collections.abc import Container, Mapping
-from functools import partial
-from pathlib import Path, PurePath
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 from detcli.config.device import AUTO, Device, DeviceOptions
 from detcli.config.option import (
@@ -22,35 +21,31 @@ from detcli.config.option import (
     panel,
     values_of,
 )
+from detcli.config.outputs import Outputs
+from detcli.config.shapes import Shape, read_shapes
+from detcli.config.shards import Shards
 from detcli.config.typed import settle_fields
 from detcli.config.values import (
-    BLUR_MARGIN,
-    SUFFIXES,
-    Actors,
     BoxFormat,
     Format,
-    Hiding,
-    Shape,
-    ShardEngine,
-    ShardSelection,
     Target,
     Tiling,
     Tracking,
-    is_folder,
     parse_conf,
     parse_duration,
-    parse_labels,
     parse_size,
-    parse_writable,
-    read_shapes,
-    read_target,
 )
 from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
 
-INPUT, MODEL, SELECTION = "Input", "Model", "Selection"
-SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs in shards"
+INPUT = "Input"
+MODEL = "Model"
+SELECTION = "Selection"
+SCENE = "Tracks and zones"
+OUTPUT = "Output"
+DEVICES = "Devices"
+SHARDS = "Runs in shards"
 
 PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
 """Titles of the help's panels, in its order; what is in none of them follows as Options."""
@@ -60,7 +55,6 @@ DEFAULT_CONF = 0.25  # the confidence for models that recommend none, as in Ultr
 DEFAULT_MODEL = "yolov10n"
 
 EPSILON_S = 1e-6  # times of frames are not more exact
-MAX_SHOWN = 80  # characters of a value that an error shows
 
 
 @frozen
@@ -185,8 +179,10 @@ class Inputs:
 
     @property
     def end_s(self) -> float:
-        """From this time on, a video's frames are left out."""
-        return math.inf if self.end is None else self.end
+        """The time from which on a video's frames are left out; infinity if none are."""
+        if self.end is None:
+            return math.inf
+        return self.end
 
     def step(self, number: int, time_s: float) -> int:
         """The step that a frame of a video belongs to; the first frame of each is used.
@@ -200,7 +196,7 @@ class Inputs:
 
 @frozen
 class Runtime:
-    """Which model runs where."""
+    """Which model runs, and on which device."""
 
     model: str = option(
         DEFAULT_MODEL,
@@ -268,6 +264,18 @@ class Runtime:
         )
 
 
+def _parse_nms(text: str) -> str | float:
+    if text == "none":
+        return text
+    return float(text)
+
+
+def _parse_tile(text: str) -> str | Tiling:
+    if text == "none":
+        return text
+    return Tiling.parse(text)
+
+
 @frozen
 class Settings:
     """How to read a model and which detections to keep.
@@ -323,7 +331,7 @@ class Settings:
         "Drop a box that overlaps a better one of its class by more than this, or none; default: "
         "what suits the model. Of each anchor, only the best class takes part, as with --unique, "
         "but in families that docs/models.md names.",
-        parse=lambda text: text if text == "none" else float(text),
+        parse=_parse_nms,
         other_names="iou iou-thres",
     )
     imgsz: int | None = option(
@@ -391,7 +399,7 @@ class Settings:
         "part of its side a tile shares with the next, at least; with 640,crowd=10, only where the "
         "whole shows ten objects; none leaves out what the model recommends.",
         panel=INPUT,
-        parse=lambda text: text if text == "none" else Tiling.parse(text),
+        parse=_parse_tile,
     )
 
     def __post_init__(self) -> None:
@@ -404,7 +412,8 @@ class Settings:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
-        if (iou := self.suppression(None)) is not None and not 0 < iou <= 1:
+        iou = self.suppression(None)
+        if iou is not None and not 0 < iou <= 1:
             raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1, or none")
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
@@ -413,15 +422,30 @@ class Settings:
         """`conf` where it is given, else what the model recommends, else the default."""
         if self.conf is not None:
             return self.conf
-        return DEFAULT_CONF if recommended is None else recommended
+        if recommended is not None:
+            return recommended
+        return DEFAULT_CONF
 
     confidence = effective_conf  # its name up to this version
 
     def suppression(self, recommended: float | None) -> float | None:
-        """The IoU that counts: `nms` where it is given, else what suits the model; or None."""
+        """The IoU of non-maximum suppression: `nms` where it is given, else the recommended one.
+
+        None for no suppression.
+        """
         if self.nms is None:
             return recommended
-        return None if self.nms == "none" else self.nms
+        if self.nms == "none":
+            return None
+        return self.nms
+
+
+def _read_zones(text: str) -> list[Shape]:
+    return read_shapes(Shape.zone, "--zone", text)
+
+
+def _read_lines(text: str) -> list[Shape]:
+    return read_shapes(Shape.line, "--line", text)
 
 
 @frozen
@@ -438,7 +462,7 @@ class Watched:
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
         "picture, or in pixels; @FILE has one a line.",
-        parse=partial(read_shapes, Shape.zone, "--zone"),
+        parse=_read_zones,
     )
     track: Tracking | None = option(
         None,
@@ -451,24 +475,27 @@ class Watched:
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
-        parse=partial(read_shapes, Shape.line, "--line"),
+        parse=_read_lines,
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 
     def __post_init__(self) -> None:
         settle_fields(self)
-        names = Counter(shape.name for shape in (*self.zone, *self.line))
-        if twice := [name for name, number in names.items() if number > 1]:
-            raise UsageError(
-                f"the zone or line {twice[0]} is given twice", "give each another name"
-            )
+        count_by_name = Counter(shape.name for shape in self.zone + self.line)
+        for name, count in count_by_name.items():
+            if count > 1:
+                raise UsageError(
+                    f"the zone or line {name} is given twice", "give each another name"
+                )
 
     @property
     def zones_and_lines(self) -> list[str]:
         """The names of zones, of lines, and of both directions across these."""
         zones = [zone.name for zone in self.zone]
         lines = [line.name for line in self.line]
-        crossings = [f"{line} {side}" for line in lines for side in ("left", "right")]
+        crossings = []
+        for line in lines:
+            crossings += [f"{line} left", f"{line} right"]
         return zones + lines + crossings
 
     @property
@@ -477,267 +504,9 @@ class Watched:
         return self.zones_and_lines
 
 
-output_option = partial(option, None, sharded=False, parse=parse_writable)
-"""Declare an option that names an output, which a run in shards cannot have."""
-
-HIDDEN = {"blur": "name what to hide: --blur person,car"}
-WHERE = "name a folder for pictures, as with --save DIR"
-ANNOTATED = {"save show": WHERE}
-"""What options need that say how pictures are annotated, and the hint."""
-
-
-@frozen
-class Outputs:
-    """What is written, and where."""
-
-    format: Format | None = option(
-        None,
-        f"--format {'|'.join(Format)}",
-        "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
-        common=True,
-        overridden_by={
-            "resume": bool,
-            "output": lambda name: PurePath(name).suffix.lower() in SUFFIXES,
-        },
-    )
-    output: str | None = option(
-        None,
-        "-o, --output FILE|FOLDER/",
-        "Write records to this file or s3:// object; - is standard output. With a / at the end it "
-        "is a folder for a run in shards.",
-        common=True,
-        overridden_by={"resume": bool},
-    )
-    resume: Path | None = output_option(
-        "--resume FILE",
-        "Append JSON Lines to this file, and skip inputs already in it.",
-        common=True,
-        excludes={
-            "fail_if": (
-                "--fail-if with --resume would count this run only",
-                "count in the file with jq",
-            ),
-            "output": ("--resume and --output are mutually exclusive", "leave out --output"),
-            "save_coco": (
-                "--save-coco with --resume would hold the results of this run only",
-                "write COCO results in a separate run",
-            ),
-            "save_mot": (
-                "--save-mot with --resume would hold the tracks of this run only",
-                "write them in a separate run",
-            ),
-        },
-    )
-    force: bool = option(
-        False,
-        "--force",
-        "Let --resume continue a file made with other settings.",
-        sharded=False,
-        needs={"resume": "leave it out: -o replaces its file"},
-    )
-    save: Path | None = output_option(
-        "--save DIR",
-        "Write annotated pictures and videos to this folder.",
-        common=True,
-        other_names="out out-dir draw annotate visualize",
-    )
-    line_width: int | None = option(
-        None,
-        "--line-width N",
-        "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
-        range=(1, None),
-        needs=ANNOTATED,
-    )
-    labels: str = option(
-        "name,score",
-        "--labels LIST|none",
-        "What labels in annotated pictures say: name, score.",
-        parse=parse_labels,
-        separator=",",
-        needs=ANNOTATED,
-    )
-    save_txt: Path | None = output_option("--save-txt DIR", "Write YOLO labels to this folder.")
-    save_conf: bool = option(
-        False,
-        "--save-conf",
-        "Add the score to each label as a sixth column.",
-        needs={"save_txt": "name a folder for labels"},
-    )
-    save_coco: Path | None = output_option("--save-coco FILE", "Write COCO results to this file.")
-    coco_images: Path | None = option(
-        None,
-        "--coco-images FILE",
-        "COCO instances.json with the ids of pictures and categories.",
-        needs={"save_coco": "name a file for results"},
-    )
-    save_crops: Path | None = output_option(
-        "--save-crops DIR", "Write each detection as a picture, in one folder per class."
-    )
-    save_dataset: Path | None = output_option(
-        "--save-dataset DIR", "Add pictures and labels to a dataset that trainers read."
-    )
-    report: Path | None = output_option(
-        "--report DIR",
-        "Write a page to look at to this folder: open its index.html.",
-        common=True,
-        other_names="save",
-    )
-    apply: Path | None = option(
-        None,
-        "--apply FILE",
-        "Leave out what these marks drop, which a page has saved: pictures and boxes.",
-        sharded=False,
-        excludes={
-            "resume": (
-                "--apply would leave out pictures that --resume then does again",
-                "apply the marks in a separate run",
-            ),
-        },
-    )
-    report_link: bool = option(
-        False,
-        "--report-link",
-        "Show picture files on the page where they are, in full size, in place of copies.",
-        needs={"report": "name a folder for the page"},
-        excludes={  # and not the other way: --blur as a default never gives way
-            "blur": (
-                "--blur would hide nothing in the files that --report-link shows",
-                "leave out --report-link: copies are blurred",
-            )
-        },
-    )
-    provenance: bool = option(
-        False,
-        "--provenance",
-        "Say in the records what made them: settings, versions, processor and GPU in the first, "
-        "the SHA-256 of its file in each.",
-        sharded=False,
-    )
-    show: bool = option(False, "--show", "Show annotated pictures in a window.", sharded=False)
-    blur: tuple[str, ...] = option(
-        (),
-        "--blur LIST",
-        "Hide these classes, where they are found above --conf, in all pictures that are written "
-        "or shown: person,car. Records keep their boxes.",
-        separator=",",
-        needs={"save save_crops save_dataset report show read": WHERE},
-        other_names="anonymize hide",
-    )
-    blur_with: Hiding = option(
-        Hiding.BLUR,
-        f"--blur-with {'|'.join(Hiding)}",
-        "How to hide them; fill leaves nothing at all.",
-        needs=HIDDEN,
-    )
-    blur_margin: float = option(
-        BLUR_MARGIN,
-        "--blur-margin FRACTION",
-        "Hide this part of a box's width and height beyond each of its sides, too.",
-        range=(0, 10),
-        needs=HIDDEN,
-    )
-    only_detections: bool = option(
-        False,
-        "--only-detections",
-        "Keep no picture or frame without detections; records stay.",
-        needs={"save save_dataset report": WHERE},
-    )
-    save_mot: Path | None = output_option(
-        "--save-mot DIR",
-        "Write tracks of each video in MOTChallenge's format.",
-        needs={"track": "add --track bytetrack"},
-    )
-    fail_if: tuple[str, ...] = option(
-        (),
-        "--fail-if CONDITION",
-        "Exit with 6 if this holds at the end: 'person>0', 'any==0', 'ZONE.person>0'.",
-        sharded=False,
-    )
-
-    @property
-    def in_shards(self) -> bool:
-        """Whether the output is a folder of parts."""
-        return is_folder(self.output)
-
-    @property
-    def target(self) -> "Target | None":
-        """What records are written to; None for standard output, where a hyphen sends them too."""
-        return None if self.in_shards else read_target(self.output)
-
-    @property
-    def files(self) -> "tuple[Target | None, ...]":
-        """Files of results; None for those that are not wanted."""
-        return (self.target, self.resume, self.save_coco)
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Folders of files that records name."""
-        folders = (self.save, self.save_txt, self.save_crops, self.save_dataset, self.save_mot)
-        return tuple(folder for folder in folders if folder)
-
-    @property
-    def written(self) -> tuple[Path, ...]:
-        """All folders that the run writes to."""
-        return (*self.folders, *filter(None, [self.report]))
-
-    @property
-    def need_pixels(self) -> bool:
-        """Whether pictures are shown or written, which then have to be decoded in full size."""
-        return self.show or any((self.save, self.save_crops, self.save_dataset, self.report))
-
-    @property
-    def need_identity(self) -> bool:
-        """Whether something that is written says what the detections depend on."""
-        return self.provenance or self.resume is not None or self.report is not None
-
-
-@frozen
-class Shards:
-    """What works a run in shards, which has a folder as --output."""
-
-    on: ShardEngine | None = option(
-        None,
-        "--on ENGINE",
-        "What runs the shards: local:N, for N processes here; ray, for actors of a Ray cluster "
-        "started here or named by RAY_ADDRESS; ray://HOST:PORT; default: local:1.",
-    )
-    actors: Actors | None = option(
-        None,
-        "--actors N..M",
-        "Start with N Ray actors and grow to M; default: as many as there is room for.",
-    )
-    shards: ShardSelection | None = option(
-        None,
-        "--shards K/N",
-        "Work every Nth shard, from the Kth on: 3/8 of eight tasks.",
-    )
-    shard_size: int | None = option(
-        None,
-        "--shard-size N",
-        "Inputs per shard; default: 1000, fewer for short lists.",
-        range=(1, 10**9),
-    )
-    extend: bool = option(
-        False,
-        "--extend",
-        "Add inputs that are new since the run began as further shards.",
-    )
-    worker_timeout: float = option(
-        0,
-        "--worker-timeout SECONDS",
-        "Replace a worker that has been silent for longer; 0, the default, only names it.",
-        range=(0, None),
-    )
-    retry_failed: bool = option(
-        False,
-        "--retry-failed",
-        "Work inputs again whose record is an error.",
-    )
-
-
 @frozen
 class Verbosity:
-    """What is said on stderr."""
+    """How much is printed on stderr."""
 
     quiet: bool = option(
         False,
@@ -751,7 +520,7 @@ class Verbosity:
 
 @frozen
 class Config:
-    """All that a run is told."""
+    """All options of a run, by group."""
 
     inputs: Inputs = panel(Inputs(), INPUT, affects_detections=True)
     runtime: Runtime = panel(Runtime(), DEVICES, affects_detections=True)
@@ -762,7 +531,7 @@ class Config:
     verbosity: Verbosity = panel(Verbosity(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
-        changed = changed_options(self)
+        changed_names = changed_options(self)
         self.runtime.options()  # which refuses a limit that is too small
         if self.outputs.in_shards:
             self._check_shards()
@@ -772,7 +541,11 @@ class Config:
                 "--worker-timeout are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
-        check_combination(options_of(Config), changed)
+        check_combination(options_of(Config), changed_names)
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        """Refuse two outputs that would be one file, and a format that --resume cannot write."""
         outputs = self.outputs
         if outputs.resume is not None and outputs.format not in {None, Format.JSONL}:
             hint = "leave out --format"
@@ -793,15 +566,18 @@ class Config:
 
     def _check_shards(self) -> None:
         """Refuse what a run in shards cannot do."""
-        output, record_format = self.outputs.output, self.outputs.format
+        output = self.outputs.output
+        record_format = self.outputs.format
         engine = self.shards.on
         options = options_of(Config)
         for name, value in values_of(self).items():
             if value and not options[name].sharded:
-                later = f"; then detcli report {output} makes a page" if name == "report" else ""
+                advice = "leave it out"
+                if name == "report":
+                    advice += f"; then detcli report {output} makes a page"
                 raise UsageError(
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
-                    f"leave it out{later}, or name a file with --output",
+                    f"{advice}, or name a file with --output",
                 )
         if record_format not in {None, Format.JSONL}:
             raise UsageError(
@@ -819,41 +595,7 @@ class Config:
 
 
 def _are_same(first: "Target | None", second: "Target | None") -> bool:
-    """Whether two paths lead to the same place."""
+    """Whether two targets are the same file, with links followed."""
     if not isinstance(first, Path) or not isinstance(second, Path):
         return False
     return os.path.realpath(first) == os.path.realpath(second)
-
-
-def differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], implied: Container[str] = ()
-) -> list[str]:
-    """How what detections depended on differs from what they depend on now, in a sentence each.
-
-    An option that one side does not have yet has its default there; other names that only one side
-    has are left out, as an earlier version did not note them. So are those that are `implied` by
-    the others now: where these are equal, detections do not depend on them.
-    """
-    import json  # `--help` does without
-
-    defaults = {}
-    options = options_of(Config)
-    for name in options:
-        if options[name].default is not None:
-            defaults[name] = options[name].default
-    sentences = []
-    for name in {**now, **before}:
-        is_in_both = all(name in values or name in defaults for values in (before, now))
-        if name in implied or not is_in_both:
-            continue
-        earlier = before.get(name, defaults.get(name))
-        value = now.get(name, defaults.get(name))
-        if earlier == value:
-            continue
-        if name == "model_sha256":
-            sentences.append("another file of the model")
-        elif max(len(str(earlier)), len(str(value))) > MAX_SHOWN:
-            sentences.append(f"another {name}")
-        else:
-            sentences.append(f"{name} {json.dumps(earlier)} instead of {json.dumps(value)}")
-    return sentences

@@ -3,11 +3,10 @@
 Each reads itself from text, with `parse` or a function below, and writes itself with `str`.
 """
 
-import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from detcli.config.typed import settle_fields
 from detcli.core import frozen
-from detcli.core.errors import SourceError, UsageError, system_reason
+from detcli.core.errors import UsageError
 from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
 
 if TYPE_CHECKING:
-    from detcli.data.geometry import Area, Points, Size
+    from detcli.data.geometry import Area, Size
     from detcli.storage.objects import Address
 
 
@@ -92,17 +91,25 @@ class Tracking:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `bytetrack` or `bytetrack,conf=0.5`."""
-        name, comma, rest = map(str.strip, text.partition(","))
-        if name not in [*Tracker]:
+        name, comma, rest = text.partition(",")
+        name = name.strip()
+        rest = rest.strip()
+        if name not in list(Tracker):
             raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
+        if not comma:
+            return cls(Tracker(name))
+
         hint = f"write {name},conf=0.5, from 0 to 1"
-        found = _numbers("--track", rest, hint) if comma else {}
-        if not (found.keys() <= {"conf"} and 0 <= found.get("conf", 0) <= 1):
+        numbers = _parse_numbers("--track", rest, hint)
+        conf = numbers.get("conf", 0)
+        if numbers.keys() != {"conf"} or not 0 <= conf <= 1:
             raise UsageError(f"--track {text}: '{rest}' is not a confidence", hint)
-        return cls(Tracker(name), found.get("conf"))
+        return cls(Tracker(name), conf)
 
     def __str__(self) -> str:
-        return self.tracker if self.conf is None else f"{self.tracker},conf={self.conf:.12g}"
+        if self.conf is None:
+            return self.tracker
+        return f"{self.tracker},conf={self.conf:.12g}"
 
 
 @frozen
@@ -119,36 +126,43 @@ class ShardEngine:
         kind, _, rest = text.partition(":")
         if kind == "local" and re.fullmatch("0*[1-9][0-9]{0,5}", rest):
             return cls(kind, int(rest))
-        if text == "ray" or re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):
-            return cls(kind, address=text if rest else None)
+        if text == "ray":
+            return cls(kind)
+        if re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):
+            return cls(kind, address=text)
         raise UsageError(
             f"--on {text} names nothing to run on",
             "use local:N for N processes here, ray, or ray://HOST:10001",
         )
 
     def __str__(self) -> str:
-        return f"local:{self.count}" if self.count else self.address or self.kind
+        if self.count:
+            return f"local:{self.count}"
+        return self.address or self.kind
 
 
 @frozen
 class Actors:
     """How many actors of Ray there are to begin with, and at most."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `4` or `1..32`."""
-        found = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
-        least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-        if not max(least, 1) <= most:
+        minimum = maximum = 0
+        match = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
+        if match is not None:
+            minimum = int(match[1])
+            maximum = int(match[2] or match[1])
+        if maximum < 1 or maximum < minimum:
             hint = "write 4 for four, 1..32 to begin with one and go up to 32"
             raise UsageError(f"--actors {text} is not a number of actors", hint)
-        return cls(least, most)
+        return cls(minimum, maximum)
 
     def __str__(self) -> str:
-        return f"{self.least}..{self.most}"
+        return f"{self.minimum}..{self.maximum}"
 
 
 @frozen
@@ -161,8 +175,11 @@ class ShardSelection:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `3/8`: the third of eight."""
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
-        first, step = (int(found[1]), int(found[2])) if found else (0, 0)
+        first = step = 0
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
+        if match is not None:
+            first = int(match[1])
+            step = int(match[2])
         if not 1 <= first <= step:
             hint = "write 1/8 for the first of eight tasks, and 8/8 for the last"
             raise UsageError(f"--shards {text} is not a share", hint)
@@ -182,60 +199,92 @@ class Tolerance:
     tensor: float  # as a share of the largest magnitude
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not 0 <= value < float("inf") or (one.name == "boxes" and value > 1):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_too_large = field.name == "boxes" and value > 1
+            if not 0 <= value < math.inf or is_too_large:
                 raise UsageError(
-                    f"--tolerance: {one.name} is {value}",
+                    f"--tolerance: {field.name} is {value}",
                     "give 0 or more; boxes is a share, as in 1% or 0.01",
                 )
 
 
-def _numbers(option: str, text: str, hint: str, percent: str = "") -> dict[str, float]:
-    """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; some take 1% as 0.01."""
+def _parse_numbers(
+    option: str, text: str, hint: str, *, allow_percent: bool = False
+) -> dict[str, float]:
+    """Read a list such as `0.25,person=0.5`, by name; a number without a name has the name "".
+
+    Args:
+        option: The flag that errors name.
+        text: What was typed.
+        hint: How to write it, for errors.
+        allow_percent: Take "1%" as 0.01.
+
+    Raises:
+        UsageError: An entry is not a number, a name comes twice, or the list is empty.
+    """
     if looks_like_address(text):  # whose parts an error would show
         raise UsageError(f"{option} {public_name(text)} is an address, and it takes numbers", hint)
-    found: dict[str, float] = {}
-    for entry in filter(None, map(str.strip, text.split(","))):
-        name, _, number = map(str.strip, entry.rpartition("="))
+    numbers: dict[str, float] = {}
+    for entry in text.split(","):
+        if not entry.strip():
+            continue
+        name, _, number_text = entry.rpartition("=")
+        name = name.strip()
+        number_text = number_text.strip()
         try:
-            plain = number.removesuffix(percent)
-            value = float(plain) / (1 if plain == number else 100)
+            if allow_percent and number_text.endswith("%"):
+                number = float(number_text.removesuffix("%")) / 100
+            else:
+                number = float(number_text)
         except ValueError:
-            raise UsageError(f"{option} '{text}': '{number}' is not a number", hint) from None
-        if name in found:
-            what = f"for {name}" if name else "without a name"
-            raise UsageError(f"{option} '{text}' has two numbers {what}", hint)
-        found[name] = value
-    if not found:
+            raise UsageError(f"{option} '{text}': '{number_text}' is not a number", hint) from None
+        if name in numbers:
+            subject = f"for {name}" if name else "without a name"
+            raise UsageError(f"{option} '{text}' has two numbers {subject}", hint)
+        numbers[name] = number
+    if not numbers:
         raise UsageError(f"{option} '{text}' is an empty list", hint)
-    return found
+    return numbers
 
 
 def parse_conf(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
-    conf_by_name = _numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
+    conf_by_name = _parse_numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
     conf = conf_by_name.pop("", None)
     return {"conf": conf, "class_conf": tuple(conf_by_name.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:
     """Read "score=0.02,corner=2,boxes=1%" by name."""
-    known = [field.name for field in fields(Tolerance)]
-    hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
-    found = _numbers("--tolerance", text, hint, "%")
-    if unknown := [name for name in found if name not in known]:
-        raise UsageError(f"--tolerance '{text}': '{unknown[0]}' is unknown", hint)
-    return found
+    field_names = [field.name for field in fields(Tolerance)]
+    hint = f"write NAME=NUMBER for any of {', '.join(field_names)}, as in {field_names[0]}=0.01"
+    numbers = _parse_numbers("--tolerance", text, hint, allow_percent=True)
+    for name in numbers:
+        if name not in field_names:
+            raise UsageError(f"--tolerance '{text}': '{name}' is unknown", hint)
+    return numbers
 
 
-_BYTES = {"": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _BYTES |= {_letter: 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)}
-    _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
+BYTES = {
+    "": 1,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+"""Bytes of each unit of a size, in lower case."""
 
-
-_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+"""Seconds of each unit of a time."""
 
 
 def parse_size(text: str) -> int:
@@ -243,19 +292,22 @@ def parse_size(text: str) -> int:
 
     KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
     """
-    return int(_measure(text, _BYTES, "a size", "write 2GiB, 512MiB, or a number of bytes"))
+    hint = "write 2GiB, 512MiB, or a number of bytes"
+    return int(_parse_quantity(text, BYTES, quantity="a size", hint=hint))
 
 
 def parse_duration(text: str) -> float:
     """Read a time, in seconds: `1s`, `0.5s`, `200ms`, `2min`, `1h`, or a number of seconds."""
-    return _measure(text, _SECONDS, "a time", "write 1s, 0.5s, 2min, or a number of seconds")
+    hint = "write 1s, 0.5s, 2min, or a number of seconds"
+    return _parse_quantity(text, SECONDS, quantity="a time", hint=hint)
 
 
-def _measure(text: str, units: Mapping[str, float], what: str, hint: str) -> float:
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
-    if parts is None or parts[2].lower() not in units:
-        raise UsageError(f"'{text}' is not {what}", hint)
-    return float(parts[1]) * units[parts[2].lower()]
+def _parse_quantity(text: str, units: Mapping[str, float], *, quantity: str, hint: str) -> float:
+    """Read a number with one of these units, or without one."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None or match[2].lower() not in units:
+        raise UsageError(f"'{text}' is not {quantity}", hint)
+    return float(match[1]) * units[match[2].lower()]
 
 
 def parse_labels(text: str) -> str:
@@ -304,23 +356,25 @@ class Tiling:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `640`, `640,overlap=0.2` or `640,crowd=10`."""
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
             r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?",
             text,
             re.ASCII,
         )
-        if found is None:
+        if match is None:
             raise UsageError(
                 f"--tile '{text}' is not SIZE, SIZE,overlap=SHARE or SIZE,crowd=COUNT",
                 "write 640, 640,overlap=0.2 or 640,crowd=10",
             )
-        return cls(int(found[1]), float(found[2] or 0.2), int(found[3] or 0))
+        size, overlap, crowd = match.groups()
+        return cls(int(size), float(overlap or 0.2), int(crowd or 0))
 
     def __str__(self) -> str:
-        return f"{self.size},overlap={self.overlap:.12g}" + f",crowd={self.crowd}" * bool(
-            self.crowd
-        )
+        text = f"{self.size},overlap={self.overlap:.12g}"
+        if self.crowd:
+            text += f",crowd={self.crowd}"
+        return text
 
     def areas(self, size: "Size") -> "list[Area]":
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
@@ -333,150 +387,36 @@ class Tiling:
             [(0, 0, 640, 480), (360, 0, 1000, 480), (0, 0, 1000, 480)]
         """
         height, width = size
-        tiles = [
-            (left, top, min(left + self.size, width), min(top + self.size, height))
-            for top, left in itertools.product(self._starts(height), self._starts(width))
-        ]
-        return [*tiles, (0, 0, width, height)] if len(tiles) > 1 else tiles
+        areas = []
+        for top in self._tile_starts(height):
+            for left in self._tile_starts(width):
+                right = min(left + self.size, width)
+                bottom = min(top + self.size, height)
+                areas.append((left, top, right, bottom))
+        if len(areas) > 1:
+            areas.append((0, 0, width, height))
+        return areas
 
-    def _starts(self, length: int) -> list[int]:
+    def _tile_starts(self, length: int) -> list[int]:
         """Where tiles begin along a side of the picture."""
-        room = max(0, length - self.size)
-        steps = math.ceil(room / max(1, int(self.size * (1 - self.overlap))))
-        return [round(step * room / steps) for step in range(steps + 1)] if steps else [0]
-
-
-NAME = r"\w[\w-]{0,39}"  # of a place
-LARGEST = 1e6  # pixels from the corner of a picture, beyond which nothing is
-
-
-@frozen
-class Shape:
-    """A zone or a line, with its name, or a region without one."""
-
-    name: str  # letters, digits, hyphens and underscores
-    # the corners of a zone, the two ends of a line, two corners of a region; x and y
-    points: tuple[tuple[float, float], ...]
-    fractions: bool  # whether these are fractions of the picture's width and height, not pixels
-
-    @classmethod
-    def zone(cls, text: str) -> Self:
-        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first."""
-        zone = cls._parse("--zone", text, "NAME=x,y,x,y,x,y with three corners or more")
-        import numpy as np  # `--help` does without
-
-        corners = np.array(zone.points)
-        if np.linalg.matrix_rank(corners[1:] - corners[0]) < 2:
-            raise UsageError(
-                f"--zone '{text}': its corners enclose nothing",
-                "name three or more that are not on one line",
-            )
-        return zone
-
-    @classmethod
-    def line(cls, text: str) -> Self:
-        """Read `NAME=x1,y1,x2,y2`: from one end to the other."""
-        line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
-        if len(line.points) != 2 or line.points[0] == line.points[1]:
-            raise UsageError(
-                f"--line '{text}': not two different points", "write it as NAME=x1,y1,x2,y2"
-            )
-        return line
-
-    @classmethod
-    def region(cls, text: str) -> Self:
-        """Read `x1,y1,x2,y2`: a rectangle without a name, by its left, top, right and bottom."""
-        region = cls._parse("--region", text, "X1,Y1,X2,Y2", named=False)
-        (left, top), (right, bottom) = region.points[0], region.points[-1]
-        if len(region.points) != 2 or not (0 <= left < right and 0 <= top < bottom):
-            raise UsageError(
-                f"--region '{text}': not a rectangle",
-                "write its left, top, right and bottom, as in 0,0.5,1,1 for the lower half",
-            )
-        return region
-
-    @classmethod
-    def _parse(cls, option: str, text: str, form: str, *, named: bool = True) -> Self:
-        hint = f"write {form}, in fractions of the picture (all from 0 to 1) or in pixels"
-        name, equals, rest = text.partition("=") if named else ("", "", text)
-        if named and not (equals and re.fullmatch(NAME, name.strip())):
-            raise UsageError(
-                f"{option} '{text}' does not begin with a name",
-                f"{hint}; a name has letters, digits, - and _",
-            )
-        try:
-            numbers = [float(part) for part in rest.split(",")]
-        except ValueError:
-            raise UsageError(f"{option} '{text}' is not a list of numbers", hint) from None
-        if len(numbers) % 2:
-            raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
-        if not all(abs(number) <= LARGEST for number in numbers):  # nor is nan
-            raise UsageError(f"{option} '{text}': no picture has such a point", hint)
-        fractions = all(0 <= number <= 1 for number in numbers)
-        sizes = {*map(abs, numbers)}
-        if not fractions and (max(sizes) < 2 or min(sizes - {0}) < 1):
-            what = "is neither all fractions nor all pixels"
-            raise UsageError(f"{option} '{text}' {what}", f"{hint}, not both")
-        points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-        return cls(name.strip(), points, fractions)
-
-    def __str__(self) -> str:
-        numbers = [f"{number:.12g}" for point in self.points for number in point]
-        return f"{self.name}{'=' * bool(self.name)}{','.join(numbers)}"
-
-    def pixels(self, size: "Size") -> "Points":
-        """The points in a picture of (height, width)."""
-        import numpy as np
-
-        height, width = size if self.fractions else (1, 1)
-        return np.array([(x * width, y * height) for x, y in self.points], np.float32)
-
-    def area(self, size: "Size") -> "Area":
-        """Left, top, right and bottom of a region in a picture of (height, width).
-
-        In whole pixels, at least one along each side.
-
-        Raises:
-            SourceError: The picture does not reach as far.
-        """
-        (left, top), (right, bottom) = self.pixels(size).round().astype(int).tolist()
-        height, width = size
-        if right > width or bottom > height:
-            raise SourceError(
-                f"the picture has {width}x{height} pixels, and so no region {self}",
-                "name the region in fractions of the picture, from 0 to 1, in --region",
-            )
-        left, top = min(left, width - 1), min(top, height - 1)
-        return left, top, max(right, left + 1), max(bottom, top + 1)
-
-
-def read_shapes(read: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
-    """The value of an option, or in place of `@FILE` that of each line of a file.
-
-    Empty lines and those that begin with # are left out.
-    """
-    if not text.startswith("@"):
-        return [read(text)]
-    from detcli.storage.files import read_text
-
-    try:
-        lines = read_text(Path(text[1:])).splitlines()
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"
-        ) from error
-    found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
-    if not found:
-        raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
-    return [*map(read, found)]
+        last_start = max(0, length - self.size)
+        if last_start == 0:
+            return [0]
+        max_distance = max(1, int(self.size * (1 - self.overlap)))
+        step_count = math.ceil(last_start / max_distance)
+        return [round(step * last_start / step_count) for step in range(step_count + 1)]
 
 
 def parse_writable(text: str) -> Path:
-    """Read a path that is written to: on a disk, not in a store or on standard output."""
+    """Read a path that is written to: on a disk, not in a store or on standard output.
+
+    Raises:
+        ValueError: It is not such a path; with the message and its hint.
+    """
     if text == "-":
         raise ValueError("cannot write to standard output", "name a place on a disk, not -")
-    # In a `Path`, an address leaves one slash.
-    if text.startswith(tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)):
+    schemes_with_one_slash = tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)  # as in a `Path`
+    if text.startswith(schemes_with_one_slash):
         raise ValueError(
             "cannot write to an object store",
             "name a place on a disk; records can go there, with --output",
@@ -518,5 +458,5 @@ def read_target(output: str | None) -> "Target | None":
 
 
 def is_folder(output: str | None) -> bool:
-    """Whether what records are written to is named as a folder, of a run in shards."""
+    """Whether `--output` names a folder, into which a run in shards writes its parts."""
     return output is not None and output.endswith(("/", os.sep))

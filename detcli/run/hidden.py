@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from detcli.config.config import Outputs
+from detcli.config.outputs import Outputs
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson

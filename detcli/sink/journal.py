@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from detcli.config.config import differences
+from detcli.config.differences import differences
 from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines

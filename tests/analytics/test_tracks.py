@@ -12,7 +12,8 @@ from sample_records import Film, detected, failed_frame, frame, picture
 
 from detcli.analytics import Watcher, tracks
 from detcli.config.config import Watched
-from detcli.config.values import Shape, Tracker, Tracking
+from detcli.config.shapes import Shape
+from detcli.config.values import Tracker, Tracking
 from detcli.core.errors import DependencyError, UsageError
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.

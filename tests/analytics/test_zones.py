@@ -13,7 +13,7 @@ from sample_records import failure, picture
 from detcli.analytics import Watcher
 from detcli.analytics.zones import inside
 from detcli.config.config import Watched
-from detcli.config.values import Shape
+from detcli.config.shapes import Shape
 from detcli.core.errors import DetcliWarning, UsageError
 
 SIZE = 100

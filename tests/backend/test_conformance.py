@@ -18,7 +18,8 @@ from colour_model import cell_box, picture
 from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
-from detcli.config.values import Shape, Tiling
+from detcli.config.shapes import Shape
+from detcli.config.values import Tiling
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout, MultiLabel, ScoreForm

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, Inputs, Settings, differences
+from detcli.config.config import Config, Inputs, Settings
+from detcli.config.differences import differences
 from detcli.config.option import config_from, options_of, panel, values_of
 from detcli.config.values import Format
 from detcli.core.errors import UsageError

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
+from detcli.config.shapes import Shape
 from detcli.config.typed import UnfitError, convert, describe
-from detcli.config.values import BoxFormat, Shape, Tracker, Tracking
+from detcli.config.values import BoxFormat, Tracker, Tracking
 from detcli.core.errors import UsageError
 
 DOOR = "door=0,0,1,0,1,1"

@@ -5,7 +5,7 @@ from nasty_names import NASTY
 from pages import box, failure, grey, make, record
 from thinning import thin
 
-from detcli.config.values import Shape
+from detcli.config.shapes import Shape
 from detcli.page import folder as folders
 from detcli.page import page as module
 from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo

@@ -11,7 +11,7 @@ import pytest
 from pages import box, failure, grey, make, record
 from thinning import RUNS_WHOLE, note, thin
 
-from detcli.config.values import Shape
+from detcli.config.shapes import Shape
 from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo
 
 pytestmark = pytest.mark.slow

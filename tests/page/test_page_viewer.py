@@ -6,7 +6,7 @@ import pytest
 from pages import box, grey, make, record
 from thinning import thin
 
-from detcli.config.values import Shape
+from detcli.config.shapes import Shape
 from detcli.page import page as module
 from detcli.page.page import BoxKind, Page, PageBox, PagePicture, RunInfo
 from detcli.sink.draw import COVER

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, Inputs, Outputs
+from detcli.config.config import Config, Inputs
+from detcli.config.outputs import Outputs
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
 from detcli.run.outputs import Destination, choose_destination

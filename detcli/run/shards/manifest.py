@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
 
-from detcli.config.config import differences
+from detcli.config.differences import differences
 from detcli.core import frozen
 from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.lines import LineTooLongError, bounded_line, require_within_limit

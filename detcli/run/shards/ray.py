@@ -63,7 +63,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
         resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
         room = int(ray.cluster_resources().get(resource, 0)) // each
-        least, most = (actors.least, actors.most) if actors else (1, room)
+        least, most = (actors.minimum, actors.maximum) if actors else (1, room)
         if room < least:
             raise DeviceError(
                 f"no room for {least} of {each} {resource} each: {_nodes(ray)}",

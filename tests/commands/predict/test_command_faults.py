@@ -18,7 +18,8 @@ import pytest
 import thinning
 from json_lines import lines
 
-from detcli.config.config import Config, Outputs
+from detcli.config.config import Config
+from detcli.config.outputs import Outputs
 from detcli.data.record import Origin, Video
 from detcli.run.outputs import choose_destination, open_sinks
 from detcli.source.loading import Item

@@ -10,8 +10,9 @@ from colour_model import NAMES, picture
 from shard_headers import written
 
 from detcli import __version__
-from detcli.config.config import Config, Inputs, Outputs, Runtime, Settings
+from detcli.config.config import Config, Inputs, Runtime, Settings
 from detcli.config.device import Device, DeviceOptions
+from detcli.config.outputs import Outputs
 from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
 from detcli.run import open_run

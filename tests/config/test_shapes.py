@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from detcli.config.values import Shape, read_shapes
+from detcli.config.shapes import Shape, read_shapes
 from detcli.core.errors import UsageError
 from detcli.data.geometry import bottom_centres
 

@@ -1,0 +1,50 @@
+"""Shards: how a run is worked in shards."""
+
+# Not `from __future__ import annotations`: options read their types.
+from detcli.config.option import option
+from detcli.config.values import Actors, ShardEngine, ShardSelection
+from detcli.core import frozen
+
+
+@frozen
+class Shards:
+    """How a run in shards, which has a folder as --output, is worked."""
+
+    on: ShardEngine | None = option(
+        None,
+        "--on ENGINE",
+        "What runs the shards: local:N, for N processes here; ray, for actors of a Ray cluster "
+        "started here or named by RAY_ADDRESS; ray://HOST:PORT; default: local:1.",
+    )
+    actors: Actors | None = option(
+        None,
+        "--actors N..M",
+        "Start with N Ray actors and grow to M; default: as many as there is room for.",
+    )
+    shards: ShardSelection | None = option(
+        None,
+        "--shards K/N",
+        "Work every Nth shard, from the Kth on: 3/8 of eight tasks.",
+    )
+    shard_size: int | None = option(
+        None,
+        "--shard-size N",
+        "Inputs per shard; default: 1000, fewer for short lists.",
+        range=(1, 10**9),
+    )
+    extend: bool = option(
+        False,
+        "--extend",
+        "Add inputs that are new since the run began as further shards.",
+    )
+    worker_timeout: float = option(
+        0,
+        "--worker-timeout SECONDS",
+        "Replace a worker that has been silent for longer; 0, the default, only names it.",
+        range=(0, None),
+    )
+    retry_failed: bool = option(
+        False,
+        "--retry-failed",
+        "Work inputs again whose record is an error.",
+    )
