@@ -96,4 +96,4 @@ def rows_of(file: ModelFile) -> int | None:
     boxes = file.selection.adaptation.head.boxes[0].tensor
     dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
     row_count = known_size(dims[1]) if len(dims) > 1 else None
-    return row_count or file.detector().most
+    return row_count or file.detector().max_detections

@@ -63,40 +63,54 @@ class Adaptation:
     def is_joined(self) -> bool:
         """True if the head is a tensor of the graph."""
         head = self.head
-        one = len(head.tensors) == 1 and head.layout not in {Layout.ROWS, Layout.SCALES}
-        return one and not (head.objectness or head.has_more) and self.no_object is None
+        if len(head.tensors) != 1 or head.layout in {Layout.ROWS, Layout.SCALES}:
+            return False
+        return not head.objectness and not head.has_more and self.no_object is None
 
     @property
-    def made(self) -> tuple[str, tuple[str, ...]]:
-        """The head in the graph that runs, and what it is made of, if it is none of the file's."""
-        tensors = self.head.tensors
-        return (HEAD, tensors) if self.is_needed else (tensors[0], ())
+    def head_name(self) -> str:
+        """The name of the head in the graph that runs."""
+        return HEAD if self.is_needed else self.head.tensors[0]
+
+    @property
+    def head_sources(self) -> tuple[str, ...]:
+        """The tensors of the file that the head is computed from; none if it is one of them."""
+        return self.head.tensors if self.is_needed else ()
 
     @property
     def score_form(self) -> ScoreForm:
-        """What the score rows of the head that is made are."""
-        raw = self.head.scores_are is Activation.LINEAR and self.no_object is None
-        return ScoreForm.LOGITS if raw else ScoreForm.FINAL
+        """What the scores of the head that runs are."""
+        if self.head.scores_are is Activation.LINEAR and self.no_object is None:
+            return ScoreForm.LOGITS
+        return ScoreForm.FINAL
 
     @property
     def anchors_first(self) -> bool:
-        """True if the head that is made is `[B, N, 4 + C]`."""
-        made = self.no_object is not None or self.head.layout is Layout.SCALES
-        return self.head.anchors_first or made
+        """True if the head that runs is `[B, N, 4 + C]`."""
+        if self.no_object is not None or self.head.layout is Layout.SCALES:
+            return True
+        return self.head.anchors_first
 
 
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
-    """Cut a graph at its head, and add the nodes that a plan asks for."""
+    """Cut a graph at its head, and add the nodes that a plan asks for.
+
+    The same plan gives the same bytes in every process.
+    """
     adapted = copied(model)
     if plan.head.takes_any_size:
         free(adapted, plan.image.name)
+
     add = _Builder(adapted)
-    rows = plan.head.layout is Layout.ROWS
-    made = _rows(add, plan) if rows else _boxes_and_scores(add, plan)
-    output = helper.make_tensor_value_info(HEAD, add.dtype(made), None)
-    add("Identity", made, output=HEAD)
+    if plan.head.layout is Layout.ROWS:
+        head = _detection_rows(add, plan)
+    else:
+        head = _boxes_and_scores(add, plan)
+    output = helper.make_tensor_value_info(HEAD, add.dtype(head), None)
+    add("Identity", head, output=HEAD)
     del adapted.graph.output[:]
     adapted.graph.output.append(output)
+
     _feed(add, plan)
     drop_unused(adapted.graph)
     return onnx.shape_inference.infer_shapes(adapted)
@@ -108,8 +122,9 @@ def free(model: ModelProto, image: str) -> None:
     for value in model.graph.input:
         if value.name == image:
             dims = value.type.tensor_type.shape.dim
-            for number, name in ((0, "batch"), (2, "height"), (3, "width")):
-                dims[number].dim_param = name
+            dims[0].dim_param = "batch"
+            dims[2].dim_param = "height"
+            dims[3].dim_param = "width"
 
 
 def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
@@ -120,7 +135,7 @@ def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 class _Builder:
-    """Adds nodes to the end of a graph; each call adds one, and returns the name of its output."""
+    """Adds nodes to the end of a graph; each call adds a node, and returns its output's name."""
 
     def __init__(self, model: ModelProto) -> None:
         self.graph = model.graph
@@ -137,46 +152,68 @@ class _Builder:
         **attributes: Any,  # noqa: ANN401 - as onnx has it
     ) -> str:
         """Add a node; whole numbers among its inputs become constants."""
-        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
-        name = output or self.unused(operator.lower())
-        self.graph.node.append(helper.make_node(operator, names, [name], **attributes))
-        target = attributes.get("to") if operator == "Cast" else self._types.get(names[0])
-        self._types[name] = target or FLOAT
-        return name
+        names = []
+        for operand in inputs:
+            name = operand if isinstance(operand, str) else self.constant(operand)
+            names.append(name)
+        if not output:
+            output = self.unused(operator.lower())
+        self.graph.node.append(helper.make_node(operator, names, [output], **attributes))
 
-    def unused(self, wanted: str) -> str:
-        return unused_name(self._names, f"detcli_{wanted}")
+        if operator == "Cast":
+            element_type = attributes.get("to")
+        else:
+            element_type = self._types.get(names[0])
+        self._types[output] = element_type or FLOAT
+        return output
+
+    def unused(self, name: str) -> str:
+        """A name like this that no tensor has yet."""
+        return unused_name(self._names, f"detcli_{name}")
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
+        """Add a constant, and return its name."""
         name = add_constant(self.graph, self.unused("constant"), np.asarray(value, dtype))
         self._types[name] = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return name
 
     def like(self, value: npt.ArrayLike, tensor: str) -> str:
-        """A constant of a tensor's type."""
+        """Add a constant of a tensor's type."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
 
     def dtype(self, tensor: str) -> int:
+        """The element type of a tensor as ONNX numbers it; float32 where it is unknown."""
         return self._types.get(tensor) or FLOAT
 
     def cast(self, tensor: str, dtype: int) -> str:
-        return tensor if self.dtype(tensor) == dtype else self("Cast", tensor, to=dtype)
+        """A tensor in another element type; the tensor itself if it has that type."""
+        if self.dtype(tensor) == dtype:
+            return tensor
+        return self("Cast", tensor, to=dtype)
 
     def swapped(self, tensor: str) -> str:
         """A tensor with its last two of three axes swapped."""
         return self("Transpose", tensor, perm=[0, 2, 1])
 
     def cut(self, tensor: str, start: int, stop: int | None, axis: int) -> str:
-        stop = np.iinfo(np.int64).max if stop is None else stop
+        """The entries of a tensor from `start` to before `stop`, or to the end, on an axis."""
+        if stop is None:
+            stop = np.iinfo(np.int64).max
         if self._opset < 10:
             return self("Slice", tensor, starts=[start], ends=[stop], axes=[axis])
         return self("Slice", tensor, [start], [stop], [axis])
 
-    def columns(self, piece: ChannelRange, axis: int) -> str:
-        """The channels of a tensor that a piece names."""
-        if (piece.start, piece.stop) == (0, None):
-            return piece.tensor
-        return self.cut(piece.tensor, piece.start, piece.stop, axis)
+    def channels(self, channel_range: ChannelRange, axis: int) -> str:
+        """The channels of a range, which lie on an axis; the tensor itself if these are all."""
+        if (channel_range.start, channel_range.stop) == (0, None):
+            return channel_range.tensor
+        return self.cut(channel_range.tensor, channel_range.start, channel_range.stop, axis)
+
+    def scaled(self, tensor: str, factor: float) -> str:
+        """A tensor in float32 times a number."""
+        if factor == 1:
+            return tensor
+        return self("Mul", tensor, self.constant(factor, np.float32))
 
 
 def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
@@ -184,93 +221,118 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     head = plan.head
     if plan.is_joined:
         return head.tensors[0]
+
     axis = 2 if head.anchors_first else 1
     if head.grid is not None and head.layout is Layout.SCALES:
         boxes, scores = _decoded_grid(add, head.grid, plan.image)
     else:
-        boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
+        boxes = add.channels(head.boxes[0], axis)
+        scores = add.channels(head.scores[0], axis)
     if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
         objectness = add.cut(scores, 0, 1, axis)
         scores = add("Mul", add.cut(scores, 1, None, axis), objectness)
     if not head.anchors_first and plan.anchors_first:
-        boxes, scores, axis = add.swapped(boxes), add.swapped(scores), 2
+        boxes = add.swapped(boxes)
+        scores = add.swapped(scores)
+        axis = 2
     if plan.no_object is not None:
         if head.scores_are is Activation.LINEAR:
             scores = add("Softmax", scores, axis=axis)
-        start, stop = (1, None) if plan.no_object == 0 else (0, -1)
-        scores = add.cut(scores, start, stop, axis)
+        if plan.no_object == 0:
+            scores = add.cut(scores, 1, None, axis)
+        else:
+            scores = add.cut(scores, 0, -1, axis)
     if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 are half pixels
-        boxes, scores = add.cast(boxes, FLOAT), add.cast(scores, FLOAT)
+        boxes = add.cast(boxes, FLOAT)
+        scores = add.cast(scores, FLOAT)
     return add("Concat", boxes, scores, axis=axis)
 
 
 def _decoded_grid(add: _Builder, grid: GridHead, image: ImageInput) -> tuple[str, str]:
     """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
-    found: dict[HeadPart, str] = {
-        part: add.cast(add("Concat", *(_of_slice(add, one) for one in pieces), axis=1), FLOAT)
-        for part, pieces in grid.parts.items()
-        if part is not HeadPart.POINTS
-    }
-    numbers = found.get(HeadPart.BOX) or add(
-        "Concat", found[HeadPart.CENTRE], found[HeadPart.SIZE], axis=2
-    )
+    parts: dict[HeadPart, str] = {}
+    for part, slices in grid.parts.items():
+        if part is HeadPart.POINTS:
+            continue
+        of_scales = [_of_slice(add, channels) for channels in slices]
+        parts[part] = add.cast(add("Concat", *of_scales, axis=1), FLOAT)
+
+    numbers = parts.get(HeadPart.BOX)
+    if numbers is None:
+        numbers = add("Concat", parts[HeadPart.CENTRE], parts[HeadPart.SIZE], axis=2)
     if grid.spec.rows_first:
         numbers = add("Gather", numbers, [1, 0, 3, 2], axis=2)
+
     anchors = _anchors(add, grid, image)
     if grid.spec.offset is Offset.DISTANCES:
-        boxes = _from_distances(add, numbers, grid.parts[HeadPart.BOX][0].width // 4, anchors)
+        bins = grid.parts[HeadPart.BOX][0].width // 4
+        boxes = _from_distances(add, numbers, bins, anchors)
     else:
         boxes = _from_offsets(add, numbers, grid, anchors, image)
-    return boxes, _scores_of_grid(add, found, grid)
+    return boxes, _scores_of_grid(add, parts, grid)
 
 
-def _scores_of_grid(add: _Builder, found: dict[HeadPart, str], grid: GridHead) -> str:
+def _scores_of_grid(add: _Builder, parts: dict[HeadPart, str], grid: GridHead) -> str:
     """Scores: of the classes, or of these and the objectness to some powers."""
     spec = grid.spec
-    for part in found.keys() & SCORES:
-        if grid.parts[part][0].activation is Activation.LINEAR:
-            if spec.softmax and part is HeadPart.CLASSES:
-                found[part] = add("Softmax", found[part], axis=2)
-            elif HeadPart.OBJECTNESS in found:
-                found[part] = add("Sigmoid", found[part])
-    scores = found.get(HeadPart.CLASSES) or found[HeadPart.PAIR]
-    if HeadPart.OBJECTNESS not in found:
+    # In a fixed order, as each node is named by how many there are before it.
+    final = {part: parts[part] for part in SCORES if part in parts}
+    for part, tensor in final.items():
+        if grid.parts[part][0].activation is not Activation.LINEAR:
+            continue
+        if spec.softmax and part is HeadPart.CLASSES:
+            final[part] = add("Softmax", tensor, axis=2)
+        elif HeadPart.OBJECTNESS in final:
+            final[part] = add("Sigmoid", tensor)
+
+    if HeadPart.CLASSES in final:
+        scores = final[HeadPart.CLASSES]
+    else:
+        scores = final[HeadPart.PAIR]
+    if HeadPart.OBJECTNESS not in final:
         return scores
-    factors = [
-        one if power == 1 else add("Pow", one, add.constant(power, np.float32))
-        for one, power in zip((found[HeadPart.OBJECTNESS], scores), spec.powers, strict=True)
-    ]
-    return add("Mul", *factors)
+    objectness_power, class_power = spec.powers
+    objectness = _to_the_power(add, final[HeadPart.OBJECTNESS], objectness_power)
+    scores = _to_the_power(add, scores, class_power)
+    return add("Mul", objectness, scores)
+
+
+def _to_the_power(add: _Builder, tensor: str, power: float) -> str:
+    if power == 1:
+        return tensor
+    return add("Pow", tensor, add.constant(power, np.float32))
 
 
 def _from_offsets(
     add: _Builder, numbers: str, grid: GridHead, anchors: str, image: ImageInput
 ) -> str:
     """Centre and size, from what a family's layers give for them."""
-    centre, size = add.cut(numbers, 0, 2, 2), add.cut(numbers, 2, 4, 2)
-    middle, anchor_size, stride = (add.cut(anchors, start, start + 2, 2) for start in (0, 2, 4))
-
-    def times(tensor: str, factor: float) -> str:
-        return add("Mul", tensor, add.constant(factor, np.float32)) if factor != 1 else tensor
+    centre = add.cut(numbers, 0, 2, 2)
+    size = add.cut(numbers, 2, 4, 2)
+    middle = add.cut(anchors, 0, 2, 2)
+    anchor_size = add.cut(anchors, 2, 4, 2)
+    stride = add.cut(anchors, 4, 6, 2)
 
     match grid.spec.offset:
         case Offset.EXPONENTIAL:
-            variances = grid.spec.variances
-            centre = add("Mul", times(centre, variances[0]), anchor_size)
-            size = add("Mul", add("Exp", times(size, variances[1])), anchor_size)
+            centre_variance, size_variance = grid.spec.variances
+            centre = add("Mul", add.scaled(centre, centre_variance), anchor_size)
+            size = add("Mul", add("Exp", add.scaled(size, size_variance)), anchor_size)
         case Offset.SIGMOID:
             if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
-                centre, size = add("Sigmoid", centre), add("Sigmoid", size)
-            moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
-            doubled = times(size, 2)
-            centre = add("Mul", moved, stride)
-            size = add("Mul", add("Mul", doubled, doubled), anchor_size)
+                centre = add("Sigmoid", centre)
+                size = add("Sigmoid", size)
+            strides_from_middle = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
+            doubled_size = add.scaled(size, 2)
+            centre = add("Mul", strides_from_middle, stride)
+            size = add("Mul", add("Mul", doubled_size, doubled_size), anchor_size)
         case Offset.TANH:
-            whole = add("Cast", add("Gather", _input_size(add, image), [1, 0], axis=0), to=FLOAT)
+            width_height = add("Gather", _input_size(add, image), [1, 0], axis=0)
+            width_height = add("Cast", width_height, to=FLOAT)
             centre = add("Mul", add("Tanh", centre), stride)
-            size = add("Mul", add("Sigmoid", size), whole)
+            size = add("Mul", add("Sigmoid", size), width_height)
     return add("Concat", add("Add", middle, centre), size, axis=2)
 
 
@@ -294,89 +356,133 @@ def _from_distances(add: _Builder, distances: str, bins: int, anchors: str) -> s
         shares = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
         distances = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
         distances = add("Reshape", distances, [0, -1, 4])
-    point, stride = add.cut(anchors, 0, 2, 2), add.cut(anchors, 4, 6, 2)
-    low = add("Sub", point, add("Mul", add.cut(distances, 0, 2, 2), stride))
-    high = add("Add", point, add("Mul", add.cut(distances, 2, 4, 2), stride))
-    return add("Concat", low, high, axis=2)
+    point = add.cut(anchors, 0, 2, 2)
+    stride = add.cut(anchors, 4, 6, 2)
+    top_left = add("Sub", point, add("Mul", add.cut(distances, 0, 2, 2), stride))
+    bottom_right = add("Add", point, add("Mul", add.cut(distances, 2, 4, 2), stride))
+    return add("Concat", top_left, bottom_right, axis=2)
 
 
 def _anchors(add: _Builder, grid: GridHead, image: ImageInput) -> str:
     """Centre, size and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
-    scales = []
-    for scale, stride in enumerate(grid.strides):
-        share, pixels = grid.spec.centre
-        steps, most = [float(stride)] * 2, (np.inf, np.inf)
-        if grid.spec.cells_divide_input_evenly and image.size is not None:
-            most = image.size[::-1]
-            steps = [length / -(-length // stride) for length in most]
-        middle = [share * step + pixels for step in steps]
-        each = [(*middle, *np.minimum(size, most), stride, stride) for size in grid.anchors(scale)]
-        if image.size is None:
-            counts = add("Add", _input_size(add, image), add.constant([stride - 1]))
-            counts = add("Div", counts, add.constant([stride]))
-            one = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
-            places = add("NonZero", add("ConstantOfShape", counts, value=one))
-        else:
-            rows, columns = (-(-length // stride) for length in image.size)
-            places = add.constant(np.nonzero(np.ones((rows, columns))))
-        places = add("Gather", places, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
-        places = add("Cast", add("Transpose", places, perm=[1, 0]), to=FLOAT)
-        corners = add("Mul", places, add.constant([*steps, 0, 0, 0, 0], np.float32))
-        moved = add("Add", add("Reshape", corners, [-1, 1, 6]), add.constant([each], np.float32))
-        scales.append(add("Reshape", moved, [1, -1, 6]))
+    scales = [_anchors_of_scale(add, grid, image, scale) for scale in range(len(grid.strides))]
     return add("Concat", *scales, axis=1)
+
+
+def _anchors_of_scale(add: _Builder, grid: GridHead, image: ImageInput, scale: int) -> str:
+    """Centre, size and stride of the anchors of a scale: `[1, N, 6]`."""
+    stride = grid.strides[scale]
+    steps = [float(stride), float(stride)]  # from cell to cell, x and y
+    max_size: tuple[float, float] = (np.inf, np.inf)
+    if grid.spec.cells_divide_input_evenly and image.size is not None:
+        max_size = image.size[::-1]
+        steps = [length / _cell_count(length, stride) for length in max_size]
+
+    strides_from_corner, pixels_from_corner = grid.spec.centre
+    centre = [strides_from_corner * step + pixels_from_corner for step in steps]
+    first_cell = []  # its anchors
+    for size in grid.anchors(scale):
+        width, height = np.minimum(size, max_size)
+        first_cell.append((*centre, width, height, stride, stride))
+
+    cells = _cells(add, image, stride)
+    cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
+    cells = add("Cast", add("Transpose", cells, perm=[1, 0]), to=FLOAT)
+    corners = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
+    corners = add("Reshape", corners, [-1, 1, 6])
+    anchors = add("Add", corners, add.constant([first_cell], np.float32))
+    return add("Reshape", anchors, [1, -1, 6])
+
+
+def _cells(add: _Builder, image: ImageInput, stride: int) -> str:
+    """Row and column of all cells of a scale, row by row: `[2, cells]`."""
+    if image.size is not None:
+        height, width = image.size
+        grid = np.ones((_cell_count(height, stride), _cell_count(width, stride)))
+        return add.constant(np.nonzero(grid))
+    counts = add("Add", _input_size(add, image), add.constant([stride - 1]))
+    counts = add("Div", counts, add.constant([stride]))
+    ones = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+    return add("NonZero", add("ConstantOfShape", counts, value=ones))
+
+
+def _cell_count(length: int, stride: int) -> int:
+    """The number of cells along a side, of which the last may reach beyond the picture."""
+    return -(-length // stride)
 
 
 def _input_size(add: _Builder, image: ImageInput) -> str:
     """Height and width of the input, `[2]`."""
-    first = (1 if image.channels_last else 2) - image.single
-    return add.cut(add("Shape", image.name), first, first + 2, 0)
+    height_axis = 1 if image.channels_last else 2
+    if image.single:
+        height_axis -= 1
+    return add.cut(add("Shape", image.name), height_axis, height_axis + 2, 0)
 
 
-def _rows(add: _Builder, plan: Adaptation) -> str:
+def _detection_rows(add: _Builder, plan: Adaptation) -> str:
     """Rows `[B, K, 6]` of detections."""
-    head, parts = plan.head, list[str]()
-    labels = head.labels or head.scores[0]
-    for piece, width in ((head.boxes[0], 4), (head.scores[0], 1), (labels, 1)):
-        rank = len(add.index.shapes[piece.tensor])
-        tensor = add.columns(piece, rank - 1)
-        batched = rank == (3 if width == 4 or piece.stop is not None else 2)
-        tensor = add("Reshape", tensor, [0 if batched else 1, -1, width])
-        parts.append(add.cast(tensor, FLOAT))
+    head = plan.head
+    boxes = _columns_of_rows(add, head.boxes[0], width=4)
+    scores = _columns_of_rows(add, head.scores[0], width=1)
+    class_ids = _columns_of_rows(add, head.labels or head.scores[0], width=1)
     if plan.swapped:
-        parts[0] = add("Gather", parts[0], [1, 0, 3, 2], axis=2)
-    return add("Concat", *parts, axis=2)
+        boxes = add("Gather", boxes, [1, 0, 3, 2], axis=2)
+    return add("Concat", boxes, scores, class_ids, axis=2)
+
+
+def _columns_of_rows(add: _Builder, columns: ChannelRange, width: int) -> str:
+    """Columns of what a graph selects as `[B, K, width]` in float32."""
+    rank = len(add.index.shapes[columns.tensor])
+    tensor = add.channels(columns, rank - 1)
+    has_column_axis = width == 4 or columns.stop is not None
+    is_batched = rank == (3 if has_column_axis else 2)
+    batch = 0 if is_batched else 1
+    tensor = add("Reshape", tensor, [batch, -1, width])
+    return add.cast(tensor, FLOAT)
 
 
 def _feed(add: _Builder, plan: Adaptation) -> None:
-    """Make all inputs out of one for pictures, by nodes in front of all others."""
-    graph, image = add.graph, plan.image
-    node_count = len(graph.node)
+    """Compute all inputs from the pictures alone, by nodes in front of all others."""
+    graph = add.graph
+    image = plan.image
+    count_of_graph = len(graph.node)
     for other in plan.others:
         _feed_other(add, other, image)
-    for_others = len(graph.node)
-    new_inputs = [_convert_pictures(add, image)] if image.is_unusual else []
-    replaced = {other.name for other in plan.others} | {value.name for value in new_inputs}
-    inputs = [*new_inputs, *(value for value in graph.input if value.name not in replaced)]
+    count_with_others = len(graph.node)
+    new_inputs = []
+    if image.is_unusual:
+        new_inputs.append(_convert_pictures(add, image))
+    nodes = list(graph.node)
+    for_image = nodes[count_with_others:]
+    for_others = nodes[count_of_graph:count_with_others]
+    of_graph = nodes[:count_of_graph]
+
+    replaced = {other.name for other in plan.others}
+    replaced.update(value.name for value in new_inputs)
+    inputs = new_inputs + [value for value in graph.input if value.name not in replaced]
     del graph.input[:]
     graph.input.extend(inputs)
-    nodes = list(graph.node)
-    replace_nodes(graph, [*nodes[for_others:], *nodes[node_count:for_others], *nodes[:node_count]])
+    replace_nodes(graph, for_image + for_others + of_graph)
 
 
 def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
-    """Make what an input wants under its name: `[B, 2]`, or a mask `[B, H, W]`."""
+    """Compute an input beside the image under its name: `[B, 2]`, or a mask `[B, H, W]`."""
     size = _input_size(add, image)
-    batch = add.constant([1]) if image.single else add.cut(add("Shape", image.name), 0, 1, 0)
-    expanded = add("Concat", batch, size if other.role is Role.MASK else [2], axis=0)
+    if image.single:
+        batch = add.constant([1])
+    else:
+        batch = add.cut(add("Shape", image.name), 0, 1, 0)
+    shape = add("Concat", batch, size if other.role is Role.MASK else [2], axis=0)
+
     if other.role is Role.WIDTH_HEIGHT:
         size = add("Gather", size, [1, 0], axis=0)
     if other.role in {Role.MASK, Role.SCALE}:
         dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
-        values = add.constant(np.ones((1, 1, 1) if other.role is Role.MASK else (1, 2)), dtype)
+        ones_shape = (1, 1, 1) if other.role is Role.MASK else (1, 2)
+        values = add.constant(np.ones(ones_shape), dtype)
     else:
         values = add("Reshape", add("Cast", size, to=other.dtype), [1, 2])
-    add("Expand", values, expanded, output=other.name)
+    add("Expand", values, shape, output=other.name)
 
 
 def _convert_pictures(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
@@ -388,11 +494,15 @@ def _convert_pictures(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
         tensor = add("Cast", tensor, to=onnx.TensorProto.UINT8)
     if image.channels_last:
         tensor = add("Transpose", tensor, perm=[0, 2, 3, 1])
-    size = list(image.size or (-1, -1))
     if image.single:
-        tensor = add("Reshape", tensor, [*size, 3] if image.channels_last else [3, *size])
+        size = list(image.size or (-1, -1))
+        shape = [*size, 3] if image.channels_last else [3, *size]
+        tensor = add("Reshape", tensor, shape)
     add("Identity", tensor, output=model_input)
+
     floats = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
-    batch = 1 if image.single else image.batch or "batch"
-    dims = [batch, 3, *(image.size or ("height", "width"))]
-    return helper.make_tensor_value_info(image.name, floats, dims)
+    batch: int | str = image.batch or "batch"
+    if image.single:
+        batch = 1
+    height, width = image.size or ("height", "width")
+    return helper.make_tensor_value_info(image.name, floats, [batch, 3, height, width])

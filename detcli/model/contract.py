@@ -149,7 +149,7 @@ class Contract:
     score_form: ScoreForm = ScoreForm.FINAL
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     # the most detections that its family takes from a picture; None where any number
-    most: int | None = None
+    max_detections: int | None = None
     within_anchors: bool = False  # that is as many as the head has anchors
     clips: bool = True  # boxes end at the edges of the picture, as its family has them
     conf: float | None = None  # the confidence that the model's metadata recommends, if any

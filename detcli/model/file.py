@@ -487,7 +487,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 35  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 36  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 

@@ -292,11 +292,10 @@ def _reading(
         metadata, family.nms if needs_nms else None, names
     )
     adaptation = Adaptation(head, image, other_inputs, no_object, y_first)
-    head_name, head_parts = adaptation.made
     preprocessing, assumed_values = _preprocessing(index, family, image, default_size)
     contract = Contract(
         layout=layout,
-        head=head_name,
+        head=adaptation.head_name,
         anchors_first=adaptation.anchors_first,
         box_format=box_format,
         class_count=class_count,
@@ -311,11 +310,11 @@ def _reading(
         names_origin=names_origin,
         counts_classes=head.class_count is not None,
         family=family.name,
-        heads=head_parts,
+        heads=adaptation.head_sources,
         box_fractions=fractions,
         score_form=adaptation.score_form,
         multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
-        most=_max_detections(index, head, family),
+        max_detections=_max_detections(index, head, family),
         within_anchors=family.gives_a_set,
         clips=family.clips,
         conf=conf,

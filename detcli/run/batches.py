@@ -147,7 +147,7 @@ class BatchDetector:
             multi_label = MultiLabel.NEVER
         selection = SelectionOptions(
             conf=self.min_conf,
-            max_det=min(settings.max_det, contract.most or settings.max_det),
+            max_det=min(settings.max_det, contract.max_detections or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=self.nms,
             multi_label=multi_label,

@@ -262,7 +262,7 @@ def _compare_detections(
 ) -> DetectionsReport:
     picture = item.load()
     most = rows_of(new) or settings.max_det
-    max_det = min(most, old.detector().most or most)
+    max_det = min(most, old.detector().max_detections or most)
     rules = Rules(settings.effective_conf(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
 

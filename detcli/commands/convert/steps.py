@@ -236,7 +236,7 @@ class Steps:
         contract, adapted = reading.contract, reading.adaptation.is_needed
         whole = not adapted or contract.layout is Layout.ROWS
         body = self._known if whole else reading.body(self._known)
-        ended = append_selection(body, contract, min(rows, contract.most or rows))
+        ended = append_selection(body, contract, min(rows, contract.max_detections or rows))
         if adapted:  # the rows show neither the family nor how pictures are prepared
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             ended = set_metadata(ended, entries)

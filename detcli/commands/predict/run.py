@@ -94,7 +94,7 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         if anonymize is not None:
             steps.append(anonymize)
         summary = _Summary(config, destination)
-        max_det = min(config.settings.max_det, run.detector.contract.most or sys.maxsize)
+        max_det = min(config.settings.max_det, run.detector.contract.max_detections or sys.maxsize)
 
         def add(record: Record) -> Record | None:
             for step in steps:

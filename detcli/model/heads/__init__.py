@@ -87,7 +87,7 @@ class HeadPart(StrEnum):
     POINTS = "points"  # landmarks, which are left out
 
 
-SCORES = {HeadPart.CLASSES, HeadPart.OBJECTNESS, HeadPart.PAIR}
+SCORES = (HeadPart.CLASSES, HeadPart.OBJECTNESS, HeadPart.PAIR)
 
 
 class Offset(StrEnum):

@@ -69,7 +69,7 @@ def test_an_appended_selection_gives_the_same_detections(write_query_model, tail
     assert new.preprocessing == old.preprocessing
     assert new.multi_label == old.multi_label
     assert new.clips == old.clips
-    assert new.most == old.most
+    assert new.max_detections == old.max_detections
 
 
 def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_query_model):
