@@ -23,7 +23,8 @@ NAMED = frozenset({"Constant", "Identity"})  # those that only name a constant
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
-LEAST_FOLDED = 1 << 10  # elements that a node counts as at least: what its call takes
+ELEMENTS_OF_CALL = 1 << 10  # that a folded node counts as besides its own: what its call takes
+FIRST_OPSET_OF_AXES_INPUT = 13  # before it, the axes of Unsqueeze are an attribute
 
 
 def copied(model: ModelProto) -> ModelProto:
@@ -51,13 +52,21 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
     Cutting an end-to-end graph at the tensor that feeds its first top-k stage leaves the network
     body. Idempotent; metadata and opset stay, and the inputs that are read.
     """
-    made = {name for node in model.graph.node for name in node.output if name}
-    if missing := [head for head in heads if head not in made]:
-        raise ValueError(f"no node computes {missing[0]}")
-    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    computed = set()
+    for node in model.graph.node:
+        computed.update(node.output)
+    computed.discard("")
+    for head in heads:
+        if head not in computed:
+            raise ValueError(f"no node computes {head}")
+
+    described = {value.name: value for value in model.graph.value_info}
+    described.update((value.name, value) for value in model.graph.output)
+    outputs = [described.get(head, onnx.ValueInfoProto(name=head)) for head in heads]
     body = copied(model)
     del body.graph.output[:]
-    body.graph.output.extend(known.get(head, onnx.ValueInfoProto(name=head)) for head in heads)
+    body.graph.output.extend(outputs)
+
     used = drop_unused(body.graph)
     inputs = [value for value in body.graph.input if value.name in used]
     del body.graph.input[:]
@@ -76,12 +85,16 @@ def infer_shapes(model: ModelProto) -> ModelProto:
 def put_in_order(model: ModelProto) -> None:
     """Put nodes in order, and take out the inputs that have a value, as ONNX Runtime does."""
     graph = model.graph
-    made, seen = {name for node in graph.node for name in node.output}, {""}
+    computed = set()
     for node in graph.node:
-        if not reads(node) & made <= seen:
+        computed.update(node.output)
+    computed_before = {""}
+    for node in graph.node:
+        if not reads(node) & computed <= computed_before:
             sort_nodes(graph)
             break
-        seen.update(node.output)
+        computed_before.update(node.output)
+
     inputs = GraphIndex(graph).image_inputs()
     if len(inputs) < len(graph.input):
         del graph.input[:]
@@ -96,117 +109,163 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     longer than all else, so does what is computed from constants alone.
     """
     _fold(model, NAMED, {})
-    known = infer_shapes(model)
-    if known is model:  # its shapes contradict each other
+    inferred = infer_shapes(model)
+    if inferred is model:  # its shapes contradict each other
         return copied(model)
-    # What is folded tells shapes, which tell what else can be folded.
-    for _ in range(MAX_PASSES if folds else 0):
-        if not _fold(model, FOLDED, GraphIndex(known.graph).shapes):
-            break
-        known = infer_shapes(model)
-    return infer_shapes(model) if _add_batch(model, known.graph) else known
+    if folds:
+        # What is folded tells shapes, which tell what else can be folded.
+        for _ in range(MAX_PASSES):
+            if not _fold(model, FOLDED, GraphIndex(inferred.graph).shapes):
+                break
+            inferred = infer_shapes(model)
+    if _add_batch(model, inferred.graph):
+        return infer_shapes(model)
+    return inferred
 
 
 def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]) -> bool:
     """Compute what depends on constants alone, by some operators; True if there was anything."""
-    graph, left, kept = model.graph, MAX_FOLDED, list[NodeProto]()
+    graph = model.graph
+    remaining_nodes: list[NodeProto] = []
+    remaining_elements = MAX_FOLDED
     outputs = {output.name for output in graph.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     # Shapes that a file names may be left from before its input was freed.
-    fixed = all(all(map(known_size, shape(value))) for value in graph.input)
+    folds_shapes = bool(shapes) and _has_fixed_inputs(graph)
     for node in graph.node:
-        made, needed = list[onnx.TensorProto](), [*filter(None, node.input)]
-        if node.op_type == "Shape" and fixed and shapes:
-            made = _shape_of(node, shapes[node.input[0]])
+        inputs = [name for name in node.input if name]
+        results: list[onnx.TensorProto] = []
+        if node.op_type == "Shape" and folds_shapes:
+            results = _shape_of(node, shapes[node.input[0]])
         elif (
             node.op_type in operators
-            and constants.keys() >= {*needed}
+            and constants.keys() >= set(inputs)
             and outputs.isdisjoint(node.output)
         ):
-            given = [constants[name] for name in needed]
-            left -= LEAST_FOLDED + _elements(given)
-            made = _computed(model, node, given, left)
-            left -= _elements(made)
-        constants.update((tensor.name, tensor) for tensor in made)
-        graph.initializer.extend(made)
-        if not made:
-            kept.append(node)
-    if folded := len(kept) < len(graph.node):
-        replace_nodes(graph, kept)
-    return folded
+            operands = [constants[name] for name in inputs]
+            remaining_elements -= ELEMENTS_OF_CALL + _element_count(operands)
+            results = _computed(model, node, operands, max_elements=remaining_elements)
+            remaining_elements -= _element_count(results)
+        constants.update((tensor.name, tensor) for tensor in results)
+        graph.initializer.extend(results)
+        if not results:
+            remaining_nodes.append(node)
+
+    if len(remaining_nodes) == len(graph.node):
+        return False
+    replace_nodes(graph, remaining_nodes)
+    return True
 
 
-def _elements(tensors: Iterable[onnx.TensorProto]) -> int:
+def _has_fixed_inputs(graph: GraphProto) -> bool:
+    """True if the size of every axis of every input is known."""
+    for value in graph.input:
+        for dim in shape(value):
+            if known_size(dim) is None:
+                return False
+    return True
+
+
+def _element_count(tensors: Iterable[onnx.TensorProto]) -> int:
     return sum(math.prod(tensor.dims) for tensor in tensors)
 
 
 def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
-    """What a Shape node gives, if all axes are known."""
-    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
-    part = slice(attribute(node, "start", 0), attribute(node, "end", len(dims)))
-    values = np.array(sizes[part], np.int64)
-    known = 0 < len(sizes) == len(dims)
-    return [numpy_helper.from_array(values, node.output[0])] if known else []
+    """The constant that a Shape node computes; empty unless all axes are known."""
+    sizes = []
+    for dim in dims:
+        size = known_size(dim)
+        if size is not None:
+            sizes.append(size)
+    start = attribute(node, "start", 0)
+    end = attribute(node, "end", len(dims))
+    values = np.array(sizes[start:end], np.int64)
+    if not sizes or len(sizes) < len(dims):
+        return []
+    return [numpy_helper.from_array(values, node.output[0])]
 
 
 def _computed(
-    model: ModelProto, node: NodeProto, given: Sequence[onnx.TensorProto], most: int
+    model: ModelProto, node: NodeProto, operands: Sequence[onnx.TensorProto], max_elements: int
 ) -> list[onnx.TensorProto]:
-    """What a node makes of constants; empty if that is more than `most` elements, or unknown."""
-    if node.op_type in NAMED and (given or node.attribute[0].name == "value"):
+    """Compute the outputs of a node from constants; empty if they are too large, or unknown."""
+    if node.op_type in NAMED and (operands or node.attribute[0].name == "value"):
         tensor = onnx.TensorProto()
-        tensor.CopyFrom(given[0] if given else node.attribute[0].t)
+        tensor.CopyFrom(operands[0] if operands else node.attribute[0].t)
         tensor.name = node.output[0]
-        return [tensor] if most > 0 else []
+        return [tensor] if max_elements > 0 else []
+
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
-    graph = helper.make_graph([node], "constants", [], outputs, given)
-    alone = helper.make_model(
+    graph = helper.make_graph([node], "constants", [], outputs, operands)
+    node_alone = helper.make_model(
         graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4)
     )
-    sizes = [shape(value) for value in infer_shapes(alone).graph.output]
-    known = [math.prod(filter(None, map(known_size, dims))) for dims in sizes if all(dims)]
-    if len(known) < len(sizes) or sum(known) > most:
+    element_count = 0
+    for value in infer_shapes(node_alone).graph.output:
+        dims = shape(value)
+        if not all(dims):  # an axis is unknown
+            return []
+        sizes = [known_size(dim) or 1 for dim in dims]
+        element_count += math.prod(sizes)
+    if element_count > max_elements:
         return []
+
     from onnx.reference import ReferenceEvaluator  # a module for each operator
 
     try:
-        values = ReferenceEvaluator(alone).run(None, {})
+        arrays = ReferenceEvaluator(node_alone).run(None, {})
     except Exception:  # noqa: BLE001 - whatever its kernels raise; the node stays
         return []
-    return [*map(numpy_helper.from_array, map(np.asarray, values), node.output)]
+    results = []
+    for array, name in zip(arrays, node.output, strict=False):
+        results.append(numpy_helper.from_array(np.asarray(array), name))
+    return results
 
 
 def rename(graph: GraphProto, old: str, new: str) -> None:
     """Let the nodes of a graph call a tensor otherwise."""
     for node in graph.node:
-        for listed in (node.input, node.output):
-            listed[:] = [new if name == old else name for name in listed]
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                if name == old:
+                    names[position] = new
 
 
-def _add_batch(model: ModelProto, known: GraphProto) -> bool:
-    """Add the axis that all outputs lack, where there is one picture and none selects; see `tidy`.
+def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
+    """Add a batch axis to all outputs of a graph that has none; True if it was added.
 
-    A first axis of more than 1 is then that of the cells. `known` is the graph with its shapes.
+    Only where the graph takes one picture, selects nothing itself, and none of its outputs has a
+    batch axis. `inferred` is the graph with inferred shapes.
     """
-    graph, shapes = model.graph, {output.name: shape(output) for output in known.output}
-    many = (known_size(dims[0]) or 1 for dims in shapes.values() if len(dims) == 2)
-    if sum(count > 1 for count in many) < len(shapes):
+    graph = model.graph
+    shapes = {output.name: shape(output) for output in inferred.output}
+    for dims in shapes.values():
+        # With a batch of 1, the first of two axes would be 1; otherwise it is that of the cells.
+        is_unbatched = len(dims) == 2 and (known_size(dims[0]) or 1) > 1
+        if not is_unbatched:
+            return False
+    index = GraphIndex(inferred)
+    if index.nodes(*SELECTION):
         return False
-    index = GraphIndex(known)
-    one = all(len(dims := shape(value)) == 3 or dims[:1] == [1] for value in index.image_inputs())
-    if not one or index.nodes(*SELECTION):
-        return False
+    for image_input in index.image_inputs():
+        dims = shape(image_input)
+        takes_one_picture = len(dims) == 3 or dims[:1] == [1]
+        if not takes_one_picture:
+            return False
+
     names = tensor_names(graph)
     axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
     for output in graph.output:
-        inner = unused_name(names, f"{output.name}/rows")
-        rename(graph, output.name, inner)
-        add = helper.make_node("Unsqueeze", [inner, axis], [output.name])
-        if opset(model) < 13:
-            add = helper.make_node("Unsqueeze", [inner], [output.name], axes=[0])
-        graph.node.append(add)
-        kind, dims = output.type.tensor_type.elem_type, [1, *shapes[output.name]]
-        output.CopyFrom(helper.make_tensor_value_info(output.name, kind, dims))
+        unbatched = unused_name(names, f"{output.name}/rows")
+        rename(graph, output.name, unbatched)
+        if opset(model) < FIRST_OPSET_OF_AXES_INPUT:
+            node = helper.make_node("Unsqueeze", [unbatched], [output.name], axes=[0])
+        else:
+            node = helper.make_node("Unsqueeze", [unbatched, axis], [output.name])
+        graph.node.append(node)
+        element_type = output.type.tensor_type.elem_type
+        batched_shape = [1, *shapes[output.name]]
+        output.CopyFrom(helper.make_tensor_value_info(output.name, element_type, batched_shape))
     return True
 
 
@@ -227,10 +286,10 @@ def renew_shapes(model: ModelProto) -> ModelProto:
 def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:
     """Set entries of the metadata; an empty value removes one, and the others keep their order."""
     changed = copied(model)
-    known = {entry.key: entry.value for entry in model.metadata_props}
-    known.update(entries)
+    all_entries = {entry.key: entry.value for entry in model.metadata_props}
+    all_entries.update(entries)
     del changed.metadata_props[:]
-    for key, value in known.items():
+    for key, value in all_entries.items():
         if value:
             changed.metadata_props.add(key=key, value=value)
     return changed
@@ -243,23 +302,31 @@ def names_entry(names: Sequence[str]) -> dict[str, str]:
 
 def opset(model: ModelProto) -> int:
     """The version of the standard operators that a model uses."""
-    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+    versions = []
+    for operator_set in model.opset_import:
+        if operator_set.domain in ("", "ai.onnx"):
+            versions.append(operator_set.version)
+    return max(versions, default=1)
 
 
 def tensor_names(graph: GraphProto) -> set[str]:
     """The names of all tensors of a graph."""
-    values = (*graph.input, *graph.output, *graph.initializer)
-    return {value.name for value in values} | {
-        name for node in graph.node for name in (*node.input, *node.output)
-    }
+    names: set[str] = set()
+    for values in (graph.input, graph.output, graph.initializer):
+        names.update(value.name for value in values)
+    for node in graph.node:
+        names.update(node.input)
+        names.update(node.output)
+    return names
 
 
-def unused_name(names: set[str], wanted: str) -> str:
+def unused_name(names: set[str], preferred: str) -> str:
     """Find a name that is not in use yet, and add it to `names`."""
-    name, number = wanted, 1
+    name = preferred
+    number = 1
     while name in names:
         number += 1
-        name = f"{wanted}{number}"
+        name = f"{preferred}{number}"
     names.add(name)
     return name
 
@@ -272,18 +339,19 @@ def add_constant(graph: GraphProto, name: str, value: npt.NDArray[Any]) -> str:
 
 def number_nodes(graph: GraphProto) -> dict[str, str]:
     """Give each node a unique name; returns the old names by the new."""
-    names = {}
+    old_names = {}
     for number, node in enumerate(graph.node):
-        new = f"node {number}"
-        names[new], node.name = node.name, new
-    return names
+        name = f"node {number}"
+        old_names[name] = node.name
+        node.name = name
+    return old_names
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Replace a graph's nodes by these, which may be its own."""
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    """Replace the nodes of a graph by others, of which some or all may be nodes of the graph."""
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(copies)
 
 
 def drop_unused(graph: GraphProto) -> set[str]:
@@ -291,22 +359,27 @@ def drop_unused(graph: GraphProto) -> set[str]:
     outputs = {output.name for output in graph.output}
     nodes, used = needed_nodes(graph, *outputs)
     replace_nodes(graph, nodes)
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    described = [value for value in graph.value_info if value.name in used - outputs]
     # Old files list their constants as inputs, too: what is left of these would have to be fed.
-    constants = {tensor.name for tensor in graph.initializer} - {tensor.name for tensor in kept}
-    inputs = [value for value in graph.input if value.name not in constants]
-    del graph.initializer[:], graph.value_info[:], graph.input[:]
+    dropped = {tensor.name for tensor in graph.initializer} - used
+    inputs = [value for value in graph.input if value.name not in dropped]
+    constants = [tensor for tensor in graph.initializer if tensor.name in used]
+    described = [value for value in graph.value_info if value.name in used - outputs]
+    del graph.initializer[:]
+    del graph.value_info[:]
+    del graph.input[:]
     graph.input.extend(inputs)
-    graph.initializer.extend(kept)
+    graph.initializer.extend(constants)
     graph.value_info.extend(described)
     return used
 
 
 def sort_nodes(graph: GraphProto) -> None:
     """Put each node after those whose outputs it reads, as ONNX requires."""
-    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    makers: dict[str, int] = {}
+    for position, node in enumerate(graph.node):
+        makers.update((name, position) for name in node.output if name)
     sorter = TopologicalSorter(dict.fromkeys(range(len(graph.node)), ()))
-    for index, node in enumerate(graph.node):
-        sorter.add(index, *{makers[name] for name in reads(node) if name in makers})
-    replace_nodes(graph, [graph.node[index] for index in sorter.static_order()])
+    for position, node in enumerate(graph.node):
+        predecessors = {makers[name] for name in reads(node) if name in makers}
+        sorter.add(position, *predecessors)
+    replace_nodes(graph, [graph.node[position] for position in sorter.static_order()])
