@@ -42,8 +42,14 @@ class GraphIndex:
     @cached_property
     def shapes(self) -> defaultdict[str, Dims]:
         """Shapes by tensor, empty where it is unknown."""
-        known: dict[str, Dims] = {n: list(one.dims) for n, one in self._initializers.items()}
-        return defaultdict(list, known | {v.name: dims for v in self._values if (dims := shape(v))})
+        shapes: defaultdict[str, Dims] = defaultdict(list)
+        for name, tensor in self._initializers.items():
+            shapes[name] = list(tensor.dims)
+        for value in self._values:
+            dims = shape(value)
+            if dims:
+                shapes[value.name] = dims
+        return shapes
 
     def size(self, tensor: str, axis: int) -> int | None:
         """The size of an axis of a tensor; None if it is a symbol or unknown."""
@@ -66,7 +72,9 @@ class GraphIndex:
     def producer(self, tensor: str, *operators: str) -> NodeProto | None:
         """The node that computes a tensor, see `computed_as`, if it is one of these operators."""
         node = self.producers.get(self.computed_as(tensor))
-        return None if node is not None and operators and node.op_type not in operators else node
+        if node is not None and operators and node.op_type not in operators:
+            return None
+        return node
 
     def computed_as(self, tensor: str) -> str:
         """The output of the node that computes a tensor.
@@ -85,26 +93,33 @@ class GraphIndex:
 
     def _follow(self, tensor: str, kind: object, step: Callable[[NodeProto], str]) -> str:
         """Follow a tensor back for as long as a step names the tensor before its producer."""
-        known, passed = self._followed.setdefault(kind, {}), []
-        while tensor not in known:
+        ends = self._followed.setdefault(kind, {})
+        passed = []
+        while tensor not in ends:
             node = self.producers.get(tensor)
             source = "" if node is None else step(node)
             if not source:
                 break
             passed.append(tensor)
             tensor = source
-        tensor = known.get(tensor, tensor)
-        known.update(dict.fromkeys(passed, tensor))
-        return tensor
+        end = ends.get(tensor, tensor)
+        ends.update(dict.fromkeys(passed, end))
+        return end
 
     def _handed_on(self, node: NodeProto) -> str:
-        if node.op_type in PASSED_THROUGH or (node.op_type == "Concat" and len(node.input) == 1):
+        """The tensor that a node hands on with all its elements in their order; else empty."""
+        if node.op_type in PASSED_THROUGH:
             return str(node.input[0])
-        split = self.producers.get(node.input[0]) if node.op_type == "Concat" else None
+        if node.op_type != "Concat":
+            return ""
+        if len(node.input) == 1:
+            return str(node.input[0])
+        split = self.producers.get(node.input[0])
         if split is None or split.op_type != "Split" or list(split.output) != list(node.input):
             return ""
-        same = attribute(split, "axis", 0) == attribute(node, "axis", 0)
-        return str(split.input[0]) if same else ""
+        if attribute(split, "axis", 0) != attribute(node, "axis", 0):
+            return ""
+        return str(split.input[0])
 
     def behind_all(
         self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
@@ -117,11 +132,14 @@ class GraphIndex:
         seen = set(waiting)
         while waiting and len(seen) < MAX_STEPS:
             name = waiting.pop(0)
-            if (node := self.producer(name)) is not None:
-                yield node, name
-                new = [one for one in dict.fromkeys(onward(node, name)) if one and one not in seen]
-                seen.update(new)
-                waiting += new
+            node = self.producer(name)
+            if node is None:
+                continue
+            yield node, name
+            for source in onward(node, name):
+                if source and source not in seen:
+                    seen.add(source)
+                    waiting.append(source)
 
     def constant(self, tensor: str) -> list[int] | None:
         """The integers of a constant tensor; None if it is computed, or no size or index."""
@@ -130,7 +148,7 @@ class GraphIndex:
             self._constants[tensor] = None
             if proto is not None and math.prod(proto.dims) <= MAX_INTEGERS:
                 values = onnx.numpy_helper.to_array(proto).ravel()
-                self._constants[tensor] = list(map(int, values))
+                self._constants[tensor] = [int(value) for value in values]
         return self._constants[tensor]
 
     def array(self, tensor: str) -> npt.NDArray[Any] | None:
@@ -143,13 +161,16 @@ class GraphIndex:
         proto = self._initializers.get(tensor)
         node = self.producers.get(tensor)
         if proto is None and node is not None and node.op_type == "Constant":
-            proto = next((a.t for a in node.attribute if a.name == "value"), None)
+            for entry in node.attribute:
+                if entry.name == "value":
+                    proto = entry.t
+                    break
         return proto
 
     def axes(self, node: NodeProto) -> list[int] | None:
         """The axes of a reduction: an attribute before opset 18, an input since then."""
-        given = self.constant(node.input[1]) if len(node.input) > 1 else None
-        return integers(node, "axes") or given
+        of_input = self.constant(node.input[1]) if len(node.input) > 1 else None
+        return integers(node, "axes") or of_input
 
     def moved_from(self, tensor: str) -> set[str]:
         """A tensor and all that depend on its elements, not only on its shape."""
@@ -166,13 +187,20 @@ class GraphIndex:
 
 def shape(value: onnx.ValueInfoProto) -> Dims:
     """Shape of a tensor; empty if it is unknown."""
-    dims = value.type.tensor_type.shape.dim
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
+    dims: Dims = []
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value"):
+            dims.append(dim.dim_value)
+        else:
+            dims.append(dim.dim_param or None)
+    return dims
 
 
 def known_size(dim: int | str | None) -> int | None:
     """The size of an axis; None if it is a symbol or unknown."""
-    return dim if isinstance(dim, int) and dim > 0 else None
+    if isinstance(dim, int) and dim > 0:
+        return dim
+    return None
 
 
 def image_size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
@@ -186,8 +214,10 @@ def image_size(height: int | str | None, width: int | str | None) -> tuple[int, 
 
 def type_name(code: int) -> str:
     """ONNX's name for a type, such as "float"."""
-    known = onnx.TensorProto.DataType
-    return str(known.Name(code).lower()) if code in known.values() else f"type {code}"
+    data_types = onnx.TensorProto.DataType
+    if code not in data_types.values():
+        return f"type {code}"
+    return str(data_types.Name(code).lower())
 
 
 def dtype_name(code: int) -> str:
@@ -198,25 +228,35 @@ def dtype_name(code: int) -> str:
 
 def attribute(node: NodeProto, name: str, default: int) -> int:
     """An integer attribute of a node."""
-    return next((a.i for a in node.attribute if a.name == name), default)
+    for entry in node.attribute:
+        if entry.name == name:
+            return int(entry.i)
+    return default
 
 
 def integers(node: NodeProto, name: str) -> list[int]:
     """An attribute of several integers; empty if the node does not have it."""
-    return next((list(a.ints) for a in node.attribute if a.name == name), [])
+    for entry in node.attribute:
+        if entry.name == name:
+            return list(entry.ints)
+    return []
 
 
 def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
     """All constant tensors of a model: of its graph, its functions, and their branches."""
-    waiting = list[Message]([model])
+    waiting: list[Message] = [model]
     while waiting:
         message = waiting.pop()
         if isinstance(message, onnx.TensorProto):
             yield message
             continue
         for field, value in message.ListFields():
-            if field.message_type is not None:
-                waiting.extend([value] if isinstance(value, Message) else value)
+            if field.message_type is None:
+                continue
+            if isinstance(value, Message):
+                waiting.append(value)
+            else:  # a list of messages
+                waiting.extend(value)
 
 
 def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
@@ -229,28 +269,41 @@ def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
 
 
 def needed_nodes(graph: GraphProto, *tensors: str) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that tensors depend on, in graph order, and these and all tensors they read."""
-    producer = {name: index for index, node in enumerate(graph.node) for name in node.output}
-    wanted, used, chosen = [*tensors], {*tensors}, set()
-    while wanted:
-        index = producer.get(wanted.pop())
-        if index is None or index in chosen:
+    """The nodes that tensors depend on, in graph order; and the tensors that they read.
+
+    The tensors asked for are among the second.
+    """
+    positions = {}
+    for position, node in enumerate(graph.node):
+        for name in node.output:
+            positions[name] = position
+
+    waiting = list(tensors)
+    used = set(tensors)
+    needed = set()
+    while waiting:
+        needed_position = positions.get(waiting.pop())
+        if needed_position is None or needed_position in needed:
             continue
-        chosen.add(index)
-        read = reads(graph.node[index])
-        wanted.extend(read)
-        used |= read
-    return [graph.node[index] for index in sorted(chosen)], used
+        needed.add(needed_position)
+        inputs = reads(graph.node[needed_position])
+        waiting.extend(inputs)
+        used |= inputs
+    return [graph.node[position] for position in sorted(needed)], used
 
 
 def reads(node: NodeProto) -> set[str]:
     """The tensors that a node reads; its branches also read those of the graph around them."""
-    found = {name for name in node.input if name}
+    inputs = {name for name in node.input if name}
     for branch in branches([node]):
-        own = {value.name for value in (*branch.input, *branch.initializer)}
-        own.update(name for inner in branch.node for name in inner.output)
-        found |= set().union(*map(reads, branch.node), (o.name for o in branch.output)) - own
-    return found
+        defined = {value.name for value in branch.input}
+        defined.update(tensor.name for tensor in branch.initializer)
+        read = {output.name for output in branch.output}
+        for inner in branch.node:
+            defined.update(inner.output)
+            read |= reads(inner)
+        inputs |= read - defined
+    return inputs
 
 
 NO_OPERATION = frozenset({"Identity", "Dropout"})  # simplifiers and engines remove these
@@ -264,15 +317,15 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
     Concat, prevents that.
     """
     index = GraphIndex(graph)
-    found: dict[str, NodeProto] = {}
+    transposes: dict[str, NodeProto] = {}
     for output in graph.output:
         node = index.producers.get(index.behind(output.name, NO_OPERATION))
         if node is None or node.op_type != "Transpose":
             continue
         order = integers(node, "perm")  # without one, axes are reversed
         if not order or order != sorted(order):
-            found[node.output[0]] = node
-    return list(found.values())
+            transposes[node.output[0]] = node
+    return list(transposes.values())
 
 
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
@@ -316,23 +369,30 @@ REWRITTEN = frozenset(
 
 def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
     """The learnt tensors of a graph: weights and biases, not scales or anchors."""
-    found: dict[str, onnx.TensorProto] = {}
+    tensors: dict[str, onnx.TensorProto] = {}
     for node in index.graph.node:
         for name in _learnt_inputs(index, node):
             source = index.behind(name, REWRITTEN)
             tensor = index.constant_tensor(source)
             if tensor is not None:
-                found[source] = tensor
-    return list(found.values())
+                tensors[source] = tensor
+    return list(tensors.values())
 
 
 def _learnt_inputs(index: GraphIndex, node: NodeProto) -> Iterator[str]:
+    """The inputs of a node that are learnt if they are constants."""
     numbers = PARAMETERS.get(node.op_type, ())
-    if node.op_type == "Add":  # the bias of a matrix product
-        makers = [index.producer(name) for name in node.input]
-        if any(maker is not None and maker.op_type in PRODUCTS for maker in makers):
-            numbers = (0, 1)
-    yield from (node.input[number] for number in numbers if number < len(node.input))
+    if node.op_type == "Add" and _adds_to_product(index, node):  # the bias
+        numbers = (0, 1)
+    for number in numbers:
+        if number < len(node.input):
+            yield node.input[number]
+
+
+def _adds_to_product(index: GraphIndex, node: NodeProto) -> bool:
+    """True if an input of a node is a matrix product."""
+    makers = [index.producer(name) for name in node.input]
+    return any(maker is not None and maker.op_type in PRODUCTS for maker in makers)
 
 
 def is_quantised(graph: GraphProto) -> bool:
@@ -350,15 +410,19 @@ def is_half(model: ModelProto) -> bool:
 
 def is_all_half(graph: GraphProto) -> bool:
     """Whether every matrix that a network multiplies by is in float16, and is not cast first."""
-    index, kinds = GraphIndex(graph), set()
+    index = GraphIndex(graph)
+    types = set()
     for node in graph.node:
         for name in _learnt_inputs(index, node):
             tensor = index.constant_tensor(index.behind(name, REWRITTEN))
-            if tensor is not None and len(tensor.dims) > 1:
-                made = index.producers.get(index.behind(name, REWRITTEN - {"Cast"}))
-                is_cast = made is not None and made.op_type == "Cast"
-                kinds.add(attribute(made, "to", 0) if made and is_cast else tensor.data_type)
-    return kinds == {onnx.TensorProto.FLOAT16}
+            if tensor is None or len(tensor.dims) < 2:
+                continue
+            cast = index.producers.get(index.behind(name, REWRITTEN - {"Cast"}))
+            if cast is not None and cast.op_type == "Cast":
+                types.add(attribute(cast, "to", 0))
+            else:
+                types.add(tensor.data_type)
+    return types == {onnx.TensorProto.FLOAT16}
 
 
 MAX_NODES = 20_000
@@ -389,7 +453,7 @@ def check_structure(model: ModelProto) -> None:
     for function in model.functions:
         if functions.setdefault(_key(function), function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
-    calls = {key: _called(one.node, functions) for key, one in functions.items()}
+    calls = {key: _called(function.node, functions) for key, function in functions.items()}
     sizes: dict[FunctionKey, int] = {}
     depths: dict[FunctionKey, int] = {}
     for key in _sorted(TopologicalSorter(calls), "functions call each other"):
@@ -403,7 +467,9 @@ def check_structure(model: ModelProto) -> None:
 
 
 def _check_parts(model: ModelProto) -> None:
-    parts, waiting = 0, list[Message]([model])
+    """Check that a model does not consist of more parts than memory is for."""
+    parts = 0
+    waiting: list[Message] = [model]
     while waiting:
         for field, value in waiting.pop().ListFields():
             if isinstance(value, Message):
@@ -418,17 +484,25 @@ def _check_parts(model: ModelProto) -> None:
                     waiting.extend(value)
 
 
-def _key(one: NodeProto | FunctionProto) -> FunctionKey:
-    name = one.op_type if isinstance(one, NodeProto) else one.name
-    return "" if one.domain == "ai.onnx" else one.domain, name, getattr(one, "overload", "")
+def _key(item: NodeProto | FunctionProto) -> FunctionKey:
+    """The key of a function, or of the function that a node would call."""
+    name = item.op_type if isinstance(item, NodeProto) else item.name
+    domain = "" if item.domain == "ai.onnx" else item.domain
+    return domain, name, getattr(item, "overload", "")
 
 
 def _called(
     nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
 ) -> set[FunctionKey]:
     """The functions that nodes call, at any depth of their branches."""
-    called = {key for node in nodes if (key := _key(node)) in functions}
-    return called.union(*(_called(branch.node, functions) for branch in branches(nodes)))
+    called = set()
+    for node in nodes:
+        key = _key(node)
+        if key in functions:
+            called.add(key)
+    for branch in branches(nodes):
+        called |= _called(branch.node, functions)
+    return called
 
 
 def _node_count(nodes: Iterable[NodeProto], sizes: dict[FunctionKey, int]) -> int:
@@ -446,22 +520,31 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
     """Check the names and the order of nodes, and of those in their branches."""
     makers: dict[str, int] = {}
     for number, node in enumerate(nodes):
-        for name in (node.name, node.op_type, *node.input, *node.output):
-            if not isinstance(name, str) or len(name) > MAX_NAME:
-                raise ValueError(f"{name[:40]!r} is not a name")
-        for name in filter(None, node.output):
-            if makers.setdefault(name, number) != number:
+        _check_node_names(node)
+        for name in node.output:
+            if name and makers.setdefault(name, number) != number:
                 raise ValueError(f"two nodes make {name}")
-    read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
-    if not all(max(before, default=-1) < number for number, before in enumerate(read)):
-        _sorted(TopologicalSorter(dict(enumerate(read))), "nodes form a circle")
+
+    predecessors = []
+    for node in nodes:
+        predecessors.append({makers[name] for name in reads(node) if name in makers})
+    is_ordered = all(max(before, default=-1) < number for number, before in enumerate(predecessors))
+    if not is_ordered:
+        _sorted(TopologicalSorter(dict(enumerate(predecessors))), "nodes form a circle")
     for branch in branches(nodes):
         _check_nodes(branch.node)
 
 
+def _check_node_names(node: NodeProto) -> None:
+    """Check the names of a node, its operator, and all that it reads and makes."""
+    for name in (node.name, node.op_type, *node.input, *node.output):
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"{name[:40]!r} is not a name")
+
+
 def _sorted(order: "TopologicalSorter[T]", problem: str) -> "list[T]":
-    """Everything after what it depends on."""
+    """All nodes, each after those that it depends on."""
     try:
-        return [*order.static_order()]
+        return list(order.static_order())
     except CycleError as error:
         raise ValueError(f"its {problem}") from error
