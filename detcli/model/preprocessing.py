@@ -33,11 +33,11 @@ MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
 EXAMPLE = "write for example stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
 WORDS: dict[str, Fields] = {
-    **{way: {"resize": way} for way in Resize if way is not Resize.SHORTEST_EDGE},
-    **{way: {"interpolation": way} for way in Interpolation},
-    "rgb": {"bgr": False},
-    "bgr": {"bgr": True},
+    resize: {"resize": resize} for resize in Resize if resize is not Resize.SHORTEST_EDGE
 }
+WORDS.update({interpolation: {"interpolation": interpolation} for interpolation in Interpolation})
+WORDS["rgb"] = {"bgr": False}
+WORDS["bgr"] = {"bgr": True}
 NUMBERS: dict[str, tuple[type[float], int, float, float]] = {
     "scale": (float, 1, -math.inf, math.inf),
     "mean": (float, 3, -math.inf, math.inf),
@@ -48,7 +48,7 @@ NUMBERS: dict[str, tuple[type[float], int, float, float]] = {
     "pad": (int, 1, 0, 255),
     Resize.SHORTEST_EDGE: (int, 2, 1, MAX_SIDE),
 }
-"""Entries of numbers: their type, how many, the least and the most."""
+"""Entries of numbers: their type, how many, the smallest and the largest."""
 PREPROCESSING_STEPS = {
     "resize": ("resize", "longest", "enlarge", "edges", "multiple", "pad"),
     "interpolation": ("interpolation",),
@@ -171,53 +171,73 @@ def written(preprocessing: Preprocessing) -> str:
         >>> written(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))
         'stretch,linear,rgb,scale=0.00392156862745098,mean=0.5:0.5:0.5,std=1:1:1,pad=114'
     """
-    way = str(preprocessing.resize)
+    resize = str(preprocessing.resize)
     if preprocessing.edges is not None:
-        way += "={}:{}".format(*preprocessing.edges)
-    entries = [way, preprocessing.interpolation, "bgr" if preprocessing.bgr else "rgb"]
+        shortest, longest = preprocessing.edges
+        resize += f"={shortest}:{longest}"
+    channels = "bgr" if preprocessing.bgr else "rgb"
+    entries = [resize, preprocessing.interpolation, channels]
     for name in ("scale", "mean", "std", "pad", "longest", "enlarge", "multiple"):
         value = getattr(preprocessing, name)
-        if value is not None and (name, value) != ("multiple", 1):
-            numbers = value if isinstance(value, tuple) else (value,)
-            entries.append(f"{name}={':'.join(repr(one).removesuffix('.0') for one in numbers)}")
+        if value is None or (name == "multiple" and value == 1):
+            continue
+        numbers = value if isinstance(value, tuple) else (value,)
+        texts = [repr(number).removesuffix(".0") for number in numbers]
+        entries.append(f"{name}={':'.join(texts)}")
     return ",".join(entries)
 
 
 def _read(entry: str, text: str) -> Fields:
+    """Read the fields that an entry of a text names."""
     name, equals, value = entry.partition("=")
     if not equals and name in WORDS:
         return WORDS[name]
     if not equals or name not in NUMBERS:
-        known = ", ".join([*WORDS, *(f"{name}=" for name in NUMBERS)])
+        entries = list(WORDS) + [f"{name}=" for name in NUMBERS]
         raise UsageError(
-            f"--preprocess '{text}': '{entry}' is unknown", f"the entries are: {known}"
+            f"--preprocess '{text}': '{entry}' is unknown",
+            f"the entries are: {', '.join(entries)}",
         )
-    kind, count, least, most = NUMBERS[name]
-    numbers = _numbers(value, kind)
+
+    number_type, count, smallest, largest = NUMBERS[name]
+    numbers = _numbers(value, number_type)
     if len(numbers) != count:
-        wanted = "one number" if count == 1 else f"{count} numbers with colons between them"
-        raise UsageError(f"--preprocess {entry}: '{value}' is not {wanted}", EXAMPLE)
-    if not all(least <= number <= most for number in numbers):
-        hint = f"use {least} or more" if most == math.inf else f"use {least} to {most}"
+        expected = "one number" if count == 1 else f"{count} numbers with colons between them"
+        raise UsageError(f"--preprocess {entry}: '{value}' is not {expected}", EXAMPLE)
+    if not all(smallest <= number <= largest for number in numbers):
+        if largest == math.inf:
+            hint = f"use {smallest} or more"
+        else:
+            hint = f"use {smallest} to {largest}"
         raise UsageError(f"--preprocess {entry}: out of range", hint)
     if name == "std" and 0 in numbers:
         raise UsageError(f"--preprocess {entry}: nothing can be divided by 0", EXAMPLE)
+
     if name == Resize.SHORTEST_EDGE:
         return {"resize": Resize.SHORTEST_EDGE, "edges": numbers}
     return {name: numbers if count > 1 else numbers[0]}
 
 
-def _numbers(value: str, kind: type[float]) -> tuple[float, ...]:
+def _numbers(value: str, number_type: type[float]) -> tuple[float, ...]:
     """Finite numbers with colons between them, of which floats may be 1/255; none if one is not."""
+    numbers = []
     try:
-        parts = [one.partition("/") for one in value.split(":")]
-        numbers = tuple(
-            float(above) / float(below) if below and kind is float else kind(above + slash + below)
-            for above, slash, below in parts
-        )
-        return numbers if all(map(math.isfinite, numbers)) else ()
+        for text in value.split(":"):
+            number = _number(text, number_type)
+            if not math.isfinite(number):
+                return ()
+            numbers.append(number)
     except (ValueError, ArithmeticError):
         return ()
+    return tuple(numbers)
+
+
+def _number(text: str, number_type: type[float]) -> float:
+    if number_type is float:
+        numerator, _, denominator = text.partition("/")
+        if denominator:
+            return float(numerator) / float(denominator)
+    return number_type(text)
 
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -254,8 +274,10 @@ class Sidecar:
     def read(cls, model: Path) -> Self | None:
         """Read the files beside a model, or in the folder above `onnx/`; None if there are none."""
         folder = model.absolute().parent
-        places = (folder, folder.parent) if folder.name == "onnx" else (folder,)
-        return next(filter(None, map(cls._read, places)), None)
+        sidecar = cls._read(folder)
+        if sidecar is None and folder.name == "onnx":
+            sidecar = cls._read(folder.parent)
+        return sidecar
 
     def settles(self, *, fixed: bool) -> tuple[StepFields, Size | None]:
         """What the files settle, and the size of the input, which may be fixed already."""
@@ -268,7 +290,8 @@ class Sidecar:
 
     @classmethod
     def _read(cls, folder: Path) -> Self | None:
-        contents = dict[str, bytes]()
+        """Read the files of a folder; None if they describe no model."""
+        contents: dict[str, bytes] = {}
         processor = _object(folder / PREPROCESSOR, contents)
         try:
             config = _object(folder / CONFIG, contents)
@@ -279,15 +302,24 @@ class Sidecar:
         config = config or {}
         if processor is None and not config.keys() & {"model_type", "id2label"}:
             return None
-        try:
-            steps, size = ({}, None) if processor is None else _settled(processor)
-        except ValueError as error:
-            raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
-        hashes = (
-            f"{hashlib.sha256(content).hexdigest()} {name}" for name, content in contents.items()
+
+        steps: StepFields = {}
+        size = None
+        if processor is not None:
+            try:
+                steps, size = _settled(processor)
+            except ValueError as error:
+                raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
+        hashes = []
+        for name, content in contents.items():
+            hashes.append(f"{hashlib.sha256(content).hexdigest()} {name}")
+        return cls(
+            sha256=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
+            steps=steps,
+            size=size,
+            names=_names(config.get("id2label")),
+            contents=contents,
         )
-        digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-        return cls(digest, steps, size, _names(config.get("id2label")), contents)
 
 
 def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
@@ -314,9 +346,13 @@ def _names(labels: object) -> tuple[str, ...] | None:
     """The names of `id2label`, if it has one for each id from 0 on."""
     if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
         return None
-    names = tuple(labels.get(str(number)) for number in range(len(labels)))
-    found = tuple(name for name in names if isinstance(name, str))
-    return found if len(found) == len(names) else None
+    names = []
+    for class_id in range(len(labels)):
+        name = labels.get(str(class_id))
+        if not isinstance(name, str):
+            return None
+        names.append(name)
+    return tuple(names)
 
 
 def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
@@ -326,7 +362,8 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
         scale = fields.get("rescale_factor", 1 / 255)
         if not _finite(scale):
             raise ValueError("rescale_factor is not a number")
-    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    mean = (0.0, 0.0, 0.0)
+    std = (1.0, 1.0, 1.0)
     if _flag(fields, "do_normalize", default="image_mean" in fields):
         mean = _three(fields, "image_mean", IMAGENET_MEAN)
         std = _three(fields, "image_std", IMAGENET_STD)
@@ -336,16 +373,19 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
     if resizing.get("resize") is Resize.CORNER and scale:
         # Transformers pad with 0 after the normalisation: the nearest level.
         resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
+    steps: StepFields = {}
+    if resizing:
+        steps["resize"] = resizing
     resample = fields.get("resample")
-    number = PILLOWS_BILINEAR if resample is None else _whole("resample", resample, least=0)
-    resampled = {"interpolation": RESAMPLING[number]} if number in RESAMPLING else {}
-    steps = {
-        "resize": resizing,
-        "interpolation": resampled,
-        "values": {"scale": float(scale), "mean": mean, "std": std},
-        "channels": {"bgr": _flag(fields, "do_flip_channel_order", default=False)},
-    }
-    return {step: step_fields for step, step_fields in steps.items() if step_fields}, size
+    if resample is None:
+        filter_number = PILLOWS_BILINEAR
+    else:
+        filter_number = _whole("resample", resample, minimum=0)
+    if filter_number in RESAMPLING:
+        steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
+    steps["values"] = {"scale": float(scale), "mean": mean, "std": std}
+    steps["channels"] = {"bgr": _flag(fields, "do_flip_channel_order", default=False)}
+    return steps, size
 
 
 Resizing = tuple[Fields, Size | None]
@@ -357,45 +397,69 @@ def _resizing(fields: Fields) -> Resizing:
     """How pictures are fitted, and the input's size; nothing where detcli has no such way."""
     if not _flag(fields, "do_resize"):
         return {"resize": Resize.NONE}, None
-    size, pad = fields.get("size"), fields.get("pad_size")
+    size = fields.get("size")
+    pad_size = fields.get("pad_size")
     padded = None
-    if isinstance(pad, dict) and _flag(fields, "do_pad", default=False):
-        padded = _side(pad, "height"), _side(pad, "width")
-    sides = size if isinstance(size, dict) else {}
-    known = {name for name, value in sides.items() if value is not None}
-    if known == {"height", "width"}:
-        stretched = _side(sides, "height"), _side(sides, "width")
-        return ({"resize": Resize.STRETCH}, stretched) if padded in {None, stretched} else UNCLEAR
-    if known == {"max_height", "max_width"} and padded is not None:
-        limits = _side(sides, "max_height"), _side(sides, "max_width")
-        return ({"resize": Resize.CORNER}, padded) if limits == padded else UNCLEAR
-    return UNCLEAR if padded else (_edges(fields, size), None)
+    if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
+        padded = (_side(pad_size, "height"), _side(pad_size, "width"))
+
+    sides = _sides(size)
+    if sides.keys() == {"height", "width"}:
+        stretched = (_side(sides, "height"), _side(sides, "width"))
+        if padded in {None, stretched}:
+            return {"resize": Resize.STRETCH}, stretched
+        return UNCLEAR
+    if sides.keys() == {"max_height", "max_width"} and padded is not None:
+        limits = (_side(sides, "max_height"), _side(sides, "max_width"))
+        if limits == padded:
+            return {"resize": Resize.CORNER}, padded
+        return UNCLEAR
+    if padded is not None:
+        return UNCLEAR
+    return _edges(fields, size), None
+
+
+def _sides(size: object) -> Fields:
+    """The entries of a size that have a value; none if it is no object of JSON."""
+    if not isinstance(size, dict):
+        return {}
+    return {name: value for name, value in size.items() if value is not None}
 
 
 def _edges(fields: Fields, size: object) -> Fields:
     """The edges that pictures are scaled to; nothing where it is not clear."""
-    kinds = (fields.get(key) for key in ("image_processor_type", "feature_extractor_type"))
-    kind = next((kind for kind in kinds if isinstance(kind, str)), "")
-    if isinstance(size, int) and kind.startswith(EDGE_PROCESSORS):
+    processor = _processor_type(fields)
+    if isinstance(size, int) and processor.startswith(EDGE_PROCESSORS):
         size = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
-    sides = {n: v for n, v in size.items() if v is not None} if isinstance(size, dict) else {}
+    sides = _sides(size)
     if "shortest_edge" not in sides or sides.keys() - {"shortest_edge", "longest_edge"}:
         return {}
-    longest = _side(sides, "longest_edge") if len(sides) > 1 else LONGEST_EDGE
+    longest = LONGEST_EDGE
+    if "longest_edge" in sides:
+        longest = _side(sides, "longest_edge")
     return {
         "resize": Resize.SHORTEST_EDGE,
         "edges": (_side(sides, "shortest_edge"), longest),
-        "multiple": YOLOS_MULTIPLE if kind.startswith("Yolos") else 1,
+        "multiple": YOLOS_MULTIPLE if processor.startswith("Yolos") else 1,
     }
 
 
+def _processor_type(fields: Fields) -> str:
+    """The class of Transformers that the fields are for; empty if they do not say it."""
+    for key in ("image_processor_type", "feature_extractor_type"):
+        processor = fields.get(key)
+        if isinstance(processor, str):
+            return processor
+    return ""
+
+
 def _side(sides: Fields, name: str) -> int:
-    return _whole(f"size, {name}", sides.get(name), least=1)
+    return _whole(f"size, {name}", sides.get(name), minimum=1)
 
 
-def _whole(name: str, value: object, *, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_SIDE:
-        raise ValueError(f"{name} is not a whole number from {least} to {MAX_SIDE}")
+def _whole(name: str, value: object, *, minimum: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= MAX_SIDE:
+        raise ValueError(f"{name} is not a whole number from {minimum} to {MAX_SIDE}")
     return value
 
 
@@ -403,17 +467,24 @@ def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
     value = fields.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
-    return default if value is None else value
+    if value is None:
+        return default
+    return value
 
 
 def _three(
     fields: Fields, name: str, default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
+    """A field of a number for each channel, or of one number for all."""
     value = fields.get(name)
-    three = default if value is None else [value] * 3 if _finite(value) else value
-    if not isinstance(three, list | tuple) or len(three) != 3 or not all(map(_finite, three)):
+    if value is None:
+        return default
+    if _finite(value):
+        return float(value), float(value), float(value)
+    is_list = isinstance(value, list | tuple)
+    if not is_list or len(value) != 3 or not all(_finite(number) for number in value):
         raise ValueError(f"{name} is neither a number nor three of them")
-    return float(three[0]), float(three[1]), float(three[2])
+    return float(value[0]), float(value[1]), float(value[2])
 
 
 def _finite(value: object) -> bool:
