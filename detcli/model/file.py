@@ -10,9 +10,9 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
@@ -66,6 +66,16 @@ FOREIGN = {
 
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
 """Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
+
+NUMBER_FIELDS = (
+    "float_data",
+    "int32_data",
+    "string_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+)
+"""The lists in which a tensor may have its elements, in place of raw data."""
 
 MAX_PACKED = 16
 """The most elements that share an entry of a 32-bit list: those of the smallest type."""
@@ -142,7 +152,8 @@ class ModelFile:
     @cached_property
     def content(self) -> bytes:
         """The file's bytes, without external data."""
-        problem, hint = f"cannot read the model {self.path}", "give the path of an ONNX file"
+        problem = f"cannot read the model {self.path}"
+        hint = "give the path of an ONNX file"
         try:
             with open_regular(self.path, MAX_BYTES) as file:
                 return file.read()
@@ -183,8 +194,10 @@ class ModelFile:
     @cached_property
     def sidecar(self) -> Sidecar | None:
         """The description that lies beside the file, if it belongs to it."""
-        alone = any(map(WITHOUT_SIDECAR.fullmatch, self.path.absolute().parts))
-        return None if alone else Sidecar.read(self.path)
+        for folder in self.path.absolute().parts:
+            if WITHOUT_SIDECAR.fullmatch(folder):
+                return None
+        return Sidecar.read(self.path)
 
     def files(self) -> dict[str, bytes]:
         """What the model consists of: contents by names relative to its folder."""
@@ -192,19 +205,22 @@ class ModelFile:
         for external in self.external:
             with open_external(self.path, external.name) as file:
                 files[external.name] = file.read()
-        return files | (self.sidecar.contents if self.sidecar else {})
+        if self.sidecar is not None:
+            files |= self.sidecar.contents
+        return files
 
     @cached_property
     def _read(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
         """The model with its weights, with its shapes as well, and what it promises."""
         from detcli.model.editing import copied  # imports onnx
 
-        original = self._loaded[0]
-        found = self._read_as(original, folds=False)
-        if isinstance(found[2], ModelError):  # most graphs can be read as they are
-            again = self._read_as(copied(original), folds=True)
-            found = found if isinstance(again[2], ModelError) else again
-        return self._read_before_coarse(*found)
+        loaded = self._loaded[0]
+        original, model, reading = self._read_as(loaded, folds=False)
+        if isinstance(reading, ModelError):  # most graphs can be read as they are
+            folded_original, folded, folded_reading = self._read_as(copied(loaded), folds=True)
+            if not isinstance(folded_reading, ModelError):
+                original, model, reading = folded_original, folded, folded_reading
+        return self._read_before_coarse(original, model, reading)
 
     def _read_before_coarse(
         self, original: "ModelProto", model: "ModelProto", reading: "Reading | ModelError"
@@ -233,8 +249,8 @@ class ModelFile:
     def roundings(self) -> "tuple[Rounding, ...]":
         """What the file does to its scores and is left out, see `detcli.model.coarse`."""
         self._read  # noqa: B018 - finds them
-        found: tuple[Rounding, ...] = self.__dict__.get("_roundings", ())
-        return found
+        roundings: tuple[Rounding, ...] = self.__dict__.get("_roundings", ())
+        return roundings
 
     def _read_as(
         self, original: "ModelProto", *, folds: bool
@@ -243,10 +259,14 @@ class ModelFile:
         from detcli.model.recognise import read_graph
 
         with damage_reported(self.path):
-            model, more = tidy(original, folds=folds), self.boxes_only
+            model = tidy(original, folds=folds)
             try:
-                found = read_graph(
-                    model, self.path.name, self.box_format, self.sidecar, boxes_only=more
+                reading = read_graph(
+                    model,
+                    title=self.path.name,
+                    box_format=self.box_format,
+                    sidecar=self.sidecar,
+                    boxes_only=self.boxes_only,
                 )
             except ModelError as error:
                 return original, model, error
@@ -254,7 +274,8 @@ class ModelFile:
                 if not is_valid(original):
                     raise
                 return original, model, _not_understood(self.path, error)
-        return original, model, replace(found, contract=overridden(found.contract, self.preprocess))
+        contract = overridden(reading.contract, self.preprocess)
+        return original, model, replace(reading, contract=contract)
 
     @property
     def _reading(self) -> "Reading | ModelError":
@@ -263,12 +284,16 @@ class ModelFile:
     @property
     def contract(self) -> Contract | None:
         """What the graph promises; None if it is not a detector that detcli knows."""
-        return None if isinstance(self._reading, ModelError) else self._reading.contract
+        if isinstance(self._reading, ModelError):
+            return None
+        return self._reading.contract
 
     @property
     def refusal(self) -> ModelError | None:
         """Why the graph is not a detector that detcli knows; None if it is."""
-        return self._reading if isinstance(self._reading, ModelError) else None
+        if isinstance(self._reading, ModelError):
+            return self._reading
+        return None
 
     def detector(self) -> Contract:
         """What the graph promises as a detector."""
@@ -285,13 +310,15 @@ class ModelFile:
         """How to read what the graph selects itself; None where detcli does not cut that off."""
         from detcli.model.recognise import read_selection  # imports onnx
 
-        reading, model = self.reading(), self.model
+        reading = self.reading()
+        model = self.model
         with damage_reported(self.path):
             return read_selection(model, reading)
 
     def body(self) -> "ModelProto":
         """The part of the graph that runs: one input for pictures, the head its only output."""
-        reading, model = self.reading(), self.model
+        reading = self.reading()
+        model = self.model
         with damage_reported(self.path):
             return reading.body(model)
 
@@ -301,12 +328,16 @@ def identity_of(
 ) -> str:
     """SHA-256 of a model: its file, the external data, and what lies beside it.
 
-    A model in one file without anything beside it has the file's own.
+    A model in one file, without anything beside it, has the SHA-256 of that file.
     """
-    parts = [sha256, *(f"{one.sha256} {one.name}" for one in external)]
+    parts = [sha256]
+    for external_file in external:
+        parts.append(f"{external_file.sha256} {external_file.name}")
     if sidecar is not None:
         parts.append(sidecar.sha256)
-    return sha256 if len(parts) == 1 else hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    if len(parts) == 1:
+        return sha256
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -362,12 +393,12 @@ def open_external(model: Path, location: str) -> BufferedReader:
         # A link that was laid after this check is not followed.
         return open_regular(file, MAX_BYTES, NO_LINK)
     except OSError as error:
-        why = f"{location}: {error.strerror or error}"
-        raise _external_error(model, why, f"put {location} beside the model") from error
+        reason = f"{location}: {error.strerror or error}"
+        raise _external_error(model, reason, f"put {location} beside the model") from error
 
 
-def _external_error(model: Path, why: str, hint: str) -> ModelError:
-    return ModelError(f"the external data of {model} cannot be read: {why}", hint)
+def _external_error(model: Path, reason: str, hint: str) -> ModelError:
+    return ModelError(f"the external data of {model} cannot be read: {reason}", hint)
 
 
 def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
@@ -381,24 +412,33 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
     if is_lfs_pointer(content):
         raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT)
     with damage_reported(path):
+        reason = ""
         try:
             model = onnx.load_model_from_string(content)
         except DecodeError as error:
-            model, reason = onnx.ModelProto(), f": {error}"
+            model = onnx.ModelProto()
+            reason = f": {error}"
         else:
             # The graph is written first: a file cut off after it lacks the operator sets.
-            reason = "" if model.opset_import or not content else ": it names no operator set"
+            if content and not model.opset_import:
+                reason = ": it names no operator set"
         if not model.graph.node or reason:
-            if (foreign := FOREIGN.get(path.suffix.lower())) is not None:
-                named = f'"{path}"' if " " in str(path) else path
-                raise ModelError(f"{path} is not ONNX, but {foreign[0]}", foreign[1].format(named))
-            raise ModelError(
-                f"{path} is not an ONNX model, or is truncated{reason}",
-                "give a complete .onnx file",
-            )
+            raise _not_onnx(path, reason)
         check_structure(model)
         put_in_order(model)
         return model, _load_external(model, path, MAX_BYTES - len(content))
+
+
+def _not_onnx(path: Path, reason: str) -> ModelError:
+    """The error of a file that is no ONNX model, or not all of one."""
+    suffix = path.suffix.lower()
+    if suffix in FOREIGN:
+        description, command = FOREIGN[suffix]
+        argument = f'"{path}"' if " " in str(path) else str(path)
+        return ModelError(f"{path} is not ONNX, but {description}", command.format(argument))
+    return ModelError(
+        f"{path} is not an ONNX model, or is truncated{reason}", "give a complete .onnx file"
+    )
 
 
 def _load_external(model: "ModelProto", path: Path, limit: int) -> tuple[ExternalFile, ...]:
@@ -411,7 +451,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> tuple[Externa
 
     from detcli.model.graph import model_tensors
 
-    beside = defaultdict[str, list["TensorProto"]](list)
+    tensors_by_location = defaultdict[str, list["TensorProto"]](list)
     for tensor in model_tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             _check_size(tensor)
@@ -419,50 +459,57 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> tuple[Externa
         limit -= _byte_size(tensor)
         if limit < 0:
             raise _external_error(path, "it is more than 2 GiB", "check what the file is")
-        place = {entry.key: entry.value for entry in tensor.external_data}
-        beside[place.get("location", "")].append(tensor)
-    found = []
-    for location, tensors in sorted(beside.items()):
+        reference = {entry.key: entry.value for entry in tensor.external_data}
+        tensors_by_location[reference.get("location", "")].append(tensor)
+
+    files = []
+    for location, tensors in sorted(tensors_by_location.items()):
         with open_external(path, location) as file:
             before = os.fstat(file.fileno())
             for tensor in tensors:
                 _load_tensor(tensor, path, location, file)
                 tensor.data_location = TensorProto.DEFAULT
-            found.append(ExternalFile.of(location, file))
+            files.append(ExternalFile.of(location, file))
             after = os.fstat(file.fileno())
         if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
             raise ChangedError(path)
-    return tuple(found)
+    return tuple(files)
 
 
 def _check_size(tensor: "TensorProto") -> None:
+    """Check that a tensor in the file has as much data as its shape and type say."""
     if tensor.HasField("raw_data"):
-        there, wanted = len(tensor.raw_data), _byte_size(tensor)
-        if there != wanted:
-            raise ValueError(f"{tensor.name} takes {wanted} bytes and has {there}")
+        byte_count = len(tensor.raw_data)
+        expected_count = _byte_size(tensor)
+        if byte_count != expected_count:
+            raise ValueError(f"{tensor.name} takes {expected_count} bytes and has {byte_count}")
         return
-    lists = (tensor.float_data, tensor.int32_data, tensor.string_data)
-    there = sum(map(len, (*lists, tensor.int64_data, tensor.double_data, tensor.uint64_data)))
-    if _count(tensor) > MAX_PACKED * there:
-        raise ValueError(f"{tensor.name} of shape {list(tensor.dims)} has {there} entries")
+    entry_count = 0
+    for field in NUMBER_FIELDS:
+        entry_count += len(getattr(tensor, field))
+    if _element_count(tensor) > MAX_PACKED * entry_count:
+        raise ValueError(f"{tensor.name} of shape {list(tensor.dims)} has {entry_count} entries")
 
 
 def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: BufferedReader) -> None:
     """Move the data of one tensor into the model."""
-    place: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    size, start = _byte_size(tensor), int(place.get("offset") or 0)
-    stop = start + int(place.get("length") or size)
+    reference: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+    size = _byte_size(tensor)
+    start = int(reference.get("offset") or 0)
+    stop = start + int(reference.get("length") or size)
     if start < 0:
         raise ValueError(f"{tensor.name} begins at byte {start} of {location}")
-    there = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
-    if there != size:
+
+    file_size = os.fstat(file.fileno()).st_size
+    available = max(0, min(stop, file_size) - start)
+    if available != size:
         file.seek(0)
         if is_lfs_pointer(file.read(len(LFS_POINTER))):
             raise _external_error(path, f"{location} is {LFS_REASON}", LFS_HINT)
         raise _external_error(
             path,
             f"{location} is truncated or another model's: of {tensor.name}, "
-            f"which takes {size} bytes, it has {there}",
+            f"which takes {size} bytes, it has {available}",
             f"fetch {location} again, together with the model",
         )
     file.seek(start)
@@ -471,6 +518,7 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
 
 
 def _byte_size(tensor: "TensorProto") -> int:
+    """The bytes that the elements of a tensor take."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(tensor.data_type)
@@ -478,10 +526,11 @@ def _byte_size(tensor: "TensorProto") -> int:
     bits = int(number[0]) if number else BITS.get(name)
     if bits is None:  # strings
         raise ValueError(f"{tensor.name} is of type {name.lower()}, which has no size")
-    return -(-_count(tensor) * bits // 8)
+    bit_count = _element_count(tensor) * bits
+    return (bit_count + 7) // 8
 
 
-def _count(tensor: "TensorProto") -> int:
+def _element_count(tensor: "TensorProto") -> int:
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
     return math.prod(tensor.dims)
@@ -541,45 +590,76 @@ def _prepared(file: ModelFile) -> PreparedModel:
     """Prepare a model, whose entries in the cache are named by all that they are made of.
 
     Raises:
-        ChangedError: What an entry would be made of is not what it is named by.
+        ChangedError: The files have changed since the name of an entry was computed.
     """
-
-    def describe() -> bytes:  # all that a warm start needs to know, as JSON
-        from detcli.model.graph import is_all_half  # imports onnx
-
-        contract, outputs = file.detector(), file.model.graph.output
-        with damage_reported(file.path):  # a name that is not text cannot be JSON
-            described = {
-                "contract": asdict(contract),
-                "output": "" if file.roundings or len(outputs) != 1 else outputs[0].name,
-                "half": is_all_half(file.model.graph),
-                "external": [asdict(one) for one in file.external],
-            }
-            return json.dumps(described).encode()
-
-    def with_these(build: Callable[[], bytes]) -> bytes:
-        if file.external != external:
-            raise ChangedError(file.path)
-        return build()
-
-    def body() -> bytes:
-        serialised: bytes = file.body().SerializeToString(deterministic=True)
-        return serialised
-
-    beside = file.sidecar.sha256 if file.sidecar else None
-    variant = [f"{VERSION}", file.box_format, beside, "boxes" if file.boxes_only else None]
-    entry = "-".join(filter(None, variant))
-    described = json.loads(cached(f"prepared/{file.sha256}-{entry}.contract", describe))
-    noted = [ExternalFile(**one) for one in described["external"]]
-    external = tuple(ExternalFile.read(file.path, one.name) for one in noted)
+    variant = [str(VERSION)]
+    if file.box_format:
+        variant.append(file.box_format)
+    if file.sidecar:
+        variant.append(file.sidecar.sha256)
+    if file.boxes_only:
+        variant.append("boxes")
+    suffix = f"{'-'.join(variant)}.contract"
+    description = json.loads(cached(f"prepared/{file.sha256}-{suffix}", lambda: _describe(file)))
+    described_files = tuple(ExternalFile(**fields) for fields in description["external"])
+    external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
     weights = identity_of(file.sha256, external)  # which the cached graph holds
-    if external != (*noted,):  # what the graph promises may depend on them
-        described = json.loads(
-            cached(f"prepared/{weights}-{entry}.contract", partial(with_these, describe))
+
+    if external != described_files:  # what the graph promises may depend on them
+        description = json.loads(
+            cached(
+                f"prepared/{weights}-{suffix}",
+                lambda: _describe(_require_unchanged(file, external)),
+            )
         )
-    contract = Contract.from_json(described["contract"])
-    name = f"prepared/{weights}-{VERSION}.graph"
-    whole = described["output"] == contract.head and not external  # no cut is needed
-    graph = file.content if whole else cached(name, partial(with_these, body))
-    identity = identity_of(file.sha256, external, file.sidecar)
-    return PreparedModel(file.name, contract, graph, identity, half=described["half"])
+    contract = Contract.from_json(description["contract"])
+    is_whole_file = description["output"] == contract.head and not external  # no cut is needed
+    if is_whole_file:
+        graph = file.content
+    else:
+        graph = cached(
+            f"prepared/{weights}-{VERSION}.graph",
+            lambda: _serialised_body(_require_unchanged(file, external)),
+        )
+    return PreparedModel(
+        name=file.name,
+        contract=contract,
+        graph=graph,
+        sha256=identity_of(file.sha256, external, file.sidecar),
+        half=description["half"],
+    )
+
+
+def _describe(file: ModelFile) -> bytes:
+    """All that a warm start needs to know of a model, as JSON."""
+    from detcli.model.graph import is_all_half  # imports onnx
+
+    contract = file.detector()
+    outputs = file.model.graph.output
+    with damage_reported(file.path):  # a name that is not text cannot be JSON
+        output = ""
+        if not file.roundings and len(outputs) == 1:
+            output = outputs[0].name
+        description = {
+            "contract": asdict(contract),
+            "output": output,
+            "half": is_all_half(file.model.graph),
+            "external": [asdict(external_file) for external_file in file.external],
+        }
+        return json.dumps(description).encode()
+
+
+def _require_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> ModelFile:
+    """Return a model whose external data, as it was loaded, is this.
+
+    Raises:
+        ChangedError: It was other data.
+    """
+    if file.external != external:
+        raise ChangedError(file.path)
+    return file
+
+
+def _serialised_body(file: ModelFile) -> bytes:
+    serialised: bytes = file.body().SerializeToString(deterministic=True)
+    return serialised
