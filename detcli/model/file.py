@@ -6,40 +6,38 @@
 import contextlib
 import hashlib
 import json
-import math
-import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from io import BufferedReader
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, ModelError
 from detcli.model.contract import Contract
+from detcli.model.external_data import (
+    MAX_BYTES,
+    ChangedError,
+    ExternalFile,
+    load_external,
+    open_external,
+)
 from detcli.model.preprocessing import Sidecar, overridden
 from detcli.storage.cache import cached
 from detcli.storage.files import (
     LFS_HINT,
-    LFS_POINTER,
     LFS_REASON,
-    NO_LINK,
     is_lfs_pointer,
     open_regular,
 )
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
 
     from detcli.model.coarse import Rounding
     from detcli.model.recognise import Reading
-
-MAX_BYTES = (1 << 31) - 1
-"""The most that protobuf can hold in one message, and so the most that a runtime can be given."""
 
 _FROM_TENSORFLOW = "python -m tf2onnx.convert"
 FOREIGN = {
@@ -64,56 +62,11 @@ FOREIGN = {
 }
 """What other weights are, by their suffix, and the way from them to ONNX."""
 
-BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
-"""Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
-
-NUMBER_FIELDS = (
-    "float_data",
-    "int32_data",
-    "string_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-)
-"""The lists in which a tensor may have its elements, in place of raw data."""
-
-MAX_PACKED = 16
-"""The most elements that share an entry of a 32-bit list: those of the smallest type."""
-
 WITHOUT_SIDECAR = re.compile("models--onnx-community--yolov10[nsmblx]")
 """Folders in a cache of Hugging Face where what lies beside a model does not describe it.
 
 Other programs may fetch more of such a repository into the same cache at any time.
 """
-
-
-class ChangedError(ModelError):
-    """A file of a model was written while it was read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} changed while it was read", "wait until it is complete")
-
-
-@frozen
-class ExternalFile:
-    """A file beside the model that holds some of its weights."""
-
-    name: str  # its path, relative to the model's folder
-    bytes: int
-    sha256: str  # of its content
-
-    @classmethod
-    def read(cls, model: Path, name: str) -> Self:
-        """Hash a file of external data."""
-        with open_external(model, name) as file:
-            return cls.of(name, file)
-
-    @classmethod
-    def of(cls, name: str, file: BufferedReader) -> Self:
-        """Hash an open file."""
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(name, file.tell(), digest)
 
 
 @dataclass(frozen=True)
@@ -369,38 +322,6 @@ def _not_understood(path: Path, error: Exception) -> ModelError:
     )
 
 
-def open_external(model: Path, location: str) -> BufferedReader:
-    """Open a file of external data, which is beside a model or in a folder below."""
-    # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
-    # that is refused on one system is to be refused on all.
-    parts = PureWindowsPath(location)
-    if not location or "\0" in location or parts.anchor or ".." in parts.parts:
-        raise _external_error(
-            model,
-            f"'{location}' is not a path below the model's folder",
-            "export it again, with its weights in the same folder",
-        )
-    try:
-        folder = Path(os.path.realpath(model.parent))
-        file = Path(os.path.realpath(folder / location))
-        if not file.is_relative_to(folder):
-            raise _external_error(
-                model,
-                f"{location}: a link leads out of the model's folder",
-                "put the file itself beside the model, not a link to it; cp -L copies what is "
-                "linked",
-            )
-        # A link that was laid after this check is not followed.
-        return open_regular(file, MAX_BYTES, NO_LINK)
-    except OSError as error:
-        reason = f"{location}: {error.strerror or error}"
-        raise _external_error(model, reason, f"put {location} beside the model") from error
-
-
-def _external_error(model: Path, reason: str, hint: str) -> ModelError:
-    return ModelError(f"the external data of {model} cannot be read: {reason}", hint)
-
-
 def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
     """Parse a model, with its weights, and hash the files that hold them."""
     import onnx
@@ -426,7 +347,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
             raise _not_onnx(path, reason)
         check_structure(model)
         put_in_order(model)
-        return model, _load_external(model, path, MAX_BYTES - len(content))
+        return model, load_external(model, path, MAX_BYTES - len(content))
 
 
 def _not_onnx(path: Path, reason: str) -> ModelError:
@@ -439,101 +360,6 @@ def _not_onnx(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path} is not an ONNX model, or is truncated{reason}", "give a complete .onnx file"
     )
-
-
-def _load_external(model: "ModelProto", path: Path, limit: int) -> tuple[ExternalFile, ...]:
-    """Move external data into the model; returns its files.
-
-    onnx has a function for this, but what it refuses depends on its version, it ignores sparse
-    tensors, and it reads as much as a file claims.
-    """
-    from onnx import TensorProto
-
-    from detcli.model.graph import model_tensors
-
-    tensors_by_location = defaultdict[str, list["TensorProto"]](list)
-    for tensor in model_tensors(model):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            _check_size(tensor)
-            continue
-        limit -= _byte_size(tensor)
-        if limit < 0:
-            raise _external_error(path, "it is more than 2 GiB", "check what the file is")
-        reference = {entry.key: entry.value for entry in tensor.external_data}
-        tensors_by_location[reference.get("location", "")].append(tensor)
-
-    files = []
-    for location, tensors in sorted(tensors_by_location.items()):
-        with open_external(path, location) as file:
-            before = os.fstat(file.fileno())
-            for tensor in tensors:
-                _load_tensor(tensor, path, location, file)
-                tensor.data_location = TensorProto.DEFAULT
-            files.append(ExternalFile.of(location, file))
-            after = os.fstat(file.fileno())
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-            raise ChangedError(path)
-    return tuple(files)
-
-
-def _check_size(tensor: "TensorProto") -> None:
-    """Check that a tensor in the file has as much data as its shape and type say."""
-    if tensor.HasField("raw_data"):
-        byte_count = len(tensor.raw_data)
-        expected_count = _byte_size(tensor)
-        if byte_count != expected_count:
-            raise ValueError(f"{tensor.name} takes {expected_count} bytes and has {byte_count}")
-        return
-    entry_count = 0
-    for field in NUMBER_FIELDS:
-        entry_count += len(getattr(tensor, field))
-    if _element_count(tensor) > MAX_PACKED * entry_count:
-        raise ValueError(f"{tensor.name} of shape {list(tensor.dims)} has {entry_count} entries")
-
-
-def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: BufferedReader) -> None:
-    """Move the data of one tensor into the model."""
-    reference: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    size = _byte_size(tensor)
-    start = int(reference.get("offset") or 0)
-    stop = start + int(reference.get("length") or size)
-    if start < 0:
-        raise ValueError(f"{tensor.name} begins at byte {start} of {location}")
-
-    file_size = os.fstat(file.fileno()).st_size
-    available = max(0, min(stop, file_size) - start)
-    if available != size:
-        file.seek(0)
-        if is_lfs_pointer(file.read(len(LFS_POINTER))):
-            raise _external_error(path, f"{location} is {LFS_REASON}", LFS_HINT)
-        raise _external_error(
-            path,
-            f"{location} is truncated or another model's: of {tensor.name}, "
-            f"which takes {size} bytes, it has {available}",
-            f"fetch {location} again, together with the model",
-        )
-    file.seek(start)
-    tensor.raw_data = file.read(size)
-    del tensor.external_data[:]
-
-
-def _byte_size(tensor: "TensorProto") -> int:
-    """The bytes that the elements of a tensor take."""
-    from onnx import TensorProto
-
-    name = TensorProto.DataType.Name(tensor.data_type)
-    number = re.search(r"\d+", name)
-    bits = int(number[0]) if number else BITS.get(name)
-    if bits is None:  # strings
-        raise ValueError(f"{tensor.name} is of type {name.lower()}, which has no size")
-    bit_count = _element_count(tensor) * bits
-    return (bit_count + 7) // 8
-
-
-def _element_count(tensor: "TensorProto") -> int:
-    if any(dim < 0 for dim in tensor.dims):
-        raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
-    return math.prod(tensor.dims)
 
 
 VERSION = 36  # must be raised whenever `load`, `recognise` or `cut` gives another result

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detcli.core.errors import ModelError
 from detcli.model import file as loading
+from detcli.model.external_data import ChangedError
 from detcli.model.file import ModelFile, damage_reported, load
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -316,7 +317,7 @@ def test_a_model_that_changes_while_it_is_read_is_read_five_times(
     def prepare_late(file):
         attempts.append(file)
         if len(attempts) <= changes:
-            raise loading.ChangedError(path)
+            raise ChangedError(path)
         return prepare_once(file)
 
     monkeypatch.setattr(loading, "_prepared", prepare_late)

@@ -18,7 +18,8 @@ from onnx import TensorProto
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
-from detcli.model.file import ExternalFile, ModelFile, prepare
+from detcli.model.external_data import ExternalFile
+from detcli.model.file import ModelFile, prepare
 from detcli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.slow
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 PREPARE = """
 import hashlib, pathlib, sys
-from detcli.model.file import ExternalFile, ModelFile, prepare
+from detcli.model.external_data import ExternalFile
+from detcli.model.file import ModelFile, prepare
 print("ready", flush=True)
 sys.stdin.readline()
 model = prepare(pathlib.Path(sys.argv[1]))

@@ -58,7 +58,7 @@ from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.data.geometry import Picture
 from detcli.data.record import Record
-from detcli.model.file import ChangedError
+from detcli.model.external_data import ChangedError
 from detcli.run import locate, open_run
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.pipeline import Pipeline

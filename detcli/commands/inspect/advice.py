@@ -11,7 +11,7 @@ from detcli.backend.session import refusal
 from detcli.core import frozen
 from detcli.model.coarse import Rounding
 from detcli.model.contract import Contract, parse_names
-from detcli.model.file import ExternalFile
+from detcli.model.external_data import ExternalFile
 from detcli.model.graph import bare_transposes
 from detcli.model.preprocessing import CONFIG, PREPROCESSING_STEPS, PREPROCESSOR
 from detcli.model.recognise import recommended

@@ -27,7 +27,8 @@ from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.model.contract import BOXES_OF_MORE, Layout, MultiLabel, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
-from detcli.model.file import ExternalFile, ModelFile, damage_reported
+from detcli.model.external_data import ExternalFile
+from detcli.model.file import ModelFile, damage_reported
 from detcli.model.graph import (
     CONVOLUTIONS,
     MULTIPLYING,

@@ -32,7 +32,8 @@ from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin, Record
 from detcli.model.contract import METADATA
-from detcli.model.file import ChangedError, ModelFile
+from detcli.model.external_data import ChangedError
+from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.precision import precision_in
 from detcli.model.preprocessing import written

@@ -18,7 +18,7 @@ from detcli.commands.inspect.advice import (
 )
 from detcli.commands.inspect.examine import describe
 from detcli.model.editing import infer_shapes
-from detcli.model.file import ExternalFile
+from detcli.model.external_data import ExternalFile
 from detcli.model.graph import GraphIndex, parameters
 from detcli.model.recognise import read_graph
 

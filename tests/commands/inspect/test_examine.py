@@ -38,7 +38,7 @@ from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import infer_shapes
-from detcli.model.file import ExternalFile
+from detcli.model.external_data import ExternalFile
 from detcli.model.graph import GraphIndex, parameters
 from detcli.model.inputs import Role
 from detcli.model.recognise import read_graph

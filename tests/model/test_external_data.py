@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from detcli.core.errors import ModelError
-from detcli.model.file import open_external
+from detcli.model.external_data import open_external
 
 
 @pytest.fixture
