@@ -8,7 +8,7 @@ precision.py           the number type that it computes in
 graph.py, editing.py   how graphs are checked, read, and changed
 recognise.py           from a graph to a contract, by the following
 inputs.py, heads/      the two ends of a graph
-families.py            what the graph does not say
+family.py, families.py  what the graph does not say
 coarse.py              scores that a graph rounds to nothing
 preprocessing.py       nor about its input: --preprocess, and what lies beside the file
 adapt.py               nodes that bring a graph to the form that runs

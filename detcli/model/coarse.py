@@ -46,7 +46,8 @@ def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
     if head.scores_are in {Activation.LINEAR, None}:
         limit = COARSEST_LOGIT
     waiting = [columns.tensor for columns in head.scores]
-    seen, roundings = set(waiting), list[Rounding]()
+    seen = set(waiting)
+    roundings: list[Rounding] = []
     while waiting and len(seen) < MAX_STEPS:
         tensor = waiting.pop()
         node = index.producers.get(tensor)
@@ -76,15 +77,16 @@ def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
 
 def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
     """Whether a tensor holds what was quantised in these steps, and only moved since."""
-    waiting, seen = [tensor], {tensor}
+    waiting = [tensor]
+    seen = {tensor}
     while waiting:
         name = waiting.pop()
         node = index.producers.get(name)
         if node is None or len(seen) > MAX_STEPS:
             return False
         if node.op_type == "QuantizeLinear":
-            own_steps = index.array(node.input[1])
-            if own_steps is None or not np.array_equal(own_steps.ravel(), steps.ravel()):
+            quantised_in = index.array(node.input[1])
+            if quantised_in is None or not np.array_equal(quantised_in.ravel(), steps.ravel()):
                 return False
             continue
         inputs = _moved(node, name)
@@ -98,15 +100,21 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
 def _with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
     """The inputs of a node that hold the scores which it gives."""
     if node.op_type in PASSED_THROUGH:
-        return [str(node.input[0])] if node.input else []
+        return [str(name) for name in node.input[:1]]
     inputs = moved_inputs(node, output)
     if inputs is None:
         inputs = list(node.input) if node.op_type in THROUGH else []
     if len(inputs) < 2:
         return inputs
-    kinds = {name: scores_of(index, name) for name in inputs}
-    shares = [name for name in inputs if kinds[name] in {Activation.SIGMOID, Activation.SOFTMAX}]
-    return shares or [name for name in inputs if kinds[name] is Activation.LINEAR]
+    shares = []
+    logits = []
+    for name in inputs:
+        activation = scores_of(index, name)
+        if activation in {Activation.SIGMOID, Activation.SOFTMAX}:
+            shares.append(name)
+        elif activation is Activation.LINEAR:
+            logits.append(name)
+    return shares or logits
 
 
 def _moved(node: NodeProto, output: str) -> list[str]:
@@ -119,14 +127,17 @@ def _moved(node: NodeProto, output: str) -> list[str]:
 def take_out(model: ModelProto, roundings: list[Rounding]) -> None:
     """Let a model hand on what it rounded; tensors keep their names."""
     outputs = {rounding.after for rounding in roundings}
-    producers = {output: node for node in model.graph.node for output in node.output}
-    nodes = list[NodeProto]()
+    producers: dict[str, NodeProto] = {}
+    for node in model.graph.node:
+        producers.update(dict.fromkeys(node.output, node))
+    nodes: list[NodeProto] = []
     for node in model.graph.node:
         if not outputs.intersection(node.output):
             nodes.append(node)
             continue
         source, copies = _without_rounding(producers, str(node.input[0]), node.output[0])
-        nodes.extend({copy.output[0]: copy for copy in copies}.values())
+        copies_by_output = {copy.output[0]: copy for copy in copies}
+        nodes.extend(copies_by_output.values())
         nodes.append(helper.make_node("Identity", [source], [node.output[0]], node.name))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -148,10 +159,11 @@ def _without_rounding(
     copy.CopyFrom(node)
     copy.name = name
     copy.output[0] = name
-    copies = list[NodeProto]()
+    copies: list[NodeProto] = []
     moved = _moved(node, tensor)
     for number, source in enumerate(node.input):
         if source in moved:
             copy.input[number], makers = _without_rounding(producers, str(source), after)
             copies.extend(makers)
-    return name, [*copies, copy]
+    copies.append(copy)
+    return name, copies

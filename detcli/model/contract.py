@@ -193,8 +193,10 @@ class Contract:
                     f"imgsz {image_size}: this model's input follows the size of each picture",
                     f"leave imgsz out; --preprocess {edges} sets its edges",
                 )
-            limits = self.preprocessing.edges
-            return self.default_size if limits is None else (limits[1], limits[1])
+            if self.preprocessing.edges is None:
+                return self.default_size
+            _, longest = self.preprocessing.edges
+            return longest, longest
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -241,22 +243,20 @@ class Contract:
     @property
     def min_conf(self) -> float:
         """The lowest confidence above which detections of any class count, unless asked for."""
-        return min(
-            DEFAULT_CONF if self.conf is None else self.conf,
-            *(conf for _, conf in self.class_conf),
-            1,
-        )
+        conf = DEFAULT_CONF if self.conf is None else self.conf
+        for _, class_conf in self.class_conf:
+            conf = min(conf, class_conf)
+        return min(conf, 1)
 
     @classmethod
     def from_json(cls, fields: Fields) -> Self:
         """Read what `dataclasses.asdict` gives, back from JSON."""
-        return cls(
-            **_from_json(fields)
-            | {"preprocessing": Preprocessing(**_from_json(fields["preprocessing"]))}
-        )
+        values = _from_json(fields)
+        values["preprocessing"] = Preprocessing(**_from_json(fields["preprocessing"]))
+        return cls(**values)
 
 
-KINDS: dict[str, Callable[[Any], Any]] = {
+FROM_JSON: dict[str, Callable[[Any], Any]] = {
     "tile": lambda fields: fields and Tiling(**fields),
     "layout": Layout,
     "box_format": BoxFormat,
@@ -269,12 +269,18 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 def _from_json(fields: Fields) -> Fields:
     """Fields with the types that JSON does not have."""
-    return {name: KINDS.get(name, _tuples)(value) for name, value in fields.items()}
+    values = {}
+    for name, value in fields.items():
+        convert = FROM_JSON.get(name, _tuples)
+        values[name] = convert(value)
+    return values
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
     """Lists of JSON as the tuples that they were."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(_tuples(entry) for entry in value)
+    return value
 
 
 COCO_FROM = {91: 0, 90: 1}
@@ -285,11 +291,13 @@ DETR, RF-DETR and torchvision begin at 0, which is unused; TensorFlow's models a
 
 METADATA = "the model's metadata"  # the origin of names that the model itself provides
 
-MAX_TEXT, MAX_NAME = 1 << 20, 1000
-"""Characters of all names, as Python's parser takes hundreds of bytes for each, and of one name.
+MAX_TEXT = 1 << 20
+"""Characters of all names, as Python's parser takes hundreds of bytes for each.
 
 The 20,000 names of ImageNet take half of it.
 """
+
+MAX_NAME = 1000  # characters of a name
 
 NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
@@ -300,9 +308,13 @@ def parse_names(text: str) -> list[str] | None:
     Exporters write `{0: 'person', 1: 'car'}`; a gap in the ids becomes `class_1`.
     Returns None for anything else.
     """
-    value = _parsed(text) if len(text) <= MAX_TEXT else None
+    if len(text) > MAX_TEXT:
+        return None
+    value = _parsed(text)
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
     if not isinstance(value, dict):
-        value = dict(enumerate(value)) if isinstance(value, list | tuple) else {}
+        return None
     try:
         by_id = {int(key): str(name) for key, name in value.items()}
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -338,18 +350,26 @@ def class_names(
         return tuple(names), METADATA, ()
     if names:
         warning = f"the metadata names {len(names)} classes, the graph has {count}"
-        filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
-        return tuple(filled), METADATA, (warning,)
+        names = names[:count] + [f"class_{index}" for index in range(len(names), count)]
+        return tuple(names), METADATA, (warning,)
     if count == len(usual):
         return usual, "the family's, since the model names none", ()
     if count == len(COCO):
         return COCO, "COCO, since the model names none of its 80 classes", ()
-    if (first := COCO_FROM.get(count)) is not None:
-        known = dict(zip(COCO_IDS, COCO, strict=True))
-        numbered = (known.get(first + i, f"class_{i}") for i in range(count))
+    if count in COCO_FROM:
         origin = f"COCO by its numbers, since the model names none of its {count} classes"
-        return tuple(numbered), origin, ()
-    return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()
+        return _names_by_coco_ids(count), origin, ()
+    names = [f"class_{index}" for index in range(count)]
+    return tuple(names), "numbers, since the model names none", ()
+
+
+def _names_by_coco_ids(count: int) -> tuple[str, ...]:
+    """COCO's names of classes that are numbered as in COCO, with its gaps."""
+    by_id = dict(zip(COCO_IDS, COCO, strict=True))
+    names = []
+    for index in range(count):
+        names.append(by_id.get(COCO_FROM[count] + index, f"class_{index}"))
+    return tuple(names)
 
 
 def read_names(path: Path) -> tuple[str, ...]:
@@ -396,30 +416,42 @@ SYNONYMS = (
 """What classes are called besides, by people and in other data."""
 
 
-def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
-    """Class ids of names or ids; None if none are given.
+def class_ids(classes: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
+    """Class ids of names or ids; None if there are none.
 
     Raises:
         UsageError: The model has no such class.
     """
-    chosen = set()
-    for entry in wanted:
+    ids: set[int] = set()
+    for entry in classes:
         if entry in names:
-            chosen |= {index for index, name in enumerate(names) if name == entry}
+            ids.update(index for index, name in enumerate(names) if name == entry)
         elif str(entry).isdecimal() and int(entry) < len(names):
-            chosen.add(int(entry))
+            ids.add(int(entry))
         else:
             raise UsageError(f"the model has no class '{entry}'", _class_hint(str(entry), names))
-    return frozenset(chosen) or None
+    return frozenset(ids) or None
 
 
-def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
+def _class_hint(text: str, names: tuple[str, ...]) -> str:
     """Suggest the name that was meant, or list the first of the model's names."""
-    alike = {other for group in SYNONYMS if wanted.lower() in group for other in group}
-    if meant := next(filter(alike.__contains__, names), closest(wanted, names)):
-        return f"did you mean {meant}?"
-    more = ", ..." if len(names) > 10 else ""
-    return f"its {len(names)} classes are: {', '.join(names[:10])}{more}"
+    suggestion = _synonym(text, names) or closest(text, names)
+    if suggestion:
+        return f"did you mean {suggestion}?"
+    ellipsis = ", ..." if len(names) > 10 else ""
+    return f"its {len(names)} classes are: {', '.join(names[:10])}{ellipsis}"
+
+
+def _synonym(text: str, names: tuple[str, ...]) -> str | None:
+    """The first of a model's names that means the same as a text; None if there is none."""
+    synonyms: set[str] = set()
+    for group in SYNONYMS:
+        if text.lower() in group:
+            synonyms |= group
+    for name in names:
+        if name in synonyms:
+            return name
+    return None
 
 
 def class_conf_by_id(

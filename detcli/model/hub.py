@@ -26,7 +26,8 @@ from detcli.core.errors import ModelError, OutputError, system_reason
 from detcli.storage.cache import cache_folder, warn_once, why_untrusted
 from detcli.storage.files import sha256
 
-COMMIT, SHA_256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA_256 = re.compile(r"[0-9a-f]{64}")
 MAX_REF = 1000  # characters that are read of a file that names a commit
 HINT = (
     "give the path of an ONNX file; or use the bundled model 'codes'; or set HF_ENDPOINT to a hub "
@@ -64,26 +65,33 @@ class HubFile:
     @property
     def storage(self) -> Path:
         """The cache folder of its repository."""
-        shared = hub_folder()
-        if not (reason := why_folder_untrusted(shared, self.folder)):
-            return shared / self.folder
-        own = cache_folder() / "hub"
+        shared_cache = hub_folder()
+        reason = why_folder_untrusted(shared_cache, self.folder)
+        if not reason:
+            return shared_cache / self.folder
+
+        private_cache = cache_folder() / "hub"
         warn_once(
-            f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"
+            f"the Hugging Face cache is not used, since {reason}; models are in {private_cache} "
+            "instead"
         )
-        if reason := why_folder_untrusted(own, self.folder):
+        reason = why_folder_untrusted(private_cache, self.folder)
+        if reason:
             raise OutputError(
                 f"no place for models: {reason}", "set HF_HOME to a folder that only you write to"
             )
-        return own / self.folder
+        return private_cache / self.folder
 
     def cached(self) -> Path | None:
         """Path of the cached file; None if it has to be fetched."""
         commit: str | None = self.revision
         if not self.pinned:
             commit = _branch(self.storage / "refs" / self.revision)
-        path = self._snapshot(commit) if commit else None
-        return path if path and os.path.isfile(path) else None  # noqa: PTH113 - False without permission
+        if not commit:
+            return None
+        path = self._snapshot(commit)
+        is_file = os.path.isfile(path)  # noqa: PTH113 - False without permission
+        return path if is_file else None
 
     def commit_of(self, path: Path) -> str:
         """The commit that a cached path belongs to."""
@@ -110,8 +118,8 @@ class HubFile:
                 f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
             ) from error
         endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-        shown = _without_credentials(endpoint)
-        with _reasons(f"cannot fetch {title} from {shown}"):
+        public_endpoint = _without_credentials(endpoint)
+        with _reasons(f"cannot fetch {title} from {public_endpoint}"):
             commit, digest, size = self._record(endpoint)
             content = self.storage / "blobs" / digest
             # On a system without links, the content is in the snapshot.
@@ -120,10 +128,15 @@ class HubFile:
                 log.log(
                     logging.WARNING if SHA_256.fullmatch(digest) else logging.INFO,
                     "fetching %s: %s of %s at %s, %s, licence %s, from %s",
-                    *(title, self.path, self.repository, commit[:10]),
-                    *("of unknown size" if size is None else f"{size / 1e6:.1f} MB", licence),
-                    shown,
+                    title,
+                    self.path,
+                    self.repository,
+                    commit[:10],
+                    "of unknown size" if size is None else f"{size / 1e6:.1f} MB",
+                    licence,
+                    public_endpoint,
                 )
+
             bar: Any = functools.partial(_Bar, size, show)  # which is only called
             path = Path(
                 hf_hub_download(
@@ -137,7 +150,8 @@ class HubFile:
                     endpoint=endpoint,
                 )
             )
-            if (received := _digest_of(path, digest)) != digest:
+            received = _digest_of(path, digest)
+            if received != digest:
                 content.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
                 kind = "SHA-256" if SHA_256.fullmatch(digest) else "git name"
@@ -158,7 +172,8 @@ class HubFile:
             library_version=__version__,
             endpoint=endpoint,
         )
-        commit, digest = metadata.commit_hash or "", metadata.etag or ""
+        commit = metadata.commit_hash or ""
+        digest = metadata.etag or ""
         if not COMMIT.fullmatch(commit):
             raise _Unusable("the server is not a Hugging Face hub")
         in_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
@@ -176,7 +191,8 @@ class HubFile:
                 content = path.resolve()
                 size = content.stat().st_size if content.exists() else 0
                 path.unlink()
-                if content not in {one.resolve() for one in _files(self.storage / "snapshots")}:
+                contents_in_use = {file.resolve() for file in _files(self.storage / "snapshots")}
+                if content not in contents_in_use:
                     content.unlink(missing_ok=True)  # already gone if the name was not a link
                     freed += size
             for ref in _files(self.storage / "refs"):
@@ -196,9 +212,12 @@ class HubFile:
 
 def hub_folder() -> Path:
     """The cache's folder; HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME move it."""
-    get = os.environ.get
-    home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
-    folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
+    environment = os.environ
+    folder = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    if not folder:
+        caches = environment.get("XDG_CACHE_HOME") or "~/.cache"
+        home = environment.get("HF_HOME") or str(Path(caches, "huggingface"))
+        folder = str(Path(home, "hub"))
     return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
 
 
@@ -206,8 +225,12 @@ def why_folder_untrusted(hub: Path, name: str) -> str:
     """Why a repository's folder in a cache, or a file in it, is not trusted; empty if all are."""
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
-        paths.extend(Path(folder, entry) for entry in (*folders, *files))
-    return next(filter(None, map(why_untrusted, paths)), "")
+        paths.extend(Path(folder, entry) for entry in folders + files)
+    for path in paths:
+        reason = why_untrusted(path)
+        if reason:
+            return reason
+    return ""
 
 
 def is_intact(path: Path) -> bool:
@@ -222,6 +245,7 @@ def is_intact(path: Path) -> bool:
 
 
 def _branch(ref: Path) -> str | None:
+    """The commit that a file of refs names; None if it names none."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if ref.is_file():  # a pipe would be waited for
             with ref.open(encoding="utf-8") as file:
@@ -232,17 +256,21 @@ def _branch(ref: Path) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    """The files and links below a folder."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or path.is_file():
+            yield path
 
 
-def _digest_of(path: Path, like: str) -> str:
-    if SHA_256.fullmatch(like):
+def _digest_of(path: Path, recorded: str) -> str:
+    """The hash of a file, of the same kind as the recorded: SHA-256, or git's of its content."""
+    if SHA_256.fullmatch(recorded):
         return sha256(path)
     import hashlib  # `--help` needs none
 
     content = path.read_bytes()
-    named = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
-    return named.hexdigest()
+    git_object = b"blob %d\0" % len(content) + content
+    return hashlib.sha1(git_object, usedforsecurity=False).hexdigest()
 
 
 def _without_credentials(endpoint: str) -> str:
@@ -263,7 +291,9 @@ class _Bar:
     def __init__(
         self, size: int | None, show: Show | None, *, initial: int = 0, **_: object
     ) -> None:
-        self._size, self._show, self._done = size, show, initial
+        self._size = size
+        self._show = show
+        self._received = initial
 
     def __enter__(self) -> Self:
         return self
@@ -272,11 +302,11 @@ class _Bar:
         """Nothing is open."""
 
     def update(self, count: int) -> None:
-        self._done += count
-        if self._size is not None and self._done > self._size:
+        self._received += count
+        if self._size is not None and self._received > self._size:
             raise _Unusable(f"it sends more than the recorded {self._size} bytes")
         if self._show is not None:
-            self._show(self._done, self._size)
+            self._show(self._received, self._size)
 
 
 @contextlib.contextmanager
@@ -294,25 +324,25 @@ def _reasons(problem: str) -> Iterator[None]:
         RemoteEntryNotFoundError,
     )
 
-    theirs = logging.getLogger("huggingface_hub")
-    level = theirs.level
-    theirs.setLevel(logging.CRITICAL)
+    hub_log = logging.getLogger("huggingface_hub")
+    level = hub_log.level
+    hub_log.setLevel(logging.CRITICAL)
     try:
         yield
     except (_Unusable, httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError, OSError) as error:
         match error:
             case OfflineModeIsEnabled():
-                why = "HF_HUB_OFFLINE is set"
+                reason = "HF_HUB_OFFLINE is set"
             case RemoteEntryNotFoundError():
-                why = "the repository has no such file"
-            case HfHubHTTPError(response=answer):
-                why = f"it answers {answer.status_code} {answer.reason_phrase}"
+                reason = "the repository has no such file"
+            case HfHubHTTPError(response=response):
+                reason = f"it answers {response.status_code} {response.reason_phrase}"
             case httpx2.TimeoutException() | LocalEntryNotFoundError():
-                why = "it does not answer"
+                reason = "it does not answer"
             case UnicodeEncodeError():
-                why = "HF_TOKEN is not a valid token"
+                reason = "HF_TOKEN is not a valid token"
             case OSError(errno=None):  # fewer bytes than recorded
-                why = "the content is incomplete"
+                reason = "the content is incomplete"
             case OSError():
                 raise OutputError(
                     f"{problem}: cannot write to its cache: {system_reason(error)}",
@@ -320,7 +350,7 @@ def _reasons(problem: str) -> Iterator[None]:
                     "folder",
                 ) from error
             case _:
-                why = str(error)
-        raise ModelError(f"{problem}: {why}", HINT) from error
+                reason = str(error)
+        raise ModelError(f"{problem}: {reason}", HINT) from error
     finally:
-        theirs.setLevel(level)
+        hub_log.setLevel(level)

@@ -34,6 +34,8 @@ def precision_of(model: "ModelProto") -> Precision:
     if is_quantised(model.graph):
         return Precision.INT8
     types = {tensor.data_type for tensor in model.graph.initializer}
-    values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
-    types |= {value.type.tensor_type.elem_type for value in values}
-    return Precision.FLOAT16 if TensorProto.FLOAT16 in types else Precision.FLOAT32
+    for values in (model.graph.input, model.graph.value_info):  # weights may be in Constant nodes
+        types.update(value.type.tensor_type.elem_type for value in values)
+    if TensorProto.FLOAT16 in types:
+        return Precision.FLOAT16
+    return Precision.FLOAT32

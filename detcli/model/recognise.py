@@ -31,7 +31,8 @@ from detcli.model.contract import (
     parse_names,
 )
 from detcli.model.editing import cut
-from detcli.model.families import FAMILIES, FIRST_WEIGHT, Family, family_of
+from detcli.model.families import FAMILIES, FIRST_WEIGHT, family_of
+from detcli.model.family import Family
 from detcli.model.graph import Dims, GraphIndex, image_size, known_size, shape, type_name
 from detcli.model.heads import (
     BATCHED,

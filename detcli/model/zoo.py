@@ -38,13 +38,16 @@ class ZooModel:
 
     def neighbours(self) -> list[HubFile]:
         """The files on the hub that the model needs beside its own."""
-        named = self.repository
-        return [HubFile(named, path, self.revision) for path in self.beside if named]
+        if self.repository is None:
+            return []
+        return [HubFile(self.repository, path, self.revision) for path in self.beside]
 
     def file(self, *, half: bool = False) -> HubFile | None:
         """Its file on the hub; None for a bundled model."""
-        name = "onnx/model_fp16.onnx" if half else "onnx/model.onnx"
-        return HubFile(self.repository, name, self.revision) if self.repository else None
+        if self.repository is None:
+            return None
+        path = "onnx/model_fp16.onnx" if half else "onnx/model.onnx"
+        return HubFile(self.repository, path, self.revision)
 
     @property
     def pinned(self) -> bool:
@@ -106,6 +109,7 @@ PUBLISHED = (
 
 
 def _models() -> Iterator[ZooModel]:
+    """All models that have names, in the order in which they are listed."""
     yield ZooModel("codes", "Apache-2.0")
     for licence, rows in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
         for name, repository, revision, parameters in rows:
@@ -144,32 +148,33 @@ def find(
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:  # a NUL is not allowed in a path
-        named = by_name(str(model), getattr(error, "strerror", str(error)))
+        zoo_model = by_name(str(model), getattr(error, "strerror", str(error)))
     else:
         # A folder named like a model, such as one with its results, does not hide the model.
         if not is_folder or str(model) not in MODELS:
             return ModelFile(path, path.stem)
-        named = MODELS[str(model)]
-    half = half and named.repository is not None
+        zoo_model = MODELS[str(model)]
+
+    half = half and zoo_model.repository is not None
     if fetch:
-        path = local_path(named, half=half) or _fetch(named, half=half, show=show)
+        path = local_path(zoo_model, half=half) or _fetch(zoo_model, half=half, show=show)
     else:
-        path = model_path(named.name, half=half)
-    return ModelFile(path, named.title(half=half), half)
+        path = model_path(zoo_model.name, half=half)
+    return ModelFile(path, zoo_model.title(half=half), half)
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:
     """Look up a model by name."""
     if name in MODELS:
         return MODELS[name]
-    close = closest(Path(name).stem, MODELS)
-    guess = f"did you mean {close}? " if close else ""
-    known = f"one of these names: {', '.join(MODELS)}"
+    similar_name = closest(Path(name).stem, MODELS)
+    question = f"did you mean {similar_name}? " if similar_name else ""
+    choices = f"one of these names: {', '.join(MODELS)}"
     if reason is None:
-        raise ModelError(f"'{name}': no model has that name", f"{guess}give {known}")
+        raise ModelError(f"'{name}': no model has that name", f"{question}give {choices}")
     raise ModelError(
         f"cannot read the model {name}: {reason}, and no model has that name",
-        f"{guess}give the path of an ONNX file, or {known}",
+        f"{question}give the path of an ONNX file, or {choices}",
     )
 
 
@@ -178,7 +183,9 @@ def model_path(name: str, *, half: bool = False) -> Path:
     model = by_name(name)
     path = local_path(model, half=half)
     if path is None:
-        command = f"detcli models pull {name}{' --half' if half else ''}"
+        command = f"detcli models pull {name}"
+        if half:
+            command += " --half"
         raise ModelError(f"{model.title(half=half)} has not been fetched", f"run: {command}")
     return path
 
@@ -210,8 +217,8 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
     """Path of a model's file, bundled or cached; None if it has to be fetched."""
     file = model.file(half=half)
     if file is not None:
-        complete = all(beside.cached() for beside in model.neighbours())
-        return file.cached() if complete else None
+        is_complete = all(neighbour.cached() for neighbour in model.neighbours())
+        return file.cached() if is_complete else None
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"
@@ -225,6 +232,6 @@ def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")
     path = file.fetch(model.title(half=half), model.licence, show)
-    for beside in model.neighbours():
-        beside.fetch(f"{beside.path} of {model.name}", model.licence)
+    for neighbour in model.neighbours():
+        neighbour.fetch(f"{neighbour.path} of {model.name}", model.licence)
     return path
