@@ -7,6 +7,8 @@ contract.py            what a file promises
 precision.py           the number type that it computes in
 graph.py, editing.py   how graphs are checked, read, and changed
 recognise.py           from a graph to a contract, by the following
+find_head.py           which tensors are boxes and scores
+metadata.py            what the file's metadata says
 inputs.py, heads/      the two ends of a graph
 family.py, families.py  what the graph does not say
 coarse.py              scores that a graph rounds to nothing

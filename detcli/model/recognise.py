@@ -4,18 +4,15 @@
 adds what a file does not say, and `detcli.model.adapt` brings the graph to the form that runs.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import onnx
 from onnx import NodeProto
 
-from detcli.config.config import Settings
-from detcli.config.values import BoxFormat, Tiling, parse_conf
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.errors import ModelError, UsageError
+from detcli.core.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
     BOXES_OF_MORE,
@@ -26,50 +23,43 @@ from detcli.model.contract import (
     Preprocessing,
     ScoreForm,
     Size,
-    class_conf_by_id,
     class_names,
     parse_names,
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, FIRST_WEIGHT, family_of
 from detcli.model.family import Family
-from detcli.model.graph import Dims, GraphIndex, image_size, known_size, shape, type_name
+from detcli.model.find_head import MIXED, SAY_WHICH, HeadSearch
+from detcli.model.graph import GraphIndex, known_size, shape, type_name
 from detcli.model.heads import (
     BATCHED,
     BOXES_ONLY,
     DETECTORS,
-    SELECTION,
     BoxDecode,
-    GridSpec,
     Head,
     Unrecognised,
 )
 from detcli.model.heads.decode import makers, moved_inputs, shares_of
-from detcli.model.heads.joined import (
-    best_class,
-    end_to_end,
-    has_patches,
-    pair,
-    plugin,
-    queries,
-    queries_of,
-    single_tensor,
-)
 from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.raw_outputs import grid_heads, shapes_at
 from detcli.model.heads.selected_in_graph import (
     box_columns,
     corner_order,
-    detections_head,
     selected_detections,
     six_columns,
 )
 from detcli.model.inputs import (
-    MAX_INPUT,
     ImageInput,
     find_inputs,
     first_weight,
     with_preprocessing,
+)
+from detcli.model.metadata import (
+    DEFAULT_SIZE,
+    FAMILY_KEY,
+    box_format_of,
+    named_size,
+    recommended,
+    sizes,
 )
 from detcli.model.preprocessing import BY_FAMILY, CONFIG, SIZE, Sidecar
 
@@ -79,25 +69,8 @@ EXPECTED = (
 )
 SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format"
-DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
-MAX_STRIDE = 1024
-FAMILY_KEY = "detcli.family"
-"""The metadata entry that names the family, where `convert` has changed how the graph ends."""
-BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
-CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, as `--conf` takes it
-TILE_KEY = "detcli.tile"  # and the one that recommends tiles, as `--tile` takes them
-NMS_KEY = "detcli.nms"
-"""The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
-of a one-to-many head."""
-PAIR = 2  # boxes and scores; more outputs than that may be landmarks, or those of several scales
-DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
-
-Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
-"""The confidence of all classes, if there is one, and those of single classes by class id."""
-NO_CONFIDENCES: Confidences = (None, ())
-
 
 TASKS = {
     "classify": "it classifies whole pictures",
@@ -106,12 +79,7 @@ TASKS = {
     "obb": "it finds oriented boxes",
 }
 """What Ultralytics' metadata calls other tasks."""
-SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
 COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # which EXPECTED adds nothing to
-MIXED = (
-    "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "
-    "that no box is right"
-)
 WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 
@@ -130,7 +98,9 @@ class Reading:
 
     def with_image_input(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The graph with one input for pictures, `[B, 3, H, W]`, and all else as it is."""
-        return with_one_input(model, self.adaptation) if self.adaptation.is_needed else model
+        if self.adaptation.is_needed:
+            return with_one_input(model, self.adaptation)
+        return model
 
 
 def read_graph(
@@ -150,9 +120,10 @@ def read_graph(
         raise _not_a_detector(model, index, title, error) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
-    names = None if sidecar is None or "names" in metadata else sidecar.names
-    if names and (not contract.counts_classes or len(names) == contract.class_count):
-        contract = contract.with_names(names, CONFIG)
+    if sidecar is not None and sidecar.names and "names" not in metadata:
+        may_have_names = not contract.counts_classes
+        if may_have_names or len(sidecar.names) == contract.class_count:
+            contract = contract.with_names(sidecar.names, CONFIG)
     return replace(reading, contract=contract)
 
 
@@ -263,13 +234,21 @@ def _reading(
 ) -> Reading:
     image, other_inputs = find_inputs(index)
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
-    default_size, stride = _sizes(metadata)
-    head = _recognise_head(model, index, image, metadata, default_size, boxes_only=boxes_only)
+    default_size, stride = sizes(metadata)
+    search = HeadSearch(
+        model=model,
+        index=index,
+        image=image,
+        metadata=metadata,
+        default_size=default_size,
+        boxes_only=boxes_only,
+    )
+    head = search.head()
     if head.takes_any_size:
         image = replace(image, size=None, batch=None)
     _check_head(model, index, head)
     family = _family(head, image, metadata.get(FAMILY_KEY))
-    box_format = _box_format(head, requested_format or _box_format_of(metadata))
+    box_format = _box_format(head, requested_format or box_format_of(metadata))
     no_object = family.no_object
     # Some graphs leave the class of no object out themselves, and so do those that select.
     if head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head):
@@ -332,28 +311,6 @@ def _reading(
     return Reading(contract, adaptation)
 
 
-def _recognise_head(
-    model: onnx.ModelProto,
-    index: GraphIndex,
-    image: ImageInput,
-    metadata: dict[str, str],
-    default_size: Size,
-    *,
-    boxes_only: bool,
-) -> Head:
-    """Find the head; where there is none, say also whether a Reshape has mixed its channels."""
-    names = parse_names(metadata.get("names", ""))
-    find_grid = partial(_grid, model, index, image, metadata)
-    try:
-        return _find_head(index, names, find_grid, default_size, boxes_only=boxes_only)
-    except Unrecognised as error:
-        has_hint = len(error.args) > 1
-        outputs = [output.name for output in index.graph.output]
-        if not has_hint and mixes_channels(index, outputs):
-            raise Unrecognised(MIXED) from error
-        raise
-
-
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
     if mixes_channels(index, head.tensors):
         raise Unrecognised(MIXED)
@@ -377,137 +334,12 @@ def _preprocessing(
     return preprocessing, ""
 
 
-def _find_head(
-    index: GraphIndex,
-    names: list[str] | None,
-    find_grid: Callable[[Size | None], Head | None],
-    supposed_size: Size,
-    *,
-    boxes_only: bool = False,
-) -> Head:
-    """Find the head of a graph.
-
-    Tensors are told apart by what makes them, never by name or order: with four classes, boxes and
-    scores have one shape. Where a graph selects detections itself, the head is what it selects
-    from, if that can be had without the selection; else what it selects is read as it is.
-    `find_grid` looks for a grid head by the number of its cells: at the graph's own size (None),
-    or, which takes longer, at one that is supposed.
-    """
-
-    def grid(_: GraphIndex) -> Head | None:
-        head = find_grid(None)
-        if head is None and len(index.graph.output) > PAIR:
-            head = find_grid(supposed_size)
-        return head
-
-    finders: tuple[Callable[[GraphIndex], Head | None], ...] = (
-        partial(end_to_end, boxes_only=boxes_only),
-        best_class,
-        queries,
-        plugin,
-        partial(detections_head, boxes_only=boxes_only),
-        grid,
-        pair,
-        partial(single_tensor, names=names, boxes_only=boxes_only),
-    )
-    head = None
-    for find in finders:
-        head = find(index)
-        if head is not None:
-            break
-    if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
-        head = find_grid(supposed_size) or head
-    if head is None:
-        raise Unrecognised(_why_not(index))
-    if not head.of_queries:
-        return head
-    first_queries = queries_of(index, head.boxes[0].tensor)
-    return replace(head, queries=first_queries, patches=has_patches(index))
-
-
-def _why_not(index: GraphIndex) -> str:
-    selecting = {node.op_type for node in index.graph.node} & SELECTION
-    if selecting:
-        listed = ", ".join(sorted(selecting))
-        return f"it selects boxes itself ({listed}), and it is not clear where"
-    output_shapes = [index.shapes[output.name] for output in index.graph.output]
-    if len(output_shapes) != 1:
-        return (
-            f"it has {len(output_shapes)} outputs, and it is not clear which are boxes and which "
-            "scores"
-        )
-    match len(output_shapes[0]):
-        case 2:
-            return "it classifies whole pictures: its output is [B, C]"
-        case 4:
-            return "it segments pictures, or its boxes are not decoded: its output is [B, C, H, W]"
-    return "its output is not a detection head"
-
-
-def _grid(
-    model: onnx.ModelProto,
-    index: GraphIndex,
-    image: ImageInput,
-    metadata: dict[str, str],
-    supposed_size: Size | None,
-) -> Head | None:
-    """The grid head that a graph ends in: at its own size, or at one that is supposed."""
-    family_names = _families_with_grids(image, metadata.get(FAMILY_KEY), supposed_size)
-    size = supposed_size or image.size
-    if size is None or not family_names:
-        return None
-    if supposed_size is None:
-        shapes: Mapping[str, Dims] = index.shapes
-    else:
-        shapes = shapes_at(model, image.name, size)
-    heads = list(grid_heads(index, shapes, size, family_names))
-    names = parse_names(metadata.get("names", ""))
-    if names:
-        with_as_many_classes = [head for head in heads if head.class_count == len(names)]
-        heads = with_as_many_classes or heads
-    if len(heads) > 1:
-        listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
-        raise Unrecognised(f"it may be {listed}, which decode their boxes differently", SAY_WHICH)
-    return heads[0] if heads else None
-
-
-def _families_with_grids(
-    image: ImageInput, named_family: str | None, supposed_size: Size | None
-) -> dict[GridSpec, str]:
-    """The grid heads that are looked for, and the family of each."""
-    families = {}
-    for family in FAMILIES:
-        if family.grid is None or named_family not in {None, "", family.name}:
-            continue
-        # A size is supposed only where the graph has none of its own.
-        if supposed_size is None or family.grid.takes_any_size or image.size is None:
-            families[family.grid] = family.name
-    return families
-
-
 def _check_task(task: str, *, boxes_only: bool) -> None:
     if task == "detect" or (boxes_only and task in WITH_BOXES):
         return
     does = TASKS.get(task, "it is for something else")
     hint = BOXES_ONLY if task in WITH_BOXES else DETECTORS
     raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
-
-
-def _sizes(metadata: dict[str, str]) -> tuple[Size, int]:
-    """The size of inputs that are free, and the stride."""
-    default_size = _named_size(metadata) or DEFAULT_SIZE
-    stride = max(_integers(metadata.get("stride"), 1))
-    if not 0 < stride <= MAX_STRIDE:
-        stride = DEFAULT_STRIDE
-    return default_size, stride
-
-
-def _named_size(metadata: dict[str, str]) -> Size | None:
-    height, width = _integers(metadata.get("imgsz"), 2)[:2]
-    size = image_size(height, width)
-    if size is None or math.prod(size) > MAX_INPUT:
-        return None
-    return size
 
 
 def _assumed(
@@ -517,7 +349,7 @@ def _assumed(
     assumed = []
     if values:
         assumed.append(("values", values))
-    if image.size is None and _named_size(metadata) is None:
+    if image.size is None and named_size(metadata) is None:
         height, width = DEFAULT_SIZE
         text = f"an input of {width}x{height}, as no size is named; --imgsz N sets it"
         assumed.append((SIZE, text))
@@ -563,15 +395,6 @@ def _family(head: Head, image: ImageInput, name: str | None) -> Family:
         if family.name == name and (head.layout is Layout.END_TO_END or family.is_of(head)):
             return family
     raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
-
-
-def _box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
-    text = metadata.get(BOX_FORMAT_KEY)
-    if not text:
-        return None
-    if text not in set(BoxFormat):
-        raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
-    return BoxFormat(text)
 
 
 def _box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
@@ -641,7 +464,9 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
     """N, or the number of detections that the graph selects; None where it depends on the input."""
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
-        return head.grid.anchor_count if head.grid and size else None
+        if head.grid is None or size is None:
+            return None
+        return head.grid.anchor_count
     if head.layout is Layout.ROWS:
         return index.size(tensor, -2)
     if len(index.shapes[tensor]) != BATCHED:
@@ -657,67 +482,6 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
         dims = index.shapes[index.graph.output[0].name]
         return known_size(dims[1]) if len(dims) == BATCHED else None
     return _anchor_count(index, head)
-
-
-def recommended(
-    metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
-) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
-    """The confidences, IoU and tiles that the metadata recommends, and what is ignored of it.
-
-    A head that needs suppression has a usual IoU, for metadata that says nothing.
-    """
-    conf = _confidences(metadata, names)
-    nms = _share(metadata.get(NMS_KEY)) or None
-    tile = _tiling(metadata)
-    expected: tuple[tuple[str, object, str], ...] = (
-        (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
-        (NMS_KEY, nms, "a number above 0 and at most 1"),
-        (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
-    )
-    ignored = []
-    for key, value, form in expected:
-        if value is None and key in metadata:
-            text = f"its metadata {key} is {metadata[key]!r:.80}, not {form}, so it is ignored"
-            ignored.append(text)
-    if usual_nms is None and nms is not None:
-        ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
-        nms = None
-    if usual_nms is not None and nms is None:
-        nms = usual_nms
-    return conf or NO_CONFIDENCES, nms, tile, ignored
-
-
-def _tiling(metadata: dict[str, str]) -> Tiling | None:
-    try:
-        return Tiling.parse(metadata.get(TILE_KEY, ""))
-    except UsageError:
-        return None
-
-
-def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
-    try:
-        settings = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
-        class_conf = class_conf_by_id(settings.class_conf, names)
-    except UsageError:
-        return None
-    return settings.conf, tuple(class_conf.items())
-
-
-def _share(text: str | None) -> float | None:
-    try:
-        share = float(text or "")
-    except ValueError:
-        return None
-    return share if 0 <= share <= 1 else None
-
-
-def _integers(text: str | None, count: int) -> list[int]:
-    """Integers from metadata such as "32", "[640, 640]"; zeros for anything else."""
-    parts = (text or "").strip("[]() ").split(",")
-    numbers = [int(part) for part in parts if part.strip().isdecimal()]
-    if len(numbers) == 1:
-        numbers *= count
-    return numbers if len(numbers) >= count else [0] * count
 
 
 def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:

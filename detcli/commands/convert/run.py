@@ -31,9 +31,10 @@ from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
+from detcli.model.metadata import BOX_FORMAT_KEY, FAMILY_KEY
 from detcli.model.precision import precision_of
 from detcli.model.preprocessing import METADATA_KEY, written
-from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, read_graph
+from detcli.model.recognise import read_graph
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file

@@ -25,8 +25,9 @@ from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
+from detcli.model.metadata import FAMILY_KEY, recommended
 from detcli.model.preprocessing import METADATA_KEY, written
-from detcli.model.recognise import FAMILY_KEY, Reading, read_graph, recommended
+from detcli.model.recognise import Reading, read_graph
 
 MAX_LISTED = 3
 

@@ -53,7 +53,11 @@ ChannelGroups = list[tuple[int, str]]
 
 def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
     """The nodes that make a tensor's elements, behind all that only moves them."""
-    behind = index.behind_all([tensor], lambda node, name: moved_inputs(node, name) or ())
+
+    def onward(node: NodeProto, name: str) -> Iterable[str]:
+        return moved_inputs(node, name) or ()
+
+    behind = index.behind_all([tensor], onward)
     return [node for node, name in behind if moved_inputs(node, name) is None]
 
 
@@ -195,8 +199,8 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     """
     if node.op_type == "Add":
         terms = [name for name in node.input if computed(index, name)]
-        product = index.producer(terms[0], "Mul") if len(terms) == 1 else None
-        node = product or node
+        if len(terms) == 1:
+            node = index.producer(terms[0], "Mul") or node
     if node.op_type == "Mul":
         for name in node.input:
             layer = index.producer(name, *INTEGER_LAYERS)
@@ -263,7 +267,8 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             inputs = [group for _, group in groups] or inputs
         return [name for name in inputs if index.constant_tensor(name) is None]
 
-    return (node for node, _ in index.behind_all([tensor], onward))
+    for node, _ in index.behind_all([tensor], onward):
+        yield node
 
 
 def _ends_steps(index: GraphIndex, node: NodeProto, output: str) -> bool:

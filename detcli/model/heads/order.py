@@ -24,7 +24,7 @@ def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
     def onward(node: NodeProto, _: str) -> Iterable[str]:
         if node.op_type in LEARNT:
             return ()
-        return (name for name in node.input if name and computed(index, name))
+        return [name for name in node.input if name and computed(index, name)]
 
     return any(_is_mixing(index, node) for node, _ in index.behind_all(tensors, onward))
 
@@ -34,9 +34,13 @@ def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
     if node.op_type not in RESHAPES:
         return False
     source = index.computed_as(str(node.input[0]))
-    while (before := index.producer(source, *RESHAPES)) is not None:
+    before = index.producer(source, *RESHAPES)
+    while before is not None:
         source = index.computed_as(str(before.input[0]))
-    dims, reshaped = _sizes(index, source), _sizes(index, str(node.output[0]))
+        before = index.producer(source, *RESHAPES)
+
+    dims = _sizes(index, source)
+    reshaped = _sizes(index, str(node.output[0]))
     if dims is None or reshaped is None or math.prod(dims) != math.prod(reshaped):
         return False
     if not keeps_axes(dims, reshaped):
@@ -47,9 +51,14 @@ def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
 
 def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
     """The sizes of a tensor's axes but those of 1; None where one is unknown."""
-    dims = [known_size(dim) for dim in index.shapes[tensor]]
-    sizes = [size for size in dims if size is not None and size > 1]
-    return sizes if sizes and None not in dims else None
+    sizes = []
+    for dim in index.shapes[tensor]:
+        size = known_size(dim)
+        if size is None:
+            return None
+        if size > 1:
+            sizes.append(size)
+    return sizes or None
 
 
 def _is_map(index: GraphIndex, tensor: str) -> bool:
@@ -67,10 +76,11 @@ def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
         >>> keeps_axes([255, 80, 80], [3, 85, 6400]), keeps_axes([85, 80, 80], [6400, 85])
         (True, False)
     """
-    ends = [1, *itertools.accumulate(dims, operator.mul)]
-    for end in itertools.accumulate(reshaped, operator.mul):
-        before = max(edge for edge in ends if edge <= end)
-        after = min(edge for edge in ends if edge >= end)
-        if end % before or after % end:
+    # How many elements the first axes have together: 1, the first, the first two, and so on.
+    sizes_before = list(itertools.accumulate(dims, operator.mul, initial=1))
+    for reshaped_size in itertools.accumulate(reshaped, operator.mul):
+        smaller = max(size for size in sizes_before if size <= reshaped_size)
+        larger = min(size for size in sizes_before if size >= reshaped_size)
+        if reshaped_size % smaller or larger % reshaped_size:
             return False
     return True

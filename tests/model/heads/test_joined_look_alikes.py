@@ -7,17 +7,8 @@ from graph_builder import Graph
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
-from detcli.model.heads.joined import (
-    _task_of,
-    best_class,
-    end_to_end,
-    has_patches,
-    pair,
-    plugin,
-    queries,
-    score_rows,
-    single_tensor,
-)
+from detcli.model.heads.joined import _task_of, end_to_end, score_rows, single_tensor
+from detcli.model.heads.pairs import best_class, has_patches, pair, plugin, queries
 
 
 def index_of(graph, *outputs):

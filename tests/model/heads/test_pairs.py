@@ -9,7 +9,7 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.joined import _class_axis, _flattened, _k_of, _tells_apart, pair
+from detcli.model.heads.pairs import _class_axis, _flattened, _k_of, _tells_apart, pair
 
 
 @pytest.mark.parametrize(

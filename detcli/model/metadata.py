@@ -1,0 +1,119 @@
+"""What the metadata of a model says: sizes, the family, and what is recommended for it."""
+
+import math
+
+from detcli.config.config import Settings
+from detcli.config.values import BoxFormat, Tiling, parse_conf
+from detcli.core.errors import UsageError
+from detcli.model.contract import Size, class_conf_by_id
+from detcli.model.graph import image_size
+from detcli.model.heads import Unrecognised
+from detcli.model.inputs import MAX_INPUT
+
+DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
+MAX_STRIDE = 1024
+FAMILY_KEY = "detcli.family"
+"""The metadata entry that names the family, where `convert` has changed how the graph ends."""
+BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
+CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, as `--conf` takes it
+TILE_KEY = "detcli.tile"  # and the one that recommends tiles, as `--tile` takes them
+NMS_KEY = "detcli.nms"
+"""The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
+of a one-to-many head."""
+DEFAULT_SIZE = (640, 640)
+
+Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
+"""The confidence of all classes, if there is one, and those of single classes by class id."""
+NO_CONFIDENCES: Confidences = (None, ())
+
+
+def sizes(metadata: dict[str, str]) -> tuple[Size, int]:
+    """The size of inputs that are free, and the stride."""
+    default_size = named_size(metadata) or DEFAULT_SIZE
+    stride = max(_integers(metadata.get("stride"), 1))
+    if not 0 < stride <= MAX_STRIDE:
+        stride = DEFAULT_STRIDE
+    return default_size, stride
+
+
+def named_size(metadata: dict[str, str]) -> Size | None:
+    """The size of inputs that the metadata names; None if it names none."""
+    height, width = _integers(metadata.get("imgsz"), 2)[:2]
+    size = image_size(height, width)
+    if size is None or math.prod(size) > MAX_INPUT:
+        return None
+    return size
+
+
+def box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
+    """The format of boxes that the metadata names; None if it names none."""
+    text = metadata.get(BOX_FORMAT_KEY)
+    if not text:
+        return None
+    if text not in set(BoxFormat):
+        raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
+    return BoxFormat(text)
+
+
+def recommended(
+    metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
+) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
+    """The confidences, IoU and tiles that the metadata recommends, and what is ignored of it.
+
+    A head that needs suppression has a usual IoU, for metadata that says nothing.
+    """
+    conf = _confidences(metadata, names)
+    nms = _share(metadata.get(NMS_KEY)) or None
+    tile = _tiling(metadata)
+    expected: tuple[tuple[str, object, str], ...] = (
+        (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
+        (NMS_KEY, nms, "a number above 0 and at most 1"),
+        (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
+    )
+    ignored = []
+    for key, value, form in expected:
+        if value is None and key in metadata:
+            text = f"its metadata {key} is {metadata[key]!r:.80}, not {form}, so it is ignored"
+            ignored.append(text)
+    if usual_nms is None and nms is not None:
+        ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
+        nms = None
+    if usual_nms is not None and nms is None:
+        nms = usual_nms
+    return conf or NO_CONFIDENCES, nms, tile, ignored
+
+
+def _tiling(metadata: dict[str, str]) -> Tiling | None:
+    """The tiles that the metadata recommends; None if it recommends none that can be read."""
+    try:
+        return Tiling.parse(metadata.get(TILE_KEY, ""))
+    except UsageError:
+        return None
+
+
+def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
+    """The confidences that the metadata recommends; None if it recommends none."""
+    try:
+        settings = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
+        class_conf = class_conf_by_id(settings.class_conf, names)
+    except UsageError:
+        return None
+    return settings.conf, tuple(class_conf.items())
+
+
+def _share(text: str | None) -> float | None:
+    """A number from 0 to 1; None for any other text."""
+    try:
+        share = float(text or "")
+    except ValueError:
+        return None
+    return share if 0 <= share <= 1 else None
+
+
+def _integers(text: str | None, count: int) -> list[int]:
+    """Integers from metadata such as "32", "[640, 640]"; zeros for anything else."""
+    parts = (text or "").strip("[]() ").split(",")
+    numbers = [int(part) for part in parts if part.strip().isdecimal()]
+    if len(numbers) == 1:
+        numbers *= count
+    return numbers if len(numbers) >= count else [0] * count
