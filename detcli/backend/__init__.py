@@ -45,9 +45,12 @@ def open_backend(
         DeviceMemoryError: The model does not fit into the device's memory.
         ModelError: The runtime cannot load the model.
     """
-    wanted, given = Device.parse(device), options or DeviceOptions()
-    given.check(wanted)
-    return _open(wanted, lambda engine, device: engine.open_backend(model, device, given))
+    requested = Device.parse(device)
+    device_options = options or DeviceOptions()
+    device_options.check(requested)
+    return _open(
+        requested, lambda engine, device: engine.open_backend(model, device, device_options)
+    )
 
 
 def open_tensors(
@@ -57,8 +60,11 @@ def open_tensors(
 
     `title` names it in errors. Of the options, the memory limit and the precision count.
     """
-    wanted, given = Device.parse(device), options or DeviceOptions()
-    return _open(wanted, lambda engine, device: engine.open_tensors(graph, title, device, given))
+    device_options = options or DeviceOptions()
+    return _open(
+        Device.parse(device),
+        lambda engine, device: engine.open_tensors(graph, title, device, device_options),
+    )
 
 
 def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
@@ -73,7 +79,9 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
         return placements
     from detcli.backend.openvino import place
 
-    return (*placements[:-1], place(graph, title), *placements[-1:])
+    before_cpu = placements[:-1]
+    cpu = placements[-1:]
+    return before_cpu + (place(graph, title),) + cpu
 
 
 def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:
@@ -102,10 +110,12 @@ def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Open
 
 def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
     """Open something on the first of FASTER that works, else on the CPU, and say why."""
-    absent, broken = [], []
+    absent = []
+    broken = []
     for device in FASTER:
         try:
-            if absence := _absence(device):
+            absence = _absence(device)
+            if absence:
                 absent.append(absence)
                 continue
             opened = _open(device, opening)
@@ -121,10 +131,14 @@ def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
 def _absence(device: Device) -> str:
     """Why the device is missing, found out without opening it; empty if it is there."""
     if not device.is_gpu:
-        return "" if has_openvino() else "OpenVINO is not installed"
+        if has_openvino():
+            return ""
+        return "OpenVINO is not installed"
     from detcli.backend.nvidia import count_gpus
 
-    return "" if count_gpus() else "NVIDIA's driver shows no GPU"
+    if count_gpus():
+        return ""
+    return "NVIDIA's driver shows no GPU"
 
 
 def _explain(name: str, absent: Sequence[str], broken: Sequence[str]) -> None:
@@ -132,4 +146,5 @@ def _explain(name: str, absent: Sequence[str], broken: Sequence[str]) -> None:
     if broken:
         warnings.warn(f"{name} is used: {'; '.join(broken)}", DetcliWarning, stacklevel=5)
     else:
-        log.info("%s is used%s", name, f": {', '.join(absent)}" if absent else "")
+        reasons = f": {', '.join(absent)}" if absent else ""
+        log.info("%s is used%s", name, reasons)

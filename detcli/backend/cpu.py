@@ -33,9 +33,10 @@ class CpuBackend(HostBackend):
     def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
         super().__init__(model.contract)
         self.workers = options.workers
-        shared = options.workers > 1 or options.cores
-        cores = options.cores or available_cores()
-        threads = max(1, cores // options.workers) if shared else 0
+        threads = 0  # as many as ONNX Runtime finds best
+        if options.workers > 1 or options.cores:
+            cores = options.cores or available_cores()
+            threads = max(1, cores // options.workers)
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
@@ -44,18 +45,18 @@ class CpuBackend(HostBackend):
         That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
         """
         outputs: list[HeadArray] = []
-        for part in in_batches(buffer, self._contract):
-            (batch,) = self._session.run(self._contract.input_name, part).values()
-            outputs.extend(of_pictures(batch, len(part), self._contract))
+        for batch in in_batches(buffer, self._contract):
+            (output,) = self._session.run(self._contract.input_name, batch).values()
+            outputs.extend(of_pictures(output, len(batch), self._contract))
         self._ended(Stage.NETWORK)
         return outputs[: len(buffer)]
 
     def select(
         self, buffer: list[HeadArray], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        found = detect_all(buffer, letterboxes, options, self._contract)
+        detections = detect_all(buffer, letterboxes, options, self._contract)
         self._ended(Stage.SELECTION)
-        return lambda: found
+        return lambda: detections
 
     def close(self) -> None:
         self._session.close()

@@ -13,13 +13,14 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from detcli.backend.nvidia import (
     DRIVER,
     NO_GPU,
+    GpuFacts,
     ask_driver,
     cuda_command,
     fitting_extra,
@@ -59,8 +60,8 @@ OWNERS = {
     ("libcu", "libnv"): ("the CUDA runtime", CUDA_EXTRA),
     ("libstdc++",): ("the C++ runtime", "upgrade libstdc++6, and let no older copy hide it"),
     ("libc.so", "libm.so"): ("this Linux", "use a newer release of the distribution"),
-    ("",): ("a shared library", f"let the loader find it ({LOADER_PATH})"),
 }
+OTHER_OWNER = ("a shared library", f"let the loader find it ({LOADER_PATH})")
 
 # Messages of the loader of Linux's C library.
 MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
@@ -80,7 +81,9 @@ class Unloadable:
     remedy: str  # what installs it, a command or a sentence
 
     def __str__(self) -> str:
-        return f"{self.library} ({self.owner}{f': {self.reason}' if self.reason else ''})"
+        if self.reason:
+            return f"{self.library} ({self.owner}: {self.reason})"
+        return f"{self.library} ({self.owner})"
 
 
 def require_provider(provider: str) -> None:
@@ -88,8 +91,10 @@ def require_provider(provider: str) -> None:
     if has_gpu() is False and not ask_driver().gpus:
         raise DeviceError(NO_GPU, CPU_INSTEAD)
     if provider not in onnxruntime.get_available_providers():
-        raise DeviceError(*not_built_in(provider, onnxruntime.__version__))
-    if failures := unloadable_libraries(provider):
+        problem, hint = not_built_in(provider, onnxruntime.__version__)
+        raise DeviceError(problem, hint)
+    failures = unloadable_libraries(provider)
+    if failures:
         remedies = ", then ".join(dict.fromkeys(failure.remedy for failure in failures))
         raise DeviceError(
             f"{provider} cannot be loaded, {summary(failures)}", f"{remedies}; or {CPU_INSTEAD}"
@@ -102,7 +107,10 @@ def not_built_in(provider: str, version: str) -> tuple[str, str]:
         machine = f"{platform.system()} on {platform.machine()}"
         return f"PyPI has no ONNX Runtime with CUDA for {machine}", CPU_INSTEAD
     names = " ".join(owners("onnxruntime")) or "onnxruntime"
-    return find_mixture() or (
+    mixture = find_mixture()
+    if mixture:
+        return mixture
+    return (
         f"the installed {names} {version} was built without {provider}",
         f"pip uninstall -y {names} && {cuda_command()}; or {CPU_INSTEAD}",
     )
@@ -114,9 +122,10 @@ def require_code(ordinal: int) -> None:
     If it was not, ONNX Runtime loads a model nevertheless, and then fails on each picture.
     """
     facts = ask_driver()
-    chosen = facts.gpus[ordinal : ordinal + 1]
-    if reason := lacking_code(chosen, onnxruntime.__version__, runtime_cuda()):
-        extra = fitting_extra(replace(facts, gpus=chosen))
+    gpus = facts.gpus[ordinal : ordinal + 1]
+    reason = lacking_code(gpus, onnxruntime.__version__, runtime_cuda())
+    if reason:
+        extra = fitting_extra(replace(facts, gpus=gpus))
         hint = f"{extra.command}; or {CPU_INSTEAD}" if extra else CPU_INSTEAD
         raise DeviceError(reason, hint)
 
@@ -144,10 +153,14 @@ def runtime_cuda() -> str | None:
 
 def summary(failures: Sequence[Unloadable]) -> str:
     """List the missing libraries, then the faulty ones."""
-    listed: dict[str, list[str]] = {"missing": [], "faulty": []}
-    for failure in failures:
-        listed["faulty" if failure.reason else "missing"].append(str(failure))
-    return "; ".join(f"{title}: {', '.join(named)}" for title, named in listed.items() if named)
+    missing = [str(failure) for failure in failures if not failure.reason]
+    faulty = [str(failure) for failure in failures if failure.reason]
+    sentences = []
+    if missing:
+        sentences.append(f"missing: {', '.join(missing)}")
+    if faulty:
+        sentences.append(f"faulty: {', '.join(faulty)}")
+    return "; ".join(sentences)
 
 
 def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
@@ -164,32 +177,57 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
     return tuple(dict.fromkeys(failures))
 
 
-def explain(name: str, said: str) -> Unloadable:
+def explain(name: str, message: str) -> Unloadable:
     """Interpret the loader's message about a file; the fault may lie with another library."""
-    library, reason = name, ""
-    if found := MISSING.match(said):
-        library = found["library"]
-    elif found := OLD.match(said):
-        library = found["library"]
-        reason = f"too old: it lacks {found['version']}, which {found['by']} needs"
-    elif (found := SYMBOL.match(said)) and found["library"]:
-        library = found["library"]
-        reason = f"another version: it lacks {found['symbol']}, which {_file(found['by'])} needs"
-    elif ".so" in said:
-        library, _, reason = (part.strip() for part in said.partition(":"))
+    library, reason = _fault_of(name, message)
     library = _file(library)
-    owner, remedy = next(OWNERS[starts] for starts in OWNERS if library.startswith(starts))
-    commands = {CUDA_EXTRA: cuda_command, TENSORRT_PACKAGE: _tensorrt_command}
-    return Unloadable(library, reason, owner, commands.get(remedy, lambda: remedy)())
+    owner, remedy = _owner_of(library)
+    if remedy == CUDA_EXTRA:
+        remedy = cuda_command()
+    elif remedy == TENSORRT_PACKAGE:
+        remedy = _tensorrt_command()
+    return Unloadable(library, reason, owner, remedy)
+
+
+def _fault_of(name: str, message: str) -> tuple[str, str]:
+    """The library that the loader complains about, and what is wrong with it."""
+    missing = MISSING.match(message)
+    if missing is not None:
+        return missing["library"], ""
+    old = OLD.match(message)
+    if old is not None:
+        return old["library"], f"too old: it lacks {old['version']}, which {old['by']} needs"
+    symbol = SYMBOL.match(message)
+    if symbol is not None and symbol["library"]:
+        needed_by = _file(symbol["by"])
+        reason = f"another version: it lacks {symbol['symbol']}, which {needed_by} needs"
+        return symbol["library"], reason
+    if ".so" in message:
+        library, _, reason = message.partition(":")
+        return library.strip(), reason.strip()
+    return name, ""
+
+
+def _owner_of(library: str) -> tuple[str, str]:
+    """The product that a library belongs to, and what installs it."""
+    for beginnings, owner in OWNERS.items():
+        if library.startswith(beginnings):
+            return owner
+    return OTHER_OWNER
 
 
 def _tensorrt_command() -> str:
     """What installs TensorRT for the CUDA that ONNX Runtime is for, where it has code for a GPU."""
     gpus = ask_driver().gpus
-    if gpus and all(tuple(map(int, one.capability.split("."))) < TENSORRT_FROM for one in gpus):
+    if gpus and all(_is_too_old_for_tensorrt(gpu) for gpu in gpus):
         return f"TensorRT has no code for {gpus[0].name}: use --device cuda"
-    older = (runtime_cuda() or "").startswith("12.")
-    return TENSORRT_12 if older else TENSORRT_13
+    cuda = runtime_cuda() or ""
+    return TENSORRT_12 if cuda.startswith("12.") else TENSORRT_13
+
+
+def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
+    major, minor = gpu.capability.split(".")
+    return (int(major), int(minor)) < TENSORRT_FROM
 
 
 def _file(path: str) -> str:
@@ -199,10 +237,10 @@ def _file(path: str) -> str:
 
 def _needed(provider: str) -> Iterator[str | Path]:
     """Libraries to load, in order; a library finds those loaded before it."""
-    windows = sys.platform == "win32"
+    is_windows = sys.platform == "win32"
     yield DRIVER
     # The CUDA provider opens cuDNN at first use, so the loader does not list it as a dependency.
-    yield "cudnn64_9.dll" if windows else "libcudnn.so.9"
+    yield "cudnn64_9.dll" if is_windows else "libcudnn.so.9"
     yield _provider_file("shared")
     yield _provider_file("cuda")
     if provider != TENSORRT:
@@ -210,20 +248,31 @@ def _needed(provider: str) -> Iterator[str | Path]:
     package = importlib.util.find_spec("tensorrt_libs")
     folders = (package and package.submodule_search_locations) or ()
     for library in ("nvinfer", "nvonnxparser"):
-        name = f"{library}_10.dll" if windows else f"lib{library}.so.10"
-        copies = (Path(folder) / name for folder in folders)  # pip's, which the loader cannot find
-        yield next((copy for copy in copies if copy.exists()), name)
+        name = f"{library}_10.dll" if is_windows else f"lib{library}.so.10"
+        yield _pip_copy(name, folders) or name
     yield _provider_file("tensorrt")
 
 
+def _pip_copy(name: str, folders: Iterable[str]) -> Path | None:
+    """The copy of a library that pip installed, which the loader cannot find; None without one."""
+    for folder in folders:
+        copy = Path(folder) / name
+        if copy.exists():
+            return copy
+    return None
+
+
 def _provider_file(name: str) -> Path:
-    file = f"onnxruntime_providers_{name}"
-    file = f"{file}.dll" if sys.platform == "win32" else f"lib{file}.so"
+    """The library of an execution provider, which ONNX Runtime has beside itself."""
+    if sys.platform == "win32":
+        file = f"onnxruntime_providers_{name}.dll"
+    else:
+        file = f"libonnxruntime_providers_{name}.so"
     return Path(onnxruntime.__file__).parent / "capi" / file
 
 
 # Builds TensorRT's engine in seconds instead of minutes; nodes are placed the same way.
-LEAST_EFFORT = {"trt_builder_optimization_level": "0"}
+QUICK_BUILD = {"trt_builder_optimization_level": "0"}
 
 
 @frozen
@@ -259,9 +308,10 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 
 
 def _place(graph: bytes, name: str, title: str) -> Placement:
+    """Load a graph with a provider, and see what of it the provider runs."""
     providers: list[Provider] = [(name, {})]
     if name == TENSORRT:
-        providers = [(TENSORRT, LEAST_EFFORT), (CUDA, {})]
+        providers = [(TENSORRT, QUICK_BUILD), (CUDA, {})]
     try:
         if name in {CUDA, TENSORRT}:
             require_provider(name)
@@ -270,10 +320,9 @@ def _place(graph: bytes, name: str, title: str) -> Placement:
         return Placement(name, usable=False, reason=str(error), hint=error.hint)
     if nodes is None:
         return Placement(name, usable=True)
-    taken = Counter(map(operator_of, nodes.pop(name, ())))
-    left = tuple(
-        LeftNode(node.name, operator_of(node), provider)
-        for provider, placed in nodes.items()
-        for node in placed
-    )
-    return Placement(name, usable=True, taken=dict(taken.most_common()), left=left)
+    taken = Counter(operator_of(node) for node in nodes.pop(name, ()))
+    left = []
+    for provider, nodes_of_provider in nodes.items():
+        for node in nodes_of_provider:
+            left.append(LeftNode(node.name, operator_of(node), provider))
+    return Placement(name, usable=True, taken=dict(taken.most_common()), left=tuple(left))

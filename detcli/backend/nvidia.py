@@ -1,6 +1,5 @@
 """NVIDIA's driver, queried by ctypes: without a package, and cheap on machines without a GPU."""
 
-import contextlib
 import ctypes
 import platform
 import re
@@ -13,7 +12,8 @@ from detcli.core.errors import DeviceError
 
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE; also if CUDA_VISIBLE_DEVICES hides all GPUs
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # device attributes, numbered as in cuda.h
+CAPABILITY_MAJOR = 75  # a device attribute, numbered as in cuda.h
+CAPABILITY_MINOR = 76
 MAX_NAME = 256  # bytes, with the final NUL
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
@@ -41,11 +41,15 @@ class CudaExtra:
         Machine code ("sm_90") runs on GPUs of the same major version from its minor version on, or
         on exactly one ("sm_90a"). The driver compiles "compute_90" for every later GPU.
         """
-        gpu = tuple(map(int, capability.split(".")))
+        gpu = tuple(int(number) for number in capability.split("."))
         for code in ARCHITECTURE.finditer(self.architectures):
-            built_for = int(code["major"]), int(code["minor"])
-            same = code["form"] == "compute" or gpu[0] == built_for[0]
-            if gpu == built_for if code["only"] else gpu >= built_for and same:
+            built_for = (int(code["major"]), int(code["minor"]))
+            if code["only"]:
+                runs = gpu == built_for
+            else:
+                may_differ = code["form"] == "compute"
+                runs = gpu >= built_for and (may_differ or gpu[0] == built_for[0])
+            if runs:
                 return True
         return False
 
@@ -96,17 +100,23 @@ def count_gpus() -> int:
 
 def ask_driver() -> DriverFacts:
     """Query the driver without a context, which would take GPU memory."""
-    number, count = ctypes.c_int(), ctypes.c_int()
+    version = ctypes.c_int()
+    count = ctypes.c_int()
     try:
         driver = ctypes.CDLL(DRIVER)
         # Answers even if nothing else works: 13020 is CUDA 13.2.
-        silent = driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value
+        failure = driver.cuDriverGetVersion(ctypes.byref(version))
         status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
         gpus = tuple(_describe(driver, ordinal) for ordinal in range(count.value))
     except (OSError, AttributeError) as error:  # missing, or another library of this name
         return DriverFacts(load_error=str(error))
-    cuda = None if silent else f"{number.value // 1000}.{number.value % 1000 // 10}"
-    return DriverFacts(None, status, cuda, () if status else gpus)
+
+    cuda = None
+    if not failure and version.value:
+        cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    if status:
+        gpus = ()
+    return DriverFacts(status=status, cuda=cuda, gpus=gpus)
 
 
 def has_gpu(root: Path = Path("/")) -> bool | None:
@@ -116,22 +126,28 @@ def has_gpu(root: Path = Path("/")) -> bool | None:
     """
     if not sys.platform.startswith("linux"):
         return False if sys.platform == "darwin" else None
-    devices, found = [*root.glob("sys/bus/pci/devices/*")], False
-    for device in devices:
-        with contextlib.suppress(OSError):
-            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-            found |= vendor == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASSES)
+    devices = list(root.glob("sys/bus/pci/devices/*"))
     if not devices or "microsoft" in platform.release().lower():
         return None
-    return found
+    return any(_is_gpu(device) for device in devices)
+
+
+def _is_gpu(device: Path) -> bool:
+    """True if the folder of a PCI device says that it is one of NVIDIA's GPUs."""
+    try:
+        vendor = (device / "vendor").read_text().strip()
+        pci_class = (device / "class").read_text().strip()
+    except OSError:
+        return False
+    return vendor == NVIDIA_VENDOR and pci_class.startswith(DISPLAY_CLASSES)
 
 
 def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
     """The extra for the newest CUDA that this driver and one of its GPUs run; None for no such."""
     newest = None if facts.cuda is None else int(facts.cuda.partition(".")[0])
     for extra in CUDA_EXTRAS:
-        too_new = newest is not None and newest < extra.cuda
-        if not too_new and extra.suits(facts.gpus):
+        is_too_new = newest is not None and newest < extra.cuda
+        if not is_too_new and extra.suits(facts.gpus):
             return extra
     return None
 
@@ -141,17 +157,23 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
 
     None if it has code, or if nothing is known about it.
     """
-    version = tuple(map(int, re.findall(r"\d+", runtime)[:3]))
+    if not cuda:
+        return None
+    cuda_release = int(cuda.partition(".")[0])
+    version = tuple(int(number) for number in re.findall(r"\d+", runtime)[:3])
     for extra in CUDA_EXTRAS:
-        if cuda and int(cuda.partition(".")[0]) == extra.cuda and version <= extra.runtime:
-            if extra.suits(gpus):
-                return None
-            codes = ARCHITECTURE.finditer(extra.architectures)
-            found = {f"{code['major']}.{code['minor']}" for code in codes}
-            return (
-                f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
-                f"{gpus[0].capability}: it was compiled for {', '.join(sorted(found, key=float))}"
-            )
+        if cuda_release != extra.cuda or version > extra.runtime:
+            continue
+        if extra.suits(gpus):
+            return None
+        capabilities = set()
+        for code in ARCHITECTURE.finditer(extra.architectures):
+            capabilities.add(f"{code['major']}.{code['minor']}")
+        return (
+            f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
+            f"{gpus[0].capability}: it was compiled for "
+            f"{', '.join(sorted(capabilities, key=float))}"
+        )
     return None
 
 
@@ -162,16 +184,21 @@ def cuda_command() -> str:
 
 def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
     """A GPU's name, capability and memory; empty where the driver does not answer."""
-    device, memory = ctypes.c_int(), ctypes.c_size_t()
+    device = ctypes.c_int()
     name = ctypes.create_string_buffer(MAX_NAME)
-    parts = (ctypes.c_int(), ctypes.c_int())
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
+    memory = ctypes.c_size_t()
     driver.cuDeviceGet(ctypes.byref(device), ordinal)
     driver.cuDeviceGetName(name, MAX_NAME, device)
-    for part, attribute in zip(parts, (CAPABILITY_MAJOR, CAPABILITY_MINOR), strict=True):
-        driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    capability = f"{parts[0].value}.{parts[1].value}"
-    return GpuFacts(name.value.decode(errors="replace"), capability, memory.value)
+    return GpuFacts(
+        name=name.value.decode(errors="replace"),
+        capability=f"{major.value}.{minor.value}",
+        memory_bytes=memory.value,
+    )
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
@@ -180,8 +207,8 @@ def driver_version(root: Path = Path("/")) -> str | None:
         text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", text)
-    return found[1] if found else None
+    version = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", text)
+    return version[1] if version else None
 
 
 def gpu_uuid(ordinal: int) -> str:
@@ -191,7 +218,8 @@ def gpu_uuid(ordinal: int) -> str:
     if ordinal >= count_gpus():
         raise DeviceError(f"there is no GPU number {ordinal}", "see what nvidia-smi lists")
     driver = ctypes.CDLL(DRIVER)
-    device, identity = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    device = ctypes.c_int()
+    identity = (ctypes.c_ubyte * 16)()
     status = driver.cuDeviceGet(ctypes.byref(device), ordinal)
     status = status or driver.cuDeviceGetUuid_v2(identity, device)
     if status:

@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float32]
 FARTHEST = 200.0
 # Of the Taylor series of exp, highest power first: enough up to half of ln 2, see `sigmoid`.
 EXP_TERMS = tuple(1 / math.factorial(power) for power in range(11, -1, -1))
-# The bits of float32's infinity, and its place among the float32 numbers counted from 0.
+# The bits of float32's infinity, and its position among the float32 numbers counted from 0.
 INFINITY = 0x7F800000
 
 
@@ -72,10 +72,10 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
     negated = -np.asarray(logits, np.float32).astype(np.float64)
     power = np.minimum(np.maximum(negated, -FARTHEST), FARTHEST)
     doublings = np.fmax(np.rint(power / math.log(2)), -2 * FARTHEST)  # a number also for NaN
-    rest = power - doublings * math.log(2)
-    series = np.zeros_like(rest)
+    remainder = power - doublings * math.log(2)
+    series = np.zeros_like(remainder)
     for term in EXP_TERMS:
-        series *= rest
+        series *= remainder
         series += term
     exponential = np.ldexp(series, doublings.astype(np.int32))
     return np.asarray(1 / (1 + exponential)).astype(np.float32)
@@ -91,7 +91,9 @@ def logit_threshold(conf: float) -> float:
         >>> logit_threshold(1.0), round(logit_threshold(0.25), 4)
         (inf, -1.0986)
     """
-    threshold, low, high = np.float32(conf), -INFINITY, INFINITY + 1
+    threshold = np.float32(conf)
+    low = -INFINITY
+    high = INFINITY + 1
     while high - low > 1:  # the sigmoid of `low` is not above the confidence; that of `high` is
         middle = (low + high) // 2
         if sigmoid(_float32(middle)) > threshold:
@@ -101,16 +103,18 @@ def logit_threshold(conf: float) -> float:
     return float(_float32(low))
 
 
-def _float32(place: int) -> Floats:
-    """The float32 number at a place, if they are counted from 0 in both directions: ()."""
-    magnitude = np.array(abs(place), np.uint32).view(np.float32)
-    return np.negative(magnitude) if place < 0 else magnitude
+def _float32(position: int) -> Floats:
+    """The float32 number at a position, if they are counted from 0 in both directions: ()."""
+    magnitude = np.array(abs(position), np.uint32).view(np.float32)
+    if position < 0:
+        return np.negative(magnitude)
+    return magnitude
 
 
 HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
-WHY_NAN = ": an overflow in half precision, or a broken model"
+NAN_CAUSES = ": an overflow in half precision, or a broken model"
 TOO_HIGH = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
 NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
 
@@ -133,10 +137,10 @@ class SelectionOptions:
     def with_conf_thresholds(self, conf_thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
         """These options with a threshold for the score of each class, `(C,)`."""
         thresholds = conf_thresholds.tolist()
-        differ = len(set(thresholds)) > 1
-        return replace(
-            self, conf=min(thresholds), conf_thresholds=tuple(thresholds) if differ else None
-        )
+        conf = min(thresholds)
+        if len(set(thresholds)) == 1:
+            return replace(self, conf=conf, conf_thresholds=None)
+        return replace(self, conf=conf, conf_thresholds=tuple(thresholds))
 
     @property
     def suppresses_every_class(self) -> bool:
@@ -174,16 +178,25 @@ def of_pictures(output: HeadArray, count: int, contract: Contract) -> list[HeadA
     sizes = [count, rows, contract.anchor_count]
     if contract.anchors_first or contract.layout is Layout.ROWS:
         sizes[1:] = reversed(sizes[1:])
-    given = list(np.shape(output))
-    if len(given) != len(sizes) or any(
-        own not in {None, found} for own, found in zip(sizes, given, strict=True)
-    ):
-        wanted = ", ".join("any" if size is None else str(size) for size in sizes)
+    output_sizes = list(np.shape(output))
+    if not _fits(output_sizes, sizes):
+        declared = ", ".join("any" if size is None else str(size) for size in sizes)
         raise ModelError(
-            f"the network gave an output of shape {given}, though its graph declares [{wanted}]",
+            f"the network gave an output of shape {output_sizes}, though its graph declares "
+            f"[{declared}]",
             "export the model again; its file does not say what it does",
         )
     return list(output)
+
+
+def _fits(sizes: list[int], declared_sizes: list[int | None]) -> bool:
+    """True if the sizes of an output are as declared, where None is any size."""
+    if len(sizes) != len(declared_sizes):
+        return False
+    for size, declared in zip(sizes, declared_sizes, strict=True):
+        if declared not in {None, size}:
+            return False
+    return True
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of boxes as far as float32 reaches
@@ -194,10 +207,11 @@ def detect_all(
     contract: Contract,
 ) -> list[Detections]:
     """Select the detections of each picture of a batch, see `detect` and `to_detections`."""
-    return [
-        to_detections(detect(output, options, contract), letterbox, contract)
-        for output, letterbox in zip(outputs, letterboxes, strict=True)
-    ]
+    detections = []
+    for output, letterbox in zip(outputs, letterboxes, strict=True):
+        selection = detect(output, options, contract)
+        detections.append(to_detections(selection, letterbox, contract))
+    return detections
 
 
 def select(
@@ -212,11 +226,14 @@ def select(
         options = on_logits(options)
     if options.within_anchors:
         options = replace(options, max_det=min(options.max_det, head.shape[1]))
-    scores, classes = head[4:], np.arange(len(head) - 4)  # (C, N), (C,)
+
+    scores = head[4:]  # (C, N)
+    classes = np.arange(len(scores))  # (C,)
     if options.class_ids is not None:
         classes = np.array(sorted(options.class_ids), np.int64)
         scores = scores[classes]
     scores = scores.astype(np.float32, copy=False)
+
     if options.suppresses_every_class:
         choose = _every_class
     elif options.multi_label is MultiLabel.NEVER or options.nms_iou is not None:
@@ -227,11 +244,12 @@ def select(
         anchors, score, class_index = choose(scores, options)
     else:
         candidates, counting = _scores_that_count(scores, classes, options)
-        places, score, class_index = choose(counting, options)
-        anchors = candidates[places]
+        positions, score, class_index = choose(counting, options)
+        anchors = candidates[positions]
+
     boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
-    chosen = SelectedBoxes(boxes, score, classes[class_index])
-    return _reported(_without_duplicates(chosen, options), logits=logits)
+    selection = SelectedBoxes(boxes, score, classes[class_index])
+    return _reported(_without_duplicates(selection, options), logits=logits)
 
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
@@ -260,11 +278,14 @@ def select_rows(
         rows = rows[rows[:, 4] > thresholds[rows[:, 5].astype(np.int64)]]
     if options.class_ids is not None:
         rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
-    kept = options.max_det if options.nms_iou is None else len(rows)
-    rows = rows[top_k(rows[:, 4], kept)[1]]
+    max_rows = len(rows)  # all of them are candidates for NMS
+    if options.nms_iou is None:
+        max_rows = options.max_det
+    _, best = top_k(rows[:, 4], max_rows)
+    rows = rows[best]
     boxes = _corners(rows[:, :4], cxcywh=cxcywh)
-    chosen = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
-    return _reported(_without_duplicates(chosen, options))
+    selection = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
+    return _reported(_without_duplicates(selection, options))
 
 
 def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
@@ -272,30 +293,31 @@ def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
 
     A row whose class does not exist, as a broken graph makes, is dropped with a warning.
     """
-    found: Floats = rows.astype(np.float32, copy=False)
-    warn_about_nan(int(np.count_nonzero(np.isnan(found[:, 4]))), len(found))
-    found = found[found[:, 4] > np.float32(conf)]
-    class_id = found[:, 5]
-    known = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
-    if not known.all():
+    all_rows: Floats = rows.astype(np.float32, copy=False)
+    nan_count = np.count_nonzero(np.isnan(all_rows[:, 4]))
+    warn_about_nan(int(nan_count), len(all_rows))
+    confident: Floats = all_rows[all_rows[:, 4] > np.float32(conf)]
+    class_id = confident[:, 5]
+    exists = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
+    if not exists.all():
         _warn(
-            f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
-            f"{class_id[~known][0]:g}, and were dropped; a file of names can name all classes"
+            f"{np.count_nonzero(~exists)} rows have an unknown class id, such as "
+            f"{class_id[~exists][0]:g}, and were dropped; a file of names can name all classes"
         )
-    kept: Floats = found[known]
-    return kept
+    of_classes: Floats = confident[exists]
+    return of_classes
 
 
 def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:
     """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score or logit, class id."""
-    chosen = SelectedBoxes(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
-    return _reported(chosen, logits=logits)
+    selection = SelectedBoxes(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+    return _reported(selection, logits=logits)
 
 
-def warn_about_nan(count: int, scores: int) -> None:
+def warn_about_nan(nan_count: int, score_count: int) -> None:
     """Warn if there are NaN among a picture's scores."""
-    if count:
-        _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
+    if nan_count:
+        _warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
 
 
 def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
@@ -307,23 +329,35 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     elif boxes.size and boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(boxes)
-    empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
+    is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
     if contract.clips:  # of a box beside the picture, nothing is left
         boxes = clipped(boxes, letterbox.picture)
-    found = Detections(boxes, scores, class_id, contract.names, selected=scores)
-    finite = np.isfinite(boxes).all(axis=1)
-    if count := np.count_nonzero(~finite):
-        what = "a NaN" if np.isnan(boxes).any() else "an infinity"
-        _warn(f"{count} of {len(boxes)} boxes hold {what} and were dropped{WHY_NAN}")
-    if count := np.count_nonzero(finite & empty):
-        _warn(f"{count} of {len(boxes)} boxes have no width or height and were dropped")
-    sound = finite & (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    return found if sound.all() else found[np.flatnonzero(sound)]
+    detections = Detections(boxes, scores, class_id, contract.names, selected=scores)
+
+    is_finite = np.isfinite(boxes).all(axis=1)
+    _warn_about_boxes(
+        boxes,
+        infinite_count=int(np.count_nonzero(~is_finite)),
+        empty_count=int(np.count_nonzero(is_finite & is_empty)),
+    )
+    has_area = is_finite & (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    if has_area.all():
+        return detections
+    return detections[np.flatnonzero(has_area)]
 
 
-def _reported(chosen: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
+def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
+    """Warn of the boxes that are dropped: those of NaN or infinity, and those without an area."""
+    if infinite_count:
+        value = "a NaN" if np.isnan(boxes).any() else "an infinity"
+        _warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
+    if empty_count:
+        _warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")
+
+
+def _reported(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
     """The scores of logits; other scores clipped to 1, which quantised heads may exceed."""
-    boxes, score, class_id = chosen
+    boxes, score, class_id = selection
     if logits:
         return SelectedBoxes(boxes, sigmoid(score), class_id)
     if score.size and score[0] > TOO_HIGH:
@@ -331,8 +365,8 @@ def _reported(chosen: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
     return SelectedBoxes(boxes, np.minimum(score, np.float32(1)), class_id)
 
 
-def _warn(what: str) -> None:
-    warnings.warn(what, DetcliWarning, stacklevel=2)
+def _warn(message: str) -> None:
+    warnings.warn(message, DetcliWarning, stacklevel=2)
 
 
 def _scores_that_count(
@@ -354,11 +388,11 @@ def _select_one_to_one(
     scores: Floats, options: SelectionOptions
 ) -> tuple[Indices, Floats, Indices]:
     """Run the module's three steps: anchor, score and class row of each detection, best first."""
-    anchors, floor = _best_anchors(_anchor_score(scores), options)  # (K,) best first
-    kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
-    above = np.flatnonzero(kept >= floor)
-    score, best = top_k(kept[above], options.max_det)  # (M,)
-    rank, class_index = np.divmod(above[best], len(scores))
+    anchors, min_score = _best_anchors(_anchor_score(scores), options)  # (K,) best first
+    flat = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
+    positions = np.flatnonzero(flat >= min_score)
+    score, best = top_k(flat[positions], options.max_det)  # (M,)
+    rank, class_index = np.divmod(positions[best], len(scores))
     return anchors[rank], score, class_index
 
 
@@ -370,13 +404,13 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
     3, so no score below the lowest of these can be kept.
     """
     conf = np.float32(options.conf)
-    candidate = anchor_score > conf
-    if np.count_nonzero(candidate) <= options.max_det:
-        anchors = np.flatnonzero(candidate)
+    is_candidate = anchor_score > conf
+    if np.count_nonzero(is_candidate) <= options.max_det:
+        anchors = np.flatnonzero(is_candidate)
         order = rank_descending(anchor_score[anchors])  # of equals the lower anchor
         return anchors[order], np.nextafter(conf, np.float32(np.inf))
-    best, anchors = top_k(anchor_score, options.max_det)
-    return anchors, best[-1]
+    best_scores, anchors = top_k(anchor_score, options.max_det)
+    return anchors, best_scores[-1]
 
 
 def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
@@ -417,14 +451,16 @@ def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
     """Boxes (K, 4) as x1, y1, x2, y2."""
     if not cxcywh:
         return boxes
-    centre, half = boxes[:, :2], boxes[:, 2:] / np.float32(2)
-    return np.concatenate([centre - half, centre + half], axis=1)
+    centre = boxes[:, :2]
+    half_size = boxes[:, 2:] / np.float32(2)
+    return np.concatenate([centre - half_size, centre + half_size], axis=1)
 
 
-def _without_duplicates(chosen: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
+def _without_duplicates(selection: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
     """What non-maximum suppression leaves, if it is asked for."""
     if options.nms_iou is None:
-        return chosen
-    classes = np.zeros_like(chosen.class_id) if options.class_agnostic else chosen.class_id
-    kept = non_maximum_suppression(chosen.boxes, classes, options.nms_iou, options.max_det)
-    return SelectedBoxes(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])
+        return selection
+    boxes, score, class_id = selection
+    compared_classes = np.zeros_like(class_id) if options.class_agnostic else class_id
+    remaining = non_maximum_suppression(boxes, compared_classes, options.nms_iou, options.max_det)
+    return SelectedBoxes(boxes[remaining], score[remaining], class_id[remaining])

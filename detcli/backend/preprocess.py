@@ -36,20 +36,22 @@ def resample(image: Image, size: Size, interpolation: Interpolation) -> Image:
     if width != image.shape[1]:
         columns = _resample_rows(np.asarray(cv2.transpose(image)), width, interpolation)
         image = np.asarray(cv2.transpose(columns), np.uint8)
-    return image if height == image.shape[0] else _resample_rows(image, height, interpolation)
+    if height != image.shape[0]:
+        image = _resample_rows(image, height, interpolation)
+    return image
 
 
 def _resample_rows(image: Image, target: int, interpolation: Interpolation) -> Image:
     """Resize along the first axis: `(H, W, 3)` -> `(target, W, 3)`."""
     rows = image.reshape(len(image), -1)  # (H, W * 3)
     out = np.empty((target, rows.shape[1]), np.uint8)
-    for made, needed, weights in _weights(len(image), target, interpolation):
+    for out_rows, source_rows, weights in _weights(len(image), target, interpolation):
         step = max(1, PRODUCTS // weights.size)
         for first in range(0, rows.shape[1], step):
-            part = np.s_[first : first + step]
-            level = weights @ rows[needed, part].astype(np.float64)  # (ROWS, step)
-            level += 0.5
-            out[made, part] = np.clip(level, 0, 255, out=level)
+            columns = slice(first, first + step)
+            levels = weights @ rows[source_rows, columns].astype(np.float64)  # (ROWS, step)
+            levels += 0.5
+            out[out_rows, columns] = np.clip(levels, 0, 255, out=levels)
     return out.reshape(target, *image.shape[1:])
 
 
@@ -76,7 +78,8 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
     blocks = []
     for begin in range(0, target, ROWS):
         rows = slice(begin, min(begin + ROWS, target))
-        start, stop = int(first[rows][0]), int(last[rows][-1])
+        start = int(first[rows][0])
+        stop = int(last[rows][-1])
         dense = np.zeros((rows.stop - begin, stop - start))
         inside = position[rows] < last[rows, np.newaxis]
         dense[np.nonzero(inside)[0], position[rows][inside] - start] = weight[rows][inside]
@@ -86,14 +89,20 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
 
 def _cubic(x: Doubles) -> Doubles:
     """Pillow's BICUBIC: Keys' kernel with a = -0.5."""
-    a, x = -0.5, np.abs(x)
+    a = -0.5
+    x = np.abs(x)
     near: Doubles = ((a + 2) * x - (a + 3)) * x * x + 1
     far: Doubles = (((x - 5) * x + 8) * x - 4) * a
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
+def _triangle(x: Doubles) -> Doubles:
+    """Pillow's BILINEAR."""
+    return np.asarray(np.maximum(1 - np.abs(x), 0))
+
+
 KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
-    Interpolation.BILINEAR: (lambda x: np.asarray(np.maximum(1 - np.abs(x), 0)), 1),
+    Interpolation.BILINEAR: (_triangle, 1),
     Interpolation.BICUBIC: (_cubic, 2),
 }
 """Each kernel, and the distance beyond which it is zero."""
@@ -121,26 +130,33 @@ def fit_letterbox(
         case Resize.STRETCH:
             return Letterbox.stretched(picture, canvas)
         case Resize.SHORTEST_EDGE:
-            return Letterbox.by_shortest_edge(
-                picture, *(preprocessing.edges or canvas), preprocessing.multiple
-            )
-        case Resize.NONE | Resize.ROUND:
-            multiple = preprocessing.multiple
-            height, width = (-(-length // multiple) * multiple for length in picture)
-            if preprocessing.resize is Resize.ROUND:
-                return Letterbox.stretched(picture, (height, width))
-            return Letterbox(picture, (height, width), (1.0, 1.0), picture)
-    fit = functools.partial(
-        Letterbox.fit,
+            shortest, longest = preprocessing.edges or canvas
+            return Letterbox.by_shortest_edge(picture, shortest, longest, preprocessing.multiple)
+        case Resize.ROUND:
+            return Letterbox.stretched(picture, _rounded_up(picture, preprocessing.multiple))
+        case Resize.NONE:
+            padded = _rounded_up(picture, preprocessing.multiple)
+            return Letterbox(picture, padded, (1.0, 1.0), picture)
+    letterbox = _fit_with_proportions(picture, canvas, preprocessing)
+    if stride is None:
+        return letterbox
+    return _fit_with_proportions(picture, _rounded_up(letterbox.resized, stride), preprocessing)
+
+
+def _rounded_up(size: Size, multiple: int) -> Size:
+    """The next height and width that are multiples of a number."""
+    height, width = size
+    return -(-height // multiple) * multiple, -(-width // multiple) * multiple
+
+
+def _fit_with_proportions(picture: Size, canvas: Size, preprocessing: Preprocessing) -> Letterbox:
+    return Letterbox.fit(
+        picture,
+        canvas,
         longest=preprocessing.longest,
         enlarge=preprocessing.enlarge,
         corner=preprocessing.resize is Resize.CORNER,
     )
-    placed = fit(picture, canvas)
-    if stride is None:
-        return placed
-    height, width = (-(-length // stride) * stride for length in placed.resized)
-    return fit(picture, (height, width))
 
 
 def letterbox_image(
@@ -156,11 +172,13 @@ def letterbox_image(
 
 
 def resize(image: Image, size: Size, interpolation: Interpolation) -> Image:
+    """Resize a picture `(H, W, 3)` uint8 to (height, width), by OpenCV or as Pillow does it."""
     if image.shape[:2] == size:
         return image
-    if (way := OPENCV.get(interpolation)) is not None:
-        return cv2.resize(image, size[::-1], interpolation=getattr(cv2, way))  # type: ignore[return-value]
-    return resample(image, size, interpolation)
+    if interpolation not in OPENCV:
+        return resample(image, size, interpolation)
+    flag = getattr(cv2, OPENCV[interpolation])
+    return cv2.resize(image, size[::-1], interpolation=flag)  # type: ignore[return-value]
 
 
 def to_tensor(canvas: Image, out: Tensor, preprocessing: Preprocessing = DEFAULT) -> None:
@@ -180,7 +198,8 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
     from there to float16. There is no -0: channels whose values are equal are the same bits.
     """
     scaled = np.arange(UINT8_VALUES) * preprocessing.scale  # (256,)
-    mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
+    mean = np.array(preprocessing.mean)[:, np.newaxis]  # (3, 1)
+    std = np.array(preprocessing.std)[:, np.newaxis]
     table: Tensor = ((scaled - mean) / std).astype(np.float32).astype(dtype)
     table += dtype.type(0)
     table.flags.writeable = False  # all callers share it
@@ -206,7 +225,8 @@ def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
     A graph that takes any batch takes all pictures at once.
     """
     size = contract.batch or len(tensors)
-    if padding := -len(tensors) % size:
+    padding = -len(tensors) % size
+    if padding:
         empty = np.zeros((padding, *tensors.shape[1:]), tensors.dtype)
         tensors = np.concatenate([tensors, empty])
     for first in range(0, len(tensors), size):

@@ -144,10 +144,11 @@ OUT_OF_MEMORY = (
     "unable to allocate",  # NumPy
 )
 
-LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 120, 600
-"""How long a network may take on the CPU to load, and to run a batch; detectors take seconds.
+LOAD_TIMEOUT_S = 120
+"""How long a network may take on the CPU to load; detectors take seconds."""
 
-The pipeline limits its batches itself."""
+RUN_TIMEOUT_S = 600
+"""How long it may take there to run a batch. The pipeline limits its batches itself."""
 
 MORE_MEMORY = "try a smaller --imgsz or --batch, end other programs, or check what the model is"
 
@@ -180,13 +181,14 @@ def closed_error() -> InferenceError:
     return InferenceError("the detector has been closed", "use it inside its with block")
 
 
-def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
-    if is_out_of_memory(why):
+def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
+    """The error for a batch `(B, 3, H, W)` on which a network failed."""
+    if is_out_of_memory(reason):
         return DeviceMemoryError(
-            f"a batch of shape {list(shape)} does not fit into memory: {why}", MORE_MEMORY
+            f"a batch of shape {list(shape)} does not fit into memory: {reason}", MORE_MEMORY
         )
     return InferenceError(
-        f"the network failed on a batch of shape {list(shape)}: {why}",
+        f"the network failed on a batch of shape {list(shape)}: {reason}",
         "a graph with dynamic axes may need another --imgsz, or --batch 1; where its input follows "
         "each picture, multiple=N in --preprocess",
     )
@@ -200,13 +202,22 @@ def is_out_of_memory(reason: str) -> bool:
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
     """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph fixes B."""
     batch = shape[0]
-    smaller = next((size for size in BATCHES if size < batch), 1)  # what lies between runs as more
-    pictures, first = f"{batch} pictures", f"a batch of {smaller}"
+    pictures = "1 picture" if batch == 1 else f"{batch} pictures"
     if batch == 1:
-        pictures, first = "1 picture", "a smaller --imgsz"
+        first_remedy = "a smaller --imgsz"
     elif fixed:
-        first = "a model that was exported with a smaller batch"
+        first_remedy = "a model that was exported with a smaller batch"
+    else:
+        first_remedy = f"a batch of {_smaller_batch(batch)}"
     return DeviceMemoryError(
         f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
-        f"try {first}, a larger --gpu-mem-limit, or --device cpu",
+        f"try {first_remedy}, a larger --gpu-mem-limit, or --device cpu",
     )
+
+
+def _smaller_batch(batch: int) -> int:
+    """The next smaller of `BATCHES`: a batch of a size between these runs as a larger one."""
+    for size in BATCHES:
+        if size < batch:
+            return size
+    return 1

@@ -312,7 +312,7 @@ def test_tensorrt_falls_back_to_cuda_and_builds_with_the_least_effort(runtime):
     opened = runtime(Tensorrt=[(TENSORRT, [node("Conv")]), (CUDA, [node("Mod")])])
     (placement,) = survey(b"", "model")
     assert placement.left == (LeftNode("", "Mod", CUDA),)
-    assert opened == [([(TENSORRT, libraries.LEAST_EFFORT), (CUDA, {})], "model")]
+    assert opened == [([(TENSORRT, libraries.QUICK_BUILD), (CUDA, {})], "model")]
 
 
 def test_a_real_runtime():
