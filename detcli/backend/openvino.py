@@ -17,7 +17,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEAST = (2026, 4)
+MIN_VERSION = (2026, 4)
 EXTRA = 'pip install "detcli[openvino]"; or use --device cpu'
 CONVERTER = "openvino.tools.ovc"
 
@@ -87,28 +86,31 @@ def library() -> Any:  # noqa: ANN401 - its types are incomplete
     """
     # Where there is no /sys, as in a chroot, its threads' library would say so on stderr.
     os.environ.setdefault("HWLOC_HIDE_ERRORS", "2")
-    wanted = {"openvino", CONVERTER} & sys.modules.keys()  # by somebody else
+    # Whoever has imported either before may use the converter.
+    leaves_out_converter = sys.modules.keys().isdisjoint({"openvino", CONVERTER})
     with loading("OpenVINO", EXTRA):
-        if not wanted:  # its import then fails, which OpenVINO allows for
+        if leaves_out_converter:  # its import then fails, which OpenVINO allows for
             sys.modules[CONVERTER] = None  # type: ignore[assignment]
         try:
             openvino = importlib.import_module("openvino")
         finally:
-            if not wanted:
+            if leaves_out_converter:
                 del sys.modules[CONVERTER]
-        if not wanted:
+        if leaves_out_converter:
             openvino.convert_model = _convert_model  # type: ignore[attr-defined]
     version = getattr(openvino, "__version__", "")  # an empty folder is left by pip at times
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) < LEAST:
+    release = re.match(r"(\d+)\.(\d+)", version)
+    if release is None or (int(release[1]), int(release[2])) < MIN_VERSION:
+        oldest = f"{MIN_VERSION[0]}.{MIN_VERSION[1]}"
         raise DeviceError(
-            f"OpenVINO {version or 'without a version'} is older than {LEAST[0]}.{LEAST[1]}",
+            f"OpenVINO {version or 'without a version'} is older than {oldest}",
             "pip install --upgrade openvino; or use --device cpu",
         )
     return openvino
 
 
 def _convert_model(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    """OpenVINO's function of that name, whose module is imported at the first call."""
     return importlib.import_module(CONVERTER).convert_model(*arguments, **options)
 
 
@@ -120,29 +122,34 @@ def core() -> Any:  # noqa: ANN401
 
 def open_core(device: Device) -> Any:  # noqa: ANN401
     """The Core, once it has this device."""
-    found, unit = core(), str(device.unit)
+    unit = str(device.unit)
+    opened = core()
     try:
-        found.get_property(unit, "FULL_DEVICE_NAME")
+        opened.get_property(unit, "FULL_DEVICE_NAME")
     except RuntimeError as error:
-        why = reason(error)
-        raise DeviceError(
-            f"OpenVINO cannot use {unit}: {'none was found' if SETTING in why else why}",
-            DRIVERS[unit.partition(".")[0]],
-        ) from error
-    return found
+        problem = reason(error)
+        if SETTING in problem:
+            problem = "none was found"
+        hint = DRIVERS[unit.partition(".")[0]]
+        raise DeviceError(f"OpenVINO cannot use {unit}: {problem}", hint) from error
+    return opened
 
 
 def reason(error: Exception) -> str:
     """OpenVINO's message as one line, without its source files and the folder it is in."""
     if isinstance(error, MemoryError):
         return "out of memory"
-    lines = (line.strip() for line in str(error).splitlines())
-    said = " ".join(line for line in lines if line and not SOURCE.match(line))
-    return LIBRARY.sub("", said)
+    lines = []
+    for line in str(error).splitlines():
+        stripped = line.strip()
+        if stripped and not SOURCE.match(stripped):
+            lines.append(stripped)
+    return LIBRARY.sub("", " ".join(lines))
 
 
 @contextlib.contextmanager
 def translated(tensor: Tensor) -> Iterator[None]:
+    """Raise detcli's errors where OpenVINO fails on a batch."""
     try:
         yield
     except FAILURES as error:
@@ -157,23 +164,27 @@ def open_network(
     check: Callable[[Any], None] | None = None,
 ) -> tuple[Any, str]:
     """Compile a network, or read it from the cache; and the precision that it computes in."""
-    core, unit = open_core(device), str(device.unit)
-    precision = choose_precision(core, unit, half=options.half)
-    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options)}
-    load = partial(_load, core, graph, unit, config, check)
-    compiled = _compiled(load, title)
-    found = precision_of(compiled)
-    if precision == "f32" and not {"f16", "bf16"}.isdisjoint(found.split("+")):
+    core = open_core(device)
+    unit = str(device.unit)
+    requested = choose_precision(core, unit, half=options.half)
+    config = {"INFERENCE_PRECISION_HINT": requested}
+    config.update(scheduling(device, options))
+    compiled = _compiled(lambda: _load(core, graph, unit, config, check), title)
+
+    precision = precision_of(compiled)
+    if requested == "f32" and not {"f16", "bf16"}.isdisjoint(precision.split("+")):
         raise DeviceError(
-            f"OpenVINO runs {title} in {found} on {unit}, though float32 was asked for",
+            f"OpenVINO runs {title} in {precision} on {unit}, though float32 was asked for",
             "use --half to run it so on purpose, or --device cpu",
         )
     log.info(
         "%s: OpenVINO computes in %s, %d at once; asked for %s",
-        *(title, found, compiled.get_property(REQUESTS)),
+        title,
+        precision,
+        compiled.get_property(REQUESTS),
         ", ".join(f"{name}={value}" for name, value in config.items()),
     )
-    return compiled, found
+    return compiled, precision
 
 
 def _load(
@@ -184,31 +195,31 @@ def _load(
     check: Callable[[Any], None] | None,
 ) -> Any:  # noqa: ANN401
     """Compile a graph, or read what was compiled before."""
-    fresh = []
+    compiled_now = []
     capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
 
     def build() -> bytes:
         model = core.read_model(graph)
         compiled = core.compile_model(model, unit, config)
         if check is not None and CAPABILITY["f32"] in capabilities:  # an NPU has no float32
-            exact = {**config, "INFERENCE_PRECISION_HINT": "f32"}
-            check(compiled if config == exact else core.compile_model(model, unit, exact))
-        fresh.append(compiled)
+            exact_config = config | {"INFERENCE_PRECISION_HINT": "f32"}
+            exact = compiled
+            if config != exact_config:
+                exact = core.compile_model(model, unit, exact_config)
+            check(exact)
+        compiled_now.append(compiled)
         content: bytes = compiled.export_model().getvalue()
         return content
 
     # The same name of a processor can stand for several, above all in virtual machines.
-    facts = [
-        library().__version__,
-        core.get_property(unit, "FULL_DEVICE_NAME"),
-        *capabilities,
-        config["INFERENCE_PRECISION_HINT"],
-        hashlib.sha256(graph).hexdigest(),
-    ]
+    facts = [library().__version__, core.get_property(unit, "FULL_DEVICE_NAME")]
+    facts.extend(capabilities)
+    facts.append(config["INFERENCE_PRECISION_HINT"])
+    facts.append(hashlib.sha256(graph).hexdigest())
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     content = cached(f"prepared/{key}.openvino", build)
-    if fresh:
-        return fresh[0]
+    if compiled_now:
+        return compiled_now[0]
     try:
         return core.import_model(content, unit, config)
     except RuntimeError as error:
@@ -217,14 +228,15 @@ def _load(
 
 
 def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
+    """Load a network within the time limit, with detcli's errors."""
     try:
         return run_with_timeout(LOAD_TIMEOUT_S, title, load)
     except FAILURES as error:
-        why = reason(error)
-        if is_out_of_memory(why):
-            raise ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY) from error
+        problem = reason(error)
+        if is_out_of_memory(problem):
+            raise ModelError(f"{title} does not fit into memory: {problem}", MORE_MEMORY) from error
         raise ModelError(
-            f"OpenVINO {library().__version__} cannot load {title}: {why}", "use --device cpu"
+            f"OpenVINO {library().__version__} cannot load {title}: {problem}", "use --device cpu"
         ) from error
 
 
@@ -233,21 +245,21 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
 
     OpenVINO's own default is half precision wherever the device has it.
     """
-    wanted = HALF[unit.partition(".")[0]] if half else "f32"
+    precision = HALF[unit.partition(".")[0]] if half else "f32"
     capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
-    has = CAPABILITY[wanted] in capabilities
-    if wanted == "bf16" and not (has and _multiplies_bf16(core)):
+    is_listed = CAPABILITY[precision] in capabilities
+    if precision == "bf16" and not (is_listed and _multiplies_bf16(core)):
         raise DeviceError(
             "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
             "could only imitate",
             "leave it out, or convert the model with detcli convert --int8",
         )
-    if not has:
+    if not is_listed:
         raise DeviceError(
-            f"OpenVINO's {unit} does not compute in {wanted}, but in {', '.join(capabilities)}",
+            f"OpenVINO's {unit} does not compute in {precision}, but in {', '.join(capabilities)}",
             "leave --half out" if half else "use --half, or --device openvino:CPU",
         )
-    return wanted
+    return precision
 
 
 def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
@@ -258,13 +270,12 @@ def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
     """
     openvino = library()
     operators = importlib.import_module("openvino.opset13")
-    given = operators.parameter([1, 16, 8, 8], np.float32)
+    image = operators.parameter([1, 16, 8, 8], np.float32)
     weights = np.ones((16, 16, 3, 3), np.float32)
-    layer = operators.convolution(given, weights, [1, 1], [0, 0], [0, 0], [1, 1])
+    layer = operators.convolution(image, weights, [1, 1], [0, 0], [0, 0], [1, 1])
+    network = openvino.Model([layer], [image])
     try:
-        compiled = core.compile_model(
-            openvino.Model([layer], [given]), "CPU", {"INFERENCE_PRECISION_HINT": "bf16"}
-        )
+        compiled = core.compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
     except RuntimeError:
         return False
     kernels = [kernel for kind, _, kernel in _layers(compiled) if kind in MULTIPLYING]
@@ -292,41 +303,52 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
 
 def precision_of(compiled: Any) -> str:  # noqa: ANN401
     """What the layers of a compiled network compute in, the most frequent first: "int8+bf16"."""
-    asked: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    requested: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
         layers = _layers(compiled)
     except RuntimeError:  # a plug-in that does not say
-        return asked
-    known = {*CAPABILITY, *NAMES}
-    found = Counter(
-        NAMES.get(precision, precision)
-        for kind, precision, _ in layers
-        if kind in MULTIPLYING and precision in known
-    )
-    if found:
-        return "+".join(name for name, _ in found.most_common())
-    rest = Counter(precision for _, precision, _ in layers if precision in CAPABILITY)
-    return rest.most_common(1)[0][0] if rest else asked  # other layers convert at its ends
+        return requested
+
+    multiplying: Counter[str] = Counter()
+    all_layers: Counter[str] = Counter()  # others than these precisions convert at its ends
+    for kind, precision, _ in layers:
+        if kind in MULTIPLYING and (precision in CAPABILITY or precision in NAMES):
+            multiplying[NAMES.get(precision, precision)] += 1
+        if precision in CAPABILITY:
+            all_layers[precision] += 1
+    if multiplying:
+        return "+".join(name for name, _ in multiplying.most_common())
+    if not all_layers:
+        return requested
+    most_frequent, _ = all_layers.most_common(1)[0]
+    return most_frequent
 
 
 def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
     """Kind, precision and kernel of each layer that runs."""
-    entries, found = ("layerType", "runtimePrecision", "primitiveType"), []
+    layers = []
     for node in compiled.get_runtime_model().get_ops():
         info = node.get_rt_info()
-        told = (info[entry].astype(str) if entry in info else "" for entry in entries)
-        kind, precision, kernel = told
-        # The names of precisions differ by plug-in: f16, FP16.
-        found.append((kind, precision.lower().replace("fp", "f"), kernel))
-    return found
+        kind, precision, kernel = "", "", ""
+        if "layerType" in info:
+            kind = info["layerType"].astype(str)
+        if "runtimePrecision" in info:
+            # The names of precisions differ by plug-in: f16, FP16.
+            precision = info["runtimePrecision"].astype(str).lower().replace("fp", "f")
+        if "primitiveType" in info:
+            kernel = info["primitiveType"].astype(str)
+        layers.append((kind, precision, kernel))
+    return layers
 
 
 class OpenvinoTensors:
     """Any graph on one of OpenVINO's devices, with arrays as its inputs and outputs."""
 
     def __init__(self, graph: bytes, title: str, device: Device, options: DeviceOptions) -> None:
-        self.device, self._title = str(device), title
-        core, unit = open_core(device), str(device.unit)
+        self.device = str(device)
+        self._title = title
+        core = open_core(device)
+        unit = str(device.unit)
         config = {"INFERENCE_PRECISION_HINT": choose_precision(core, unit, half=options.half)}
 
         def load() -> Any:  # noqa: ANN401
@@ -337,13 +359,15 @@ class OpenvinoTensors:
         self._request = compiled.create_infer_request()
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        infer = partial(self._request.infer, {name: tensor}, share_inputs=False)
+        def infer() -> None:
+            self._request.infer({name: tensor}, share_inputs=False)
+
         with translated(tensor):
             run_with_timeout(RUN_TIMEOUT_S, self._title, infer)
-        return {
-            name: self._request.get_output_tensor(index).data.copy()
-            for index, name in enumerate(self._names)
-        }
+        outputs = {}
+        for index, output_name in enumerate(self._names):
+            outputs[output_name] = self._request.get_output_tensor(index).data.copy()
+        return outputs
 
 
 @dataclass(eq=False, slots=True)
@@ -364,7 +388,7 @@ HardSigmoid by 0.5.
 """
 
 OPENVINO = "OpenVINO"
-UNCOUNTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
+NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
@@ -395,7 +419,8 @@ class OpenvinoBackend(HostBackend):
 
     def __init__(self, compiled: Any, precision: str, contract: Contract, device: str) -> None:  # noqa: ANN401 - openvino's types are incomplete
         super().__init__(contract)
-        self.device, self.precision = device, precision
+        self.device = device
+        self.precision = precision
         # One is prepared while the others run.
         self.in_flight: int = compiled.get_property(REQUESTS) + 1
         self._network = compiled
@@ -405,15 +430,15 @@ class OpenvinoBackend(HostBackend):
         if self._network is None:
             raise closed_error()
         runs = []
-        for part in in_batches(buffer, self._contract):
+        for batch in in_batches(buffer, self._contract):
             try:
                 request = self.idle.pop()
             except IndexError:  # of other threads, perhaps
                 request = self._network.create_infer_request()
-            with translated(part):
-                request.set_input_tensor(library().Tensor(part, shared_memory=True))
+            with translated(batch):
+                request.set_input_tensor(library().Tensor(batch, shared_memory=True))
                 request.start_async()
-            runs.append((request, part))
+            runs.append((request, batch))
         started = Started(runs)
         if self._observer is not None:
             _wait_for(started)
@@ -429,15 +454,16 @@ class OpenvinoBackend(HostBackend):
         def wait() -> list[Detections]:
             _wait_for(buffer)
             outputs: list[HeadArray] = []
-            for request, part in buffer.runs:
+            for request, batch in buffer.runs:
                 output = request.get_output_tensor().data
-                outputs.extend(of_pictures(output, len(part), self._contract))
-            found = detect_all(outputs[: len(letterboxes)], letterboxes, options, self._contract)
+                outputs.extend(of_pictures(output, len(batch), self._contract))
+            outputs = outputs[: len(letterboxes)]
+            detections = detect_all(outputs, letterboxes, options, self._contract)
             buffer.unread -= 1
             if buffer.unread == 0 and not buffer.returned:
                 buffer.returned = True
                 self.idle.extend(request for request, _ in buffer.runs)
-            return found
+            return detections
 
         if self._observer is not None:
             wait()
@@ -450,8 +476,8 @@ class OpenvinoBackend(HostBackend):
 
 
 def _wait_for(started: Started) -> None:
-    for request, part in started.runs:
-        with translated(part):
+    for request, batch in started.runs:
+        with translated(batch):
             request.wait()
 
 
@@ -482,10 +508,12 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
         return
     request = compiled.create_infer_request()
     request.infer([tensors])
-    own = request.get_output_tensor().data
-    heads = [of_pictures(head, count, contract)[0] for head in (own, expected)]
-    pair = (head.T if contract.anchors_first else head for head in heads)
-    difference = _difference(*pair)
+    head = of_pictures(request.get_output_tensor().data, count, contract)[0]
+    expected_head = of_pictures(expected, count, contract)[0]
+    if contract.anchors_first:
+        head = head.T
+        expected_head = expected_head.T
+    difference = _difference(head, expected_head)
     log.debug("%s: OpenVINO differs from ONNX Runtime by %g", model.name, difference)
     if difference > TOLERANCE:
         raise ModelError(
@@ -495,16 +523,23 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
         )
 
 
-def _difference(own: HeadArray, expected: HeadArray) -> float:
+def _difference(head: HeadArray, expected: HeadArray) -> float:
     """How far heads `(4 + C, N)` differ in boxes or in scores, whichever is more; see TOLERANCE."""
-    if own.shape != expected.shape:
+    if head.shape != expected.shape:
         return 1.0
-    shares = []
-    for part in (slice(0, 4), slice(4, None)):
-        pair = [np.sort(np.nan_to_num(head[part].astype(np.float64))) for head in (own, expected)]
-        scale = max(1.0, *(float(np.abs(values).max(initial=0)) for values in pair))
-        shares.append(float(np.abs(pair[0] - pair[1]).mean()) / scale if pair[0].size else 0.0)
-    return max(shares)
+    of_boxes = _difference_of_rows(head[:4], expected[:4])
+    of_scores = _difference_of_rows(head[4:], expected[4:])
+    return max(of_boxes, of_scores)
+
+
+def _difference_of_rows(rows: HeadArray, expected: HeadArray) -> float:
+    """The mean difference of the sorted values of rows, as a share of the largest, or of 1."""
+    if not rows.size:
+        return 0.0
+    values = np.sort(np.nan_to_num(rows.astype(np.float64)))
+    expected_values = np.sort(np.nan_to_num(expected.astype(np.float64)))
+    largest = max(float(np.abs(values).max()), float(np.abs(expected_values).max()))
+    return float(np.abs(values - expected_values).mean()) / max(1.0, largest)
 
 
 def place(graph: bytes, title: str) -> "Placement":
@@ -521,17 +556,18 @@ def place(graph: bytes, title: str) -> "Placement":
         return Placement(OPENVINO, usable=False, reason=str(error), hint=error.hint)
     try:
         model = core.read_model(graph)
-        taken = core.query_model(model, "CPU")
+        supported = core.query_model(model, "CPU")
     except RuntimeError as error:
-        why = f"OpenVINO cannot load {title}: {reason(error)}"
-        return Placement(OPENVINO, usable=False, reason=why, hint="use --device cpu")
-    nodes = [
-        (node.get_friendly_name(), node.get_type_name())
-        for node in model.get_ops()
-        if node.get_type_name() not in UNCOUNTED
-    ]
-    if missing := [kind for name, kind in nodes if name not in taken]:
-        why = f"OpenVINO cannot load {title}: it has no {missing[0]}"
-        return Placement(OPENVINO, usable=False, reason=why, hint="use --device cpu")
-    counts = Counter(kind for _, kind in nodes)
-    return Placement(OPENVINO, usable=True, taken=dict(counts.most_common()), left=())
+        problem = f"OpenVINO cannot load {title}: {reason(error)}"
+        return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
+
+    operators: Counter[str] = Counter()
+    for node in model.get_ops():
+        operator = node.get_type_name()
+        if operator in NOT_COMPUTED:
+            continue
+        if node.get_friendly_name() not in supported:
+            problem = f"OpenVINO cannot load {title}: it has no {operator}"
+            return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
+        operators[operator] += 1
+    return Placement(OPENVINO, usable=True, taken=dict(operators.most_common()), left=())

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +55,18 @@ except ImportError as error:
 
     raise DependencyError(*explain("onnxruntime", str(error))) from error
 
-BLOCKS_WHILE_REPLAYING = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 28)
+_MAJOR, _MINOR = onnxruntime.__version__.split(".")[:2]
+BLOCKS_WHILE_REPLAYING = (int(_MAJOR), int(_MINOR)) < (1, 28)
 """Before that version, a replay waits for the GPU, whatever its run's options say."""
 
 Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
 
 CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)
-CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
+CUDA = Device.parse("cuda").provider
+TENSORRT = Device.parse("tensorrt").provider
 
-STDOUT, STDERR = 1, 2  # file descriptors
+STDOUT = 1  # a file descriptor
+STDERR = 2
 
 FATAL = 4  # log severity: failures are reported once, as detcli's errors
 
@@ -84,7 +86,7 @@ FAILURES = (
 CODE = re.compile(r"^\d+ : \w+ : ")
 SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
 
-REFUSED = (
+OPTION_REFUSALS = (
     "cannot use the graph capture feature",
     "the dynamic shape inputs with associated profiles",
 )
@@ -109,75 +111,93 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     """Create a session that runs on the first provider."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    create = partial(_create, graph, options, providers)
-    on_cpu = providers is CPU
+    is_on_cpu = providers is CPU
     try:
-        if on_cpu:
-            return run_with_timeout(LOAD_TIMEOUT_S, title, create)
+        if is_on_cpu:
+            return run_with_timeout(
+                LOAD_TIMEOUT_S, title, lambda: _create(graph, options, providers)
+            )
         options.add_session_config_entry(RECORD_PLACEMENT, "1")
         onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
         with stdout_to_stderr():
-            session = create()  # TensorRT takes minutes to build an engine
+            # Without a limit, as TensorRT takes minutes to build an engine.
+            session = _create(graph, options, providers)
     except (*FAILURES, ValueError) as error:
-        raise _creation_error(reason(error), title, on_cpu=on_cpu) from error
+        raise _creation_error(reason(error), title, on_cpu=is_on_cpu) from error
     check_placement(session, [name for name, _ in providers], title)
     return session
 
 
 def _create(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  # noqa: ANN401
+    """Create a session of ONNX Runtime, without its messages."""
     options.log_severity_level = FATAL
     # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
     return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
 
 
-def _creation_error(why: str, title: str, *, on_cpu: bool) -> Exception:
-    if any(sentence in why for sentence in REFUSED):
-        return OptionRefusedError(f"{title}: {why}", "use --no-cuda-graph, or --device cuda")
-    if is_out_of_memory(why) and on_cpu:
-        return ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY)
-    if is_out_of_memory(why):
+def _creation_error(message: str, title: str, *, on_cpu: bool) -> Exception:
+    """The error for a session that could not be created, by the message of ONNX Runtime."""
+    if any(sentence in message for sentence in OPTION_REFUSALS):
+        return OptionRefusedError(f"{title}: {message}", "use --no-cuda-graph, or --device cuda")
+    if is_out_of_memory(message) and on_cpu:
+        return ModelError(f"{title} does not fit into memory: {message}", MORE_MEMORY)
+    if is_out_of_memory(message):
         return DeviceMemoryError(
-            f"{title} does not fit into the GPU's memory: {why}",
+            f"{title} does not fit into the GPU's memory: {message}",
             "free some (nvidia-smi shows who holds it), allow more with --gpu-mem-limit, or use "
             "--device cpu",
         )
-    if any(sign in why.lower() for sign in DEVICE_FAILURES):
+    if any(sign in message.lower() for sign in DEVICE_FAILURES):
         return DeviceError(
-            f"the GPU failed while {title} was loaded: {why}",
+            f"the GPU failed while {title} was loaded: {message}",
             "see whether nvidia-smi lists the GPU; or use --device cpu",
         )
     return ModelError(
-        f"ONNX Runtime {onnxruntime.__version__} cannot load {title}: {why}",
+        f"ONNX Runtime {onnxruntime.__version__} cannot load {title}: {message}",
         "export it again with a lower opset, or upgrade onnxruntime",
     )
 
 
 def check_placement(session: Any, providers: Sequence[str], title: str) -> None:  # noqa: ANN401 - onnxruntime has no types
     """Make sure that a session runs where it was asked to, and log what runs elsewhere."""
-    wanted, loaded = providers[0], session.get_providers()
-    if absent := [provider for provider in providers if provider not in loaded]:
-        raise DeviceError(
-            f"ONNX Runtime chose {loaded[0]} instead of {absent[0]}",
-            "use --device cpu to run there on purpose",
-        )
+    requested = providers[0]
+    loaded = session.get_providers()
+    for provider in providers:
+        if provider not in loaded:
+            raise DeviceError(
+                f"ONNX Runtime chose {loaded[0]} instead of {provider}",
+                "use --device cpu to run there on purpose",
+            )
     nodes = placement(session)
     if nodes is None:
         log.info("%s: ONNX Runtime reports where nodes run from version 1.24 on", title)
         return
-    count = sum(map(len, nodes.values()))
-    if count and not nodes.get(wanted):
+    node_count = sum(len(nodes_of_provider) for nodes_of_provider in nodes.values())
+    if node_count and not nodes.get(requested):
         raise DeviceError(
-            f"{wanted} runs none of the {count} nodes of {title}",
+            f"{requested} runs none of the {node_count} nodes of {title}",
             "export the model again with another opset, or use --device cpu",
         )
-    for provider, placed in nodes.items():
-        if provider != wanted:
-            operators = Counter(map(operator_of, placed)).most_common()
-            told = ", ".join(f"{count} {operator}" for operator, count in operators)
-            names = [node.name for node in placed if node.name][:MAX_EXAMPLES]
-            such = f" (such as {', '.join(names)})" if names else ""
-            place = (title, len(placed), count, provider)
-            log.info("%s: %d of %d nodes run on %s: %s%s", *place, told, such)
+    for provider, nodes_of_provider in nodes.items():
+        if provider != requested:
+            log.info(
+                "%s: %d of %d nodes run on %s: %s",
+                title,
+                len(nodes_of_provider),
+                node_count,
+                provider,
+                _listed(nodes_of_provider),
+            )
+
+
+def _listed(nodes: Sequence[Any]) -> str:
+    """How many nodes there are of each operator, and the names of some."""
+    operators = Counter(operator_of(node) for node in nodes)
+    listed = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+    names = [node.name for node in nodes if node.name]
+    if names:
+        listed += f" (such as {', '.join(names[:MAX_EXAMPLES])})"
+    return listed
 
 
 def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
@@ -185,8 +205,8 @@ def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes: dict[str, list[Any]] = {}
-    for part in session.get_provider_graph_assignment_info():
-        nodes.setdefault(part.ep_name, []).extend(part.get_nodes())
+    for subgraph in session.get_provider_graph_assignment_info():
+        nodes.setdefault(subgraph.ep_name, []).extend(subgraph.get_nodes())
     return nodes
 
 
@@ -201,7 +221,8 @@ class TensorSession:
     def __init__(
         self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
     ) -> None:
-        self.device, self._title = device, title
+        self.device = device
+        self._title = title
         self._session = open_session(graph, providers, title, threads)
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -212,15 +233,15 @@ class TensorSession:
             outputs = self._session.run(None, {name: tensor})
         except FAILURES as error:
             raise run_error(tensor.shape, reason(error)) from error
-        return {
-            name: np.asarray(output)
-            for name, output in zip(self._names, outputs, strict=True)
-            if isinstance(output, np.ndarray)  # not a sequence or a map
-        }
+        arrays = {}
+        for output_name, output in zip(self._names, outputs, strict=True):
+            if isinstance(output, np.ndarray):  # not a sequence or a map
+                arrays[output_name] = np.asarray(output)
+        return arrays
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
-        return run_with_timeout(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
+        return run_with_timeout(RUN_TIMEOUT_S, self._title, lambda: self.run(name, tensor))
 
     def close(self) -> None:
         self._session = None
@@ -230,9 +251,12 @@ def reason(error: Exception) -> str:
     """ONNX Runtime's message, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
     if isinstance(error, MemoryError) and not str(error):
         return "out of memory"
-    said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
-    said = SOURCE_LINE.sub("", CODE.sub("", said))
-    return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow
+    _, _, message = str(error).rpartition("[ONNXRuntimeError] : ")
+    message = CODE.sub("", message.strip())
+    message = SOURCE_LINE.sub("", message)
+    # Host name, file, line and expression follow.
+    sentence, _, _ = message.partition(" ; GPU=")
+    return sentence
 
 
 def refusal(graph: bytes, title: str) -> DetcliError | None:
@@ -256,7 +280,7 @@ def simplified(graph: bytes) -> bytes | None:
         file = Path(folder) / "simplified.onnx"  # it only writes to files
         options.optimized_model_filepath = str(file)
         try:
-            run_with_timeout(LOAD_TIMEOUT_S, "the graph", partial(_create, graph, options, CPU))
+            run_with_timeout(LOAD_TIMEOUT_S, "the graph", lambda: _create(graph, options, CPU))
             return file.read_bytes()
         except (*FAILURES, DetcliError, ValueError, OSError):
             return None
@@ -271,7 +295,7 @@ def cuda_provider(
     graph: bool = False,
 ) -> Provider:
     """The CUDA provider with its options; `half` says that the network computes in float16 only."""
-    chosen = {
+    settings = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
         # so two runs could choose differently). This one plans each new shape quickly, which short
@@ -282,16 +306,16 @@ def cuda_provider(
         # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
         # boxes must equal the CPU's. A float16 model gives the speed: with this option, ONNX
         # Runtime would leave out tensor cores for its convolutions, too.
-        chosen["use_tf32"] = "0"
+        settings["use_tf32"] = "0"
     if stream is not None:
-        chosen["user_compute_stream"] = str(stream)
+        settings["user_compute_stream"] = str(stream)
     if options.gpu_mem_limit is not None:
-        chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)
+        settings["gpu_mem_limit"] = str(options.gpu_mem_limit)
         # The default grows in doubling steps, and so takes more of the limit than it needs.
-        chosen["arena_extend_strategy"] = "kSameAsRequested"
+        settings["arena_extend_strategy"] = "kSameAsRequested"
     if graph:
-        chosen["enable_cuda_graph"] = "1"
-    return CUDA, chosen
+        settings["enable_cuda_graph"] = "1"
+    return CUDA, settings
 
 
 BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; others by pictures
@@ -305,20 +329,24 @@ def profile_of(model: PreparedModel) -> dict[str, str]:
     """
     contract = model.contract
     name = contract.input_name
-    bounded = contract.input_size or contract.preprocessing.resize in BOUNDED
-    if (contract.batch and contract.input_size) or not bounded or not set(name).isdisjoint(":,"):
+    is_fixed = contract.batch and contract.input_size
+    is_bounded = contract.input_size or contract.preprocessing.resize in BOUNDED
+    name_can_be_told = set(name).isdisjoint(":,")
+    if is_fixed or not is_bounded or not name_can_be_told:
         return {}
+
     size = contract.input_size or model.canvas or contract.default_size
-    least = contract.input_size or (contract.stride, contract.stride)
-    few, usual, most = (contract.batch or batch for batch in (1, BATCHES[-1], BATCHES[0]))
-    return {
-        f"trt_profile_{bound}_shapes": f"{name}:{batch}x3x{height}x{width}"
-        for bound, batch, (height, width) in (
-            ("min", few, least),
-            ("opt", usual, size),
-            ("max", most, size),
-        )
-    }
+    smallest_size = contract.input_size or (contract.stride, contract.stride)
+    bounds = (
+        ("min", 1, smallest_size),
+        ("opt", BATCHES[-1], size),
+        ("max", BATCHES[0], size),
+    )
+    profile = {}
+    for bound, usual_batch, (height, width) in bounds:
+        batch = contract.batch or usual_batch
+        profile[f"trt_profile_{bound}_shapes"] = f"{name}:{batch}x3x{height}x{width}"
+    return profile
 
 
 def tensorrt_provider(
@@ -333,17 +361,21 @@ def tensorrt_provider(
     Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
     capture even if a run is bound to others.
     """
-    chosen = {
+    is_half = options.half or model.half or model.contract.input_dtype == "float16"
+    settings = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        # It only reads True and False.
-        "trt_fp16_enable": str(
-            options.half or model.half or model.contract.input_dtype == "float16"
-        ),
-        **profile,
+        "trt_fp16_enable": str(is_half),  # it only reads True and False
     }
+    settings.update(profile)
     if options.gpu_mem_limit is not None:
-        chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
+        settings["trt_max_workspace_size"] = str(options.gpu_mem_limit)
+    settings.update(_engine_cache(model, profile))
+    return TENSORRT, settings
+
+
+def _engine_cache(model: PreparedModel, profile: Mapping[str, str]) -> dict[str, str]:
+    """TensorRT's options for the cache of its engines; none where there is no cache to trust."""
     try:
         # The provider names an engine after the graph's tensors, not its weights, so two trainings
         # of one architecture would share it: each file content gets a folder.
@@ -352,20 +384,19 @@ def tensorrt_provider(
         engines = timings / hashlib.sha256(model.graph + repr(profile).encode()).hexdigest()
         make_cache_folders(folder, timings, engines)
         # An engine is code, which TensorRT runs unchecked.
-        trusted = is_cache_trusted(
-            folder, timings, engines, *timings.glob("*.timing"), *engines.glob("*")
-        )
+        files = list(timings.glob("*.timing")) + list(engines.glob("*"))
+        is_trusted = is_cache_trusted(folder, timings, engines, *files)
     except (OutputError, OSError) as error:
         log.info("TensorRT builds its engine at every start: %s", error)
-        return TENSORRT, chosen
-    if trusted:
-        chosen |= {
-            "trt_engine_cache_enable": "True",
-            "trt_engine_cache_path": str(engines),
-            "trt_timing_cache_enable": "True",
-            "trt_timing_cache_path": str(timings),
-        }
-    return TENSORRT, chosen
+        return {}
+    if not is_trusted:
+        return {}
+    return {
+        "trt_engine_cache_enable": "True",
+        "trt_engine_cache_path": str(engines),
+        "trt_timing_cache_enable": "True",
+        "trt_timing_cache_path": str(timings),
+    }
 
 
 def tensor_providers(device: Device, options: DeviceOptions, *, half: bool) -> Sequence[Provider]:
@@ -389,27 +420,27 @@ def stdout_to_stderr() -> Iterator[None]:
     _flush()
     # This one first: a closed descriptor is the next to be handed out.
     try:
-        elsewhere = os.dup(STDERR)
+        target = os.dup(STDERR)
     except OSError:
-        elsewhere = os.open(os.devnull, os.O_WRONLY)
+        target = os.open(os.devnull, os.O_WRONLY)
     try:
         try:
-            kept = os.dup(STDOUT)  # if it was closed, it is `elsewhere` by now
-        except OSError:  # unless standard input was closed too, and became `elsewhere`
-            kept = None
+            original = os.dup(STDOUT)  # if it was closed, it is `target` by now
+        except OSError:  # unless standard input was closed too, and became `target`
+            original = None
         try:
-            os.dup2(elsewhere, STDOUT)
+            os.dup2(target, STDOUT)
             with contextlib.redirect_stdout(sys.stderr):
                 yield
         finally:
             _flush()
-            if kept is None:
+            if original is None:
                 os.close(STDOUT)
             else:
-                os.dup2(kept, STDOUT)
-                os.close(kept)
+                os.dup2(original, STDOUT)
+                os.close(original)
     finally:
-        os.close(elsewhere)
+        os.close(target)
 
 
 def _flush() -> None:
