@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # Bytes that are page-locked for pictures, which the system cannot use otherwise; more only where
 # the batches in flight are larger, up to an eighth of the machine's memory.
-LIMIT, MOST = 1 << 30, 4 << 30
+LIMIT = 1 << 30
+MAX_LIMIT = 4 << 30
 SHARE = 8
 AHEAD = 6  # batches whose pictures are decoded, uploaded or awaited at the same time
 PAGE = 12  # bits of an address within one
@@ -34,8 +35,9 @@ class PictureMemory:
     """Lends memory to pictures, on any thread."""
 
     def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
-        self._gpu, self._limit = gpu, limit
-        self._most = min(MOST, psutil.virtual_memory().total // SHARE)
+        self._gpu = gpu
+        self._limit = limit
+        self._max_limit = min(MAX_LIMIT, psutil.virtual_memory().total // SHARE)
         self._lock = threading.Lock()  # guards the following
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
         self._size = 0  # bytes that are idle or lent
@@ -50,18 +52,23 @@ class PictureMemory:
         """
         height, width = size
         needed = _rounded(3 * height * width)
+        memory = None
+        replaced = None
         with self._lock:
-            memory = None if self._closed else self._take(needed)
-            wanted = memory is None and not self._closed
-            freed = self._room(needed) if wanted else None
-        if freed is not None:
-            memory = self._pin(needed, freed)
-        return new_image(size) if memory is None else np.asarray(Loan(self, memory, size))
+            if not self._closed:
+                memory = self._take(needed)
+                if memory is None:
+                    replaced = self._room(needed)
+        if replaced is not None:
+            memory = self._pin(needed, replaced)
+        if memory is None:
+            return new_image(size)
+        return np.asarray(Loan(self, memory, size))
 
     def follow(self, batch: int) -> None:
         """Raise the limit, if needed, to suit batches whose pictures take this many bytes."""
         with self._lock:
-            self._limit = max(self._limit, min(AHEAD * batch, self._most))
+            self._limit = max(self._limit, min(AHEAD * batch, self._max_limit))
 
     def give_back(self, memory: "PinnedMemory") -> None:
         """Take memory of which no array is left."""
@@ -82,30 +89,39 @@ class PictureMemory:
         while self._returned:
             memory = self._returned.popleft()
             self._idle[memory.size].append(memory)
-        fitting = [held for held in self._idle if size <= held <= 2 * size and self._idle[held]]
-        return self._idle[min(fitting)].pop() if fitting else None
+        fitting_sizes = []
+        for idle_size, memories in self._idle.items():
+            if memories and size <= idle_size <= 2 * size:
+                fitting_sizes.append(idle_size)
+        if not fitting_sizes:
+            return None
+        return self._idle[min(fitting_sizes)].pop()
 
     def _room(self, size: int) -> "list[PinnedMemory] | None":
         """What has to be freed for new memory of a size; None where the limit forbids it.
 
         The count of bytes already leaves out what is to be freed, and includes the new memory.
         """
-        idle = [one for group in self._idle.values() for one in group]
-        if self._size - sum(one.size for one in idle) + size > self._limit:
+        idle: list[PinnedMemory] = []
+        for group in self._idle.values():
+            idle.extend(group)
+        idle_size = sum(memory.size for memory in idle)
+        if self._size - idle_size + size > self._limit:
             return None
         freed = []
         while self._size + size > self._limit:
-            freed.append(idle.pop())
-            self._idle[freed[-1].size].remove(freed[-1])
-            self._size -= freed[-1].size
+            memory = idle.pop()
+            self._idle[memory.size].remove(memory)
+            self._size -= memory.size
+            freed.append(memory)
         self._size += size
         return freed
 
-    def _pin(self, size: int, freed: "list[PinnedMemory]") -> "PinnedMemory | None":
+    def _pin(self, size: int, replaced: "list[PinnedMemory]") -> "PinnedMemory | None":
         """New memory in place of some; without the lock, as both take long, and stop the GPU."""
         pinned = None
         try:
-            for memory in freed:
+            for memory in replaced:
                 self._gpu.call(memory.close)
             with contextlib.suppress(MemoryError):
                 pinned = self._gpu.pin(size)
@@ -113,7 +129,8 @@ class PictureMemory:
             if pinned is None:
                 with self._lock:
                     self._size -= size
-                    self._limit = self._most = self._size
+                    self._limit = self._size
+                    self._max_limit = self._size
         return pinned
 
     def _free_returned(self) -> None:
@@ -126,7 +143,8 @@ class Loan:
     """Page-locked memory for `numpy.asarray`, which keeps it as long as the array or a view."""
 
     def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: Size) -> None:
-        self._owner, self._memory = owner, memory
+        self._owner = owner
+        self._memory = memory
         self.__array_interface__ = {
             "data": (memory.address, False),
             "shape": (*size, 3),
@@ -195,18 +213,22 @@ class Slot:
 
     def read_all(self) -> None:
         """Wait for the rows of all selections and copy them."""
-        for finish in [*self.unread]:
+        for finish in list(self.unread):
             finish()
 
     def close(self) -> None:
-        for memory in (*self._device.values(), *self._pinned.values()):
-            memory.close()
+        for device_memory in self._device.values():
+            device_memory.close()
+        for pinned_memory in self._pinned.values():
+            pinned_memory.close()
         self._device.clear()
         self._pinned.clear()
         self.pictures = ()
 
 
 class Ring:
+    """Slots that are handed out one after the other, again and again."""
+
     def __init__(self, gpu: "Gpu", size: int) -> None:
         self._slots = [Slot(gpu) for _ in range(size)]
         self._next = 0
@@ -226,11 +248,13 @@ class Ring:
             slot.close()
 
 
-def _grown(held: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
-    memory = held.get(part)
-    if memory is None or memory.size < size:
-        if memory is not None:
-            del held[part]
-            memory.close()
-        memory = held[part] = allocate(size)
-    return memory
+def _grown(memories: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
+    """The memory of a part, allocated anew if it is smaller than a size."""
+    memory = memories.get(part)
+    if memory is not None and memory.size >= size:
+        return memory
+    if memory is not None:
+        del memories[part]
+        memory.close()
+    memories[part] = allocate(size)
+    return memories[part]

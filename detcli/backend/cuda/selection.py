@@ -32,10 +32,12 @@ from detcli.core import frozen
 from detcli.model.contract import Contract, MultiLabel
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, Graph
+    from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu, Graph
 
 ANCHORS_IN_A_BLOCK = 32
 ALIGNMENT = 256  # bytes
+WORD = 4  # bytes of a number
+COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
 MAX_GRAPHS = 16  # pairs of addresses; each slot has one
 
 
@@ -63,48 +65,63 @@ class SelectionKernels:
     """
 
     def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
-        self._gpu, self._head = gpu, head
+        self._gpu = gpu
+        self._head = head
         self._options = on_logits(options) if head.logits else options
-        chosen = None if options.class_ids is None else sorted(options.class_ids)
-        self._class_count = head.rows - 4 if chosen is None else len(chosen)
+        class_ids = None if options.class_ids is None else sorted(options.class_ids)
+        self._class_count = head.rows - 4 if class_ids is None else len(class_ids)
         self._score_count = head.anchors * self._class_count
-        one_to_one = options.nms_iou is None
-        wide = one_to_one and not options.within_anchors
-        self.max_det = min(options.max_det, self._score_count if wide else head.anchors)
-        self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
-        listed = self.max_det if one_to_one else head.anchors
-        self._spill = spill_capacity(listed)
-        pictures, anchors = 4 * head.batch, 4 * head.batch * head.anchors
-        sizes = {  # bytes of each part of the workspace
+        if options.nms_iou is None and not options.within_anchors:
+            self.max_det = min(options.max_det, self._score_count)
+        else:
+            self.max_det = min(options.max_det, head.anchors)
+        self.result_size = WORD * head.batch * (2 + COLUMNS * self.max_det)
+        self._ranked = head.anchors  # anchors that are ranked in each picture
+        if options.nms_iou is None:
+            self._ranked = self.max_det
+        self._spill = spill_capacity(self._ranked)
+        self._graphs: dict[tuple[int, int], Graph] = {}
+        self._counts = struct.Struct(f"{2 * head.batch}I")
+
+        sizes = self._workspace_sizes()
+        workspace_size = 0
+        self._offset: dict[str, int] = {}
+        for part, size in sizes.items():
+            self._offset[part] = workspace_size
+            workspace_size += -(-size // ALIGNMENT) * ALIGNMENT
+        self._memory = gpu.allocate(workspace_size)
+        for counter in ("survivor_count", "nan_count"):
+            gpu.clear(self._address(counter), sizes[counter])
+
+        self._class_ids: DeviceMemory | None = None
+        if class_ids is not None:
+            self._class_ids = upload(gpu, np.array(class_ids, np.uint32))
+        self._thresholds: DeviceMemory | None = None
+        if self._options.conf_thresholds is not None:
+            thresholds = np.array(self._options.conf_thresholds, np.float32)
+            if class_ids is not None:
+                thresholds = thresholds[class_ids]
+            self._thresholds = upload(gpu, thresholds)
+
+    def _workspace_sizes(self) -> dict[str, int]:
+        """The bytes of each part of the workspace."""
+        pictures = WORD * self._head.batch
+        anchors = pictures * self._head.anchors
+        is_one_to_one = self._options.nms_iou is None
+        return {
             "best_key": anchors,
             "second_key": anchors,
             "best_class": anchors,
             "survivors": 2 * anchors,
-            "ranked": pictures * listed,
-            "wide": pictures * self.max_det if one_to_one else 0,
-            "row_class": 0 if one_to_one else pictures * self.max_det,
+            "ranked": pictures * self._ranked,
+            "wide": pictures * self.max_det if is_one_to_one else 0,
+            "row_class": 0 if is_one_to_one else pictures * self.max_det,
             "ranked_count": pictures,
             "survivor_count": pictures,
             "nan_count": pictures,
             "spill": 2 * pictures * self._spill,
             "result": self.result_size,
         }
-        end, self._offset = 0, dict[str, int]()
-        for part, size in sizes.items():
-            self._offset[part] = end
-            end += -(-size // ALIGNMENT) * ALIGNMENT
-        self._graphs: dict[tuple[int, int], Graph] = {}
-        self._counts = struct.Struct(f"{2 * head.batch}I")
-        self._memory = gpu.allocate(end)
-        for counter in ("survivor_count", "nan_count"):
-            gpu.clear(self._address(counter), sizes[counter])
-        self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
-        self._thresholds = None
-        if self._options.conf_thresholds is not None:
-            thresholds = np.array(self._options.conf_thresholds, np.float32)
-            if chosen is not None:
-                thresholds = thresholds[chosen]
-            self._thresholds = upload(gpu, thresholds)
 
     def enqueue(self, heads: int, download: int) -> None:
         """Enqueue the kernels, and a copy of what they leave on the device, as one graph."""
@@ -118,7 +135,7 @@ class SelectionKernels:
                 graph.copy(download, self._address("result"), self.result_size)
             elif self._options.nms_iou is None:
                 self._launch(graph, heads, download)
-            else:  # suppression reads the rows that it has kept, so they are on the device
+            else:  # suppression reads the rows that it has written, so they are on the device
                 self._launch(graph, heads, self._address("result"))
                 graph.copy(download, self._address("result"), self.result_size)
         graph.enqueue()
@@ -129,45 +146,124 @@ class SelectionKernels:
         `result` is where they write: the kernels of steps 2 and 3 only write it, and so they write
         over the bus to the host's page-locked memory, which saves a copy.
         """
-        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
-        shape = (
-            *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
-            *(self._class_ids.address if self._class_ids else 0, unsigned(self._class_count)),
-        )
-        best = (at("best_key"), at("second_key"), at("best_class"))
+        self._launch_class_max(graph, heads)
+        if self._options.nms_iou is None:
+            self._launch_select(graph, heads, result)
+        else:
+            self._launch_suppression(graph, heads, result, self._options.nms_iou)
+
+    def _launch_class_max(self, graph: "Graph", heads: int) -> None:
+        """Append step 1: the best scores of each anchor, and the anchors to look at."""
+        head = self._head
+        arguments = self._head_arguments(heads) + self._threshold_arguments()
+        arguments += self._best_of_anchors()
+        arguments += [
+            self._address("nan_count"),
+            np.float32(self._options.conf),
+            self._address("survivors"),
+            self._address("survivor_count"),
+        ]
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
-        least, survivors = np.float32(options.conf), (at("survivors"), at("survivor_count"))
-        variant, counted = head.dtype, tuple[Any, ...](shape)  # of the kernels; what they take
+        kernel = f"class_max_{self._variant}"
+        graph.launch(kernel, (blocks, head.batch, 1), 256, *arguments)
+
+    def _launch_select(self, graph: "Graph", heads: int, result: int) -> None:
+        """Append steps 2 and 3."""
+        options = self._options
+        arguments = self._head_arguments(heads) + self._threshold_arguments()
+        arguments += [
+            np.uint32(self._head.cxcywh),
+            np.uint32(self.max_det),
+            np.uint32(options.multi_label is MultiLabel.NEVER),
+            np.float32(options.conf),
+        ]
+        arguments += self._best_of_anchors()
+        arguments += [
+            self._address("survivors"),
+            self._address("ranked"),
+            self._address("wide"),
+            self._address("spill"),
+            np.uint32(self._spill),
+            self._address("survivor_count"),
+        ]
+        arguments += self._result_arguments(result)
+        graph.launch(f"select_{self._variant}", (self._head.batch, 1, 1), 1024, *arguments)
+
+    def _launch_suppression(self, graph: "Graph", heads: int, result: int, iou: float) -> None:
+        """Append the ranking of anchors and non-maximum suppression."""
+        grid = (self._head.batch, 1, 1)
+        graph.launch(
+            "rank_anchors",
+            grid,
+            1024,
+            np.uint32(self._head.anchors),
+            self._address("survivors"),
+            self._address("survivor_count"),
+            self._address("ranked"),
+            self._address("ranked_count"),
+            self._address("spill"),
+            np.uint32(self._spill),
+        )
+        arguments = self._head_arguments(heads)
+        arguments += [
+            np.uint32(self._head.cxcywh),
+            np.uint32(self.max_det),
+            np.float32(iou),
+            np.uint32(self._options.class_agnostic),
+            self._address("ranked"),
+            self._address("ranked_count"),
+            self._address("best_key"),
+            self._address("best_class"),
+            self._address("row_class"),
+        ]
+        arguments += self._result_arguments(result)
+        graph.launch(f"nms_{self._head.dtype}", grid, 1024, *arguments)
+
+    @property
+    def _variant(self) -> str:
+        """The end of the names of kernels that look at scores."""
         if self._thresholds is not None:
-            variant, counted = f"by_class_{head.dtype}", (*shape, self._thresholds.address)
-        maxima = (*counted, *best, at("nan_count"), least, *survivors)
-        graph.launch(f"class_max_{variant}", (blocks, head.batch, 1), 256, *maxima)
-        grid = (head.batch, 1, 1)
-        found = (at("nan_count"), result, result + 8 * head.batch)
-        spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
-        if options.nms_iou is None:
-            best_class_only = unsigned(options.multi_label is MultiLabel.NEVER)
-            rule = (*counted, unsigned(head.cxcywh), max_det, best_class_only, least)
-            space = (survivors[0], at("ranked"), at("wide"), *spill, survivors[1])
-            graph.launch(f"select_{variant}", grid, 1024, *rule, *best, *space, *found)
-            return
-        ranked = (at("ranked"), at("ranked_count"))
-        candidates = (unsigned(head.anchors), *survivors, *ranked, *spill)
-        graph.launch("rank_anchors", grid, 1024, *candidates)
-        suppression = (max_det, np.float32(options.nms_iou), unsigned(options.class_agnostic))
-        limits = (*shape, unsigned(head.cxcywh), *suppression)
-        classes = (best[0], best[2], at("row_class"))
-        graph.launch(f"nms_{head.dtype}", grid, 1024, *limits, *ranked, *classes, *found)
+            return f"by_class_{self._head.dtype}"
+        return self._head.dtype
+
+    def _head_arguments(self, heads: int) -> "list[Argument]":
+        """What kernels take of the heads, and of the classes to look at."""
+        return [
+            heads,
+            np.uint32(self._head.rows),
+            np.uint32(self._head.anchors),
+            np.uint32(self._head.anchors_first),
+            self._class_ids.address if self._class_ids else 0,
+            np.uint32(self._class_count),
+        ]
+
+    def _threshold_arguments(self) -> "list[Argument]":
+        """What kernels take where classes have confidences of their own."""
+        return [] if self._thresholds is None else [self._thresholds.address]
+
+    def _best_of_anchors(self) -> "list[Argument]":
+        """Where `class_max` writes the best of each anchor."""
+        return [
+            self._address("best_key"),
+            self._address("second_key"),
+            self._address("best_class"),
+        ]
+
+    def _result_arguments(self, result: int) -> "list[Argument]":
+        """Where counts of NaN are, and where counts and rows of detections go."""
+        rows = result + 2 * WORD * self._head.batch
+        return [self._address("nan_count"), result, rows]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:
         """Copy the rows of each picture out of a downloaded result."""
-        counts, found = self._counts.unpack_from(result.data), []
+        counts = self._counts.unpack_from(result.data)
+        pictures = []
         for picture in range(self._head.batch):
-            count, nan_count = counts[2 * picture : 2 * picture + 2]
-            start = self._counts.size + 24 * picture * self.max_det
-            own = np.ndarray((count, 6), np.float32, result, start)
-            found.append((own.copy(), nan_count))
-        return found
+            row_count, nan_count = counts[2 * picture : 2 * picture + 2]
+            start = self._counts.size + WORD * COLUMNS * picture * self.max_det
+            rows = np.ndarray((row_count, COLUMNS), np.float32, result, start)
+            pictures.append((rows.copy(), nan_count))
+        return pictures
 
     def choose(self, rows: Rows) -> SelectedBoxes:
         """What was selected from one picture, with a warning about NaN."""
@@ -200,8 +296,11 @@ class HostSelection:
         contract: Contract,
         options: SelectionOptions,
     ) -> None:
-        self._gpu, self._shape, self._dtype = gpu, shape, dtype
-        self._contract, self._options = contract, options
+        self._gpu = gpu
+        self._shape = shape
+        self._dtype = dtype
+        self._contract = contract
+        self._options = options
         self.result_size = math.prod(shape) * dtype.itemsize
 
     def enqueue(self, output: int, download: int) -> None:
@@ -210,8 +309,9 @@ class HostSelection:
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[HeadArray]:
         """Copy the rows or head of each picture out of a downloaded result."""
-        return [*result[: self.result_size].view(self._dtype).reshape(self._shape).copy()]
+        outputs = result[: self.result_size].view(self._dtype).reshape(self._shape)
+        return list(outputs.copy())
 
     def choose(self, output: HeadArray) -> SelectedBoxes:
-        """What is kept of one picture's rows or head, see `postprocess.detect`."""
+        """Select from one picture's rows or head, see `postprocess.detect`."""
         return detect(output, self._options, self._contract)

@@ -14,13 +14,14 @@ import numpy.typing as npt
 from detcli.core import frozen
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu
 
     Result = tuple["DeviceArray | npt.NDArray[Any]", "DeviceArray | npt.NDArray[np.int64]"]
 
 SHARED_LIST = 2048
 """Keys that a block sorts in shared memory, as in top.cuh."""
 
+KEY = 8  # bytes of a key
 MIN_CHUNK = 8192
 MAX_GRID = 65535  # rows of a launch
 MAX_ROW = 1 << 31  # the kernels' indices have 32 bits
@@ -74,10 +75,12 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         MemoryError: The device has not enough memory left.
         InferenceError: The GPU failed.
     """
-    if on_host := not hasattr(values, "__cuda_array_interface__"):
-        gpu, values = gpu or _gpu(0), np.asarray(values)
-        memory = upload(gpu, values)
-        array = DeviceArray(memory.address, values.shape, values.dtype, memory)
+    is_on_host = not hasattr(values, "__cuda_array_interface__")
+    if is_on_host:
+        gpu = gpu or _gpu(0)
+        host_values = np.asarray(values)
+        memory = upload(gpu, host_values)
+        array = DeviceArray(memory.address, host_values.shape, host_values.dtype, memory)
     else:
         gpu, array = _device_array(gpu, values)
     if not array.shape:
@@ -90,27 +93,31 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         raise ValueError(f"rows have up to {MAX_ROW} entries, these have {array.shape[-1]}")
     *leading, length = array.shape
     shape = (*leading, min(k, length))
-    best = _empty(gpu, shape, array.dtype), _empty(gpu, shape, np.dtype(np.int64))
+    best_values = _empty(gpu, shape, array.dtype)
+    best_indices = _empty(gpu, shape, np.dtype(np.int64))
     if math.prod(shape):
-        _enqueue(gpu, array, best, descending=sorted)
+        _enqueue(gpu, array, best_values, best_indices, descending=sorted)
     gpu.record().wait()
-    if not on_host:
-        return best
-    found = [download(gpu, one.address, one.shape, one.dtype) for one in best]
-    for one in (array, *best):
-        if one.owner is not None:
-            one.owner.close()
-    return found[0], found[1]
+    if not is_on_host:
+        return best_values, best_indices
+    host_best = (_downloaded(gpu, best_values), _downloaded(gpu, best_indices))
+    for device_array in (array, best_values, best_indices):
+        if device_array.owner is not None:
+            device_array.owner.close()
+    return host_best
 
 
 def spill_capacity(k: int) -> int:
     """Keys of device memory that a list of the k largest needs: a power of two, or 0."""
-    return 1 << (k - 1).bit_length() if k > SHARED_LIST else 0
+    if k <= SHARED_LIST:
+        return 0
+    return 1 << (k - 1).bit_length()
 
 
 def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
     """Copy an array to new device memory of at least one byte, and wait for it."""
-    memory, staging = gpu.allocate(array.nbytes), gpu.pin(array.nbytes)
+    memory = gpu.allocate(array.nbytes)
+    staging = gpu.pin(array.nbytes)
     staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     gpu.copy(memory.address, staging.address, array.nbytes)
     gpu.record().wait()
@@ -131,33 +138,65 @@ def download(
     return array
 
 
+def _downloaded(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
+    return download(gpu, array.address, array.shape, array.dtype)
+
+
 def _enqueue(
-    gpu: "Gpu", array: DeviceArray, best: tuple[DeviceArray, DeviceArray], *, descending: bool
+    gpu: "Gpu",
+    array: DeviceArray,
+    best_values: DeviceArray,
+    best_indices: DeviceArray,
+    *,
+    descending: bool,
 ) -> None:
     """Launch the kernels, each for as many rows as a grid holds."""
-    length, k = array.shape[-1], best[0].shape[-1]
-    rows = math.prod(array.shape[:-1])
+    length = array.shape[-1]
+    k = best_values.shape[-1]
+    row_count = math.prod(array.shape[:-1])
     spill = spill_capacity(k)
     chunk = _chunk_length(length, k)
     chunks = -(-length // chunk)
-    kept = chunks * k if chunks > 1 else 0  # keys that the chunks of a row leave
-    step = min(rows, MAX_GRID)
-    workspace = gpu.allocate(8 * step * (kept + spill))
-    keys, spilled = workspace.address if kept else 0, workspace.address + 8 * step * kept
-    for first in range(0, rows, step):
-        count = min(step, rows - first)
-        source, *target = (
-            part.address + first * part.shape[-1] * part.dtype.itemsize for part in (array, *best)
+    keys_of_row = chunks * k if chunks > 1 else 0  # that its chunks leave
+    rows_at_once = min(row_count, MAX_GRID)
+    workspace = gpu.allocate(KEY * rows_at_once * (keys_of_row + spill))
+    keys = workspace.address if keys_of_row else 0
+    spilled = workspace.address + KEY * rows_at_once * keys_of_row
+
+    for first in range(0, row_count, rows_at_once):
+        count = min(rows_at_once, row_count - first)
+        source = _address_of_row(array, first)
+        if keys_of_row:
+            gpu.launch(
+                f"top_k_chunks_{array.dtype}",
+                (chunks, count, 1),
+                1024,
+                source,
+                np.uint32(length),
+                np.uint32(chunk),
+                np.uint32(k),
+                keys,
+            )
+        gpu.launch(
+            f"top_k_{array.dtype}",
+            (count, 1, 1),
+            1024,
+            source,
+            np.uint32(length),
+            keys,
+            np.uint32(keys_of_row),
+            np.uint32(k),
+            np.uint32(descending),
+            _address_of_row(best_values, first),
+            _address_of_row(best_indices, first),
+            spilled,
+            np.uint32(spill),
         )
-        row = (source, np.uint32(length))
-        if kept:
-            chunked: tuple[Argument, ...] = (*row, np.uint32(chunk), np.uint32(k), keys)
-            gpu.launch(f"top_k_chunks_{array.dtype}", (chunks, count, 1), 1024, *chunked)
-        chosen = (keys, np.uint32(kept), np.uint32(k), np.uint32(descending))
-        spills = (spilled, np.uint32(spill))
-        whole: tuple[Argument, ...] = (*row, *chosen, *target, *spills)
-        gpu.launch(f"top_k_{array.dtype}", (count, 1, 1), 1024, *whole)
     workspace.close()
+
+
+def _address_of_row(array: DeviceArray, row: int) -> int:
+    return array.address + row * array.shape[-1] * array.dtype.itemsize
 
 
 def _chunk_length(length: int, k: int) -> int:
@@ -167,22 +206,29 @@ def _chunk_length(length: int, k: int) -> int:
     if the chunk is as long as the geometric mean of N and k.
     """
     chunk = max(MIN_CHUNK, math.isqrt(length * k))
-    return chunk if k <= SHARED_LIST and length >= 2 * chunk else length
+    if k > SHARED_LIST or length < 2 * chunk:
+        return length
+    return chunk
 
 
 def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]":  # noqa: ANN401
     """Read `__cuda_array_interface__`, find its GPU and wait for the work that fills the array."""
-    told = values.__cuda_array_interface__
-    shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
+    interface = values.__cuda_array_interface__
+    shape = tuple(interface["shape"])
+    dtype = np.dtype(interface["typestr"])
     packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    if told.get("strides") not in (None, packed):
+    if interface.get("strides") not in (None, packed):
         raise ValueError("the array is not contiguous")
-    address, asked = told["data"][0], gpu or _gpu(0)
-    ordinal = asked.ordinal_of(address) if math.prod(shape) else asked.ordinal
+
+    address = interface["data"][0]
+    any_gpu = gpu or _gpu(0)
+    ordinal = any_gpu.ordinal
+    if math.prod(shape):
+        ordinal = any_gpu.ordinal_of(address)
     if gpu is not None and gpu.ordinal != ordinal:
         raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")
     gpu = gpu or _gpu(ordinal)
-    if told.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
+    if interface.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
         gpu.synchronize()
     return gpu, DeviceArray(address, shape, dtype)
 

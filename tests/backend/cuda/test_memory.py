@@ -78,7 +78,7 @@ def test_larger_memory_that_is_idle_is_used_before_any_is_freed(memory, driver):
 
 @pytest.mark.parametrize(("most", "total"), [(8, 1000), (1000, 8 * SHARE)])
 def test_the_limit_follows_the_batches(most, total, fake_gpu, driver, monkeypatch):
-    monkeypatch.setattr(module, "MOST", most * LOCKED)
+    monkeypatch.setattr(module, "MAX_LIMIT", most * LOCKED)
     machine = SimpleNamespace(total=total * LOCKED)
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: machine)
     memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
