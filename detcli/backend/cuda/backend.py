@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
@@ -43,14 +42,15 @@ MULTIPROCESSORS = 4  # for each picture of a larger batch; fewer are busy with a
 # Of a batch's input. YOLOv10-N takes 59 bytes on the CPU, and the largest of its family has five
 # times as many channels; as much again is for workspaces, which was not measured.
 BYTES_A_PIXEL = 640
-MANY_RUNS = (
-    10  # of a network for a batch: each slot's need graphs of their own, of which 32 are kept
-)
+# Of a network for a batch: each slot's need graphs of their own, of which 32 are kept.
+MANY_RUNS = 10
 MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
 
 
 @frozen
 class Batch:
+    """Pictures on their way through the stages."""
+
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it
     shape: tuple[int, int, int, int]  # (B, 3, H, W); B is a multiple of the graph's batch size
@@ -78,19 +78,23 @@ class CudaBackend:
     ) -> None:
         self.device = device
         self._memory_limit = memory_limit
-        self._gpu, self._network, self._contract = gpu, network, contract
+        self._gpu = gpu
+        self._network = network
+        self._contract = contract
         self._ring = Ring(gpu, SLOTS)
         self._pictures = PictureMemory(gpu)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
-        self._closed = self._told = False
+        self._closed = False
+        self._has_warned_of_runs = False
         self._observer: Observer | None = None
 
     def best_batch(self, canvas: Size) -> int:
         """As many pictures as the graph takes; else `largest_batch`."""
         if self._network.batch is not None:
             return self._network.batch
-        free, limit = self._gpu.free_memory(), self._memory_limit
-        room = free if limit is None else min(free, limit)
+        room = self._gpu.free_memory()
+        if self._memory_limit is not None:
+            room = min(room, self._memory_limit)
         return largest_batch(self._gpu.multiprocessors, room, canvas)
 
     def allocate(self, size: Size) -> Image:
@@ -110,8 +114,10 @@ class CudaBackend:
         count, channels, height, width = pictures.shape
         self._pictures.follow(pictures.size)
         step = self._step(count)
-        shape = (-(-count // step) * step, channels, height, width)
-        used, size = (dtype.itemsize * math.prod(part) for part in (pictures.shape, shape))
+        padded_count = -(-count // step) * step
+        shape = (padded_count, channels, height, width)
+        used = dtype.itemsize * math.prod(pictures.shape)
+        size = dtype.itemsize * math.prod(shape)
         with self._memory_for(shape):
             tensor = slot.device("tensor", size)
             staging = slot.pinned("pictures", pictures.staged)
@@ -119,8 +125,13 @@ class CudaBackend:
         self._ended(Stage.PREPROCESS)
         slot.pictures = tuple(images)
         with slot.marked():
-            ended = partial(self._ended, Stage.UPLOAD)
-            pictures.enqueue(self._gpu, staging, uploaded, tensor.address, ended)
+            pictures.enqueue(
+                self._gpu,
+                staging,
+                uploaded,
+                tensor.address,
+                lambda: self._ended(Stage.UPLOAD),
+            )
             if size > used:
                 self._gpu.clear(tensor.address + used, size - used)
             self._ended(Stage.PREPROCESS)
@@ -129,34 +140,39 @@ class CudaBackend:
     def infer(self, buffer: Batch) -> Batch:
         """Run the network body, as many pictures at a time as the graph takes."""
         slot = self._owned(buffer)
-        count, *plane = buffer.shape
-        step = (self._step(count), plane[0], plane[1], plane[2])
-        runs = count // step[0]
-        if self._network.batch is not None and runs > MANY_RUNS and not self._told:
-            self._told = True
+        count, channels, height, width = buffer.shape
+        shape_of_run = (self._step(count), channels, height, width)
+        runs = count // shape_of_run[0]
+        is_split = self._network.batch is not None and runs > MANY_RUNS
+        if is_split and not self._has_warned_of_runs:
+            self._has_warned_of_runs = True
             warnings.warn(
-                f"the model takes {step[0]} at a time, so a batch is {runs} runs; "
+                f"the model takes {shape_of_run[0]} at a time, so a batch is {runs} runs; "
                 f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
                 DetcliWarning,
                 stacklevel=2,
             )
-        step_in = math.prod(step) * self._network.input_dtype.itemsize
+        input_size = math.prod(shape_of_run) * self._network.input_dtype.itemsize
+        inputs = [buffer.tensor + run * input_size for run in range(runs)]
         self._gpu.make_current()  # another detector's may be
+
         if self._network.rows_vary:
+            rows: list[HeadArray] = []
             with slot.marked():
-                inputs = [buffer.tensor + run * step_in for run in range(runs)]
-                rows = [one for at in inputs for one in self._network.run_to_host(at, step)]
+                for input_address in inputs:
+                    rows.extend(self._network.run_to_host(input_address, shape_of_run))
                 self._ended(Stage.NETWORK)
             return replace(buffer, rows=tuple(rows))
-        output = self._network.output_shape(step)
-        step_out = math.prod(output) * self._network.output_dtype.itemsize
+
+        output_shape = self._network.output_shape(shape_of_run)
+        output_size = math.prod(output_shape) * self._network.output_dtype.itemsize
         with self._memory_for(buffer.shape):
-            address = slot.device("output", runs * step_out).address
+            output = slot.device("output", runs * output_size).address
         with slot.marked():
-            for run in range(runs):
-                self._network.run(buffer.tensor + run * step_in, address + run * step_out, step)
+            for run, input_address in enumerate(inputs):
+                self._network.run(input_address, output + run * output_size, shape_of_run)
             self._ended(Stage.NETWORK)
-        return replace(buffer, output=address, output_shape=(count, *output[1:]))
+        return replace(buffer, output=output, output_shape=(count, *output_shape[1:]))
 
     def select(
         self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
@@ -164,9 +180,11 @@ class CudaBackend:
         """Select on the GPU; the returned call waits for the rows."""
         slot = self._owned(buffer)
         if self._network.rows_vary:
-            choose = partial(detect, options=options, contract=self._contract)
             rows = buffer.rows[: len(letterboxes)]
-            return lambda: self._detections(map(choose, rows), letterboxes)
+            return lambda: self._detections(
+                (detect(rows_of_picture, options, self._contract) for rows_of_picture in rows),
+                letterboxes,
+            )
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), options)
             # Other selections from this batch may have rows to read.
@@ -180,26 +198,27 @@ class CudaBackend:
             """Wait for the rows and copy them; the last one to do so frees the slot."""
             slot.wait()
             pictures.extend(selection.read(download.array))
-            slot.unread = [other for other in slot.unread if other is not finish]
+            slot.unread = [reader for reader in slot.unread if reader is not finish]
             self._ended(Stage.DOWNLOAD)
 
         def wait() -> list[Detections]:
             if not pictures:
                 finish()
-            return self._detections(map(selection.choose, pictures), letterboxes)
+            selected = (selection.choose(picture) for picture in pictures)
+            return self._detections(selected, letterboxes)
 
         slot.unread.append(finish)
         return wait
 
     def _detections(
-        self, chosen: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
+        self, selections: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
-        found = [
-            to_detections(rows, letterbox, self._contract)
-            for rows, letterbox in zip(chosen, letterboxes, strict=True)
-        ]
+        """The detections of each picture, from what was selected of it."""
+        detections = []
+        for selection, letterbox in zip(selections, letterboxes, strict=True):
+            detections.append(to_detections(selection, letterbox, self._contract))
         self._ended(Stage.SELECTION)  # that is a part of it
-        return found
+        return detections
 
     def _step(self, count: int) -> int:
         """Pictures in a run of the network, where there are `count` in a batch.
@@ -207,8 +226,14 @@ class CudaBackend:
         One that takes any number gets few different ones: each new one costs the planning of all
         its convolutions, or a new engine.
         """
-        sizes = (1, *reversed(BATCHES))
-        return self._network.batch or next((one for one in sizes if one >= count), sizes[-1])
+        if self._network.batch:
+            return self._network.batch
+        if count <= 1:
+            return 1
+        for size in reversed(BATCHES):
+            if size >= count:
+                return size
+        return BATCHES[0]
 
     def observe(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -246,26 +271,31 @@ class CudaBackend:
         self, buffer: Batch, pictures: int, options: SelectionOptions
     ) -> SelectionKernels | HostSelection:
         """Kernels and workspace for heads of this shape, cached; the host needs neither."""
-        _, *plane = buffer.output_shape
+        _, first_length, second_length = buffer.output_shape
         if self._contract.layout is Layout.ROWS or options.suppresses_every_class:
-            shape = (pictures, plane[0], plane[1])
             return HostSelection(
-                self._gpu, shape, self._network.output_dtype, self._contract, options
+                self._gpu,
+                (pictures, first_length, second_length),
+                self._network.output_dtype,
+                self._contract,
+                options,
             )
         head = HeadShape(
             batch=pictures,
             rows=4 + self._contract.class_count,
-            anchors=plane[0 if self._contract.anchors_first else 1],
+            anchors=first_length if self._contract.anchors_first else second_length,
             anchors_first=self._contract.anchors_first,
             cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
             logits=self._contract.score_form is ScoreForm.LOGITS,
             dtype=self._network.output_dtype.name,
         )
-        kept = self._selections.pop((head, options), None)
-        selection = kept or SelectionKernels(self._gpu, head, options)
+        selection = self._selections.pop((head, options), None)
+        if selection is None:
+            selection = SelectionKernels(self._gpu, head, options)
         self._selections[head, options] = selection  # the most recently used comes last
         if len(self._selections) > MAX_SELECTIONS:
-            self._selections.pop(next(iter(self._selections))).close()
+            oldest = next(iter(self._selections))
+            self._selections.pop(oldest).close()
         return selection
 
     @contextlib.contextmanager
@@ -283,5 +313,8 @@ def largest_batch(multiprocessors: int, room: int, canvas: Size) -> int:
     More pictures at a time keep more multiprocessors busy, as far as they fit into memory.
     """
     fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
-    wanted = min(multiprocessors // MULTIPROCESSORS, fitting)
-    return next((batch for batch in BATCHES if batch <= wanted), BATCHES[-1])
+    limit = min(multiprocessors // MULTIPROCESSORS, fitting)
+    for batch in BATCHES:
+        if batch <= limit:
+            return batch
+    return BATCHES[-1]

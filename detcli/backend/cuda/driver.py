@@ -17,7 +17,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,8 @@ class DeviceMemory:
 
     def __init__(self, buffer: Any) -> None:  # noqa: ANN401 - cuda-core's Buffer
         self._buffer = buffer
-        self.address, self.size = int(buffer.handle), int(buffer.size)
+        self.address = int(buffer.handle)
+        self.size = int(buffer.size)
 
     def close(self) -> None:
         self._buffer.close()  # in the order of its stream, which it keeps alive
@@ -100,7 +100,8 @@ class Event:
     """A point in the stream of all but uploads, from `Gpu.record`; it can be moved."""
 
     def __init__(self, event: Any, gpu: "Gpu") -> None:  # noqa: ANN401 - cuda-core's Event
-        self._event, self._gpu = event, gpu
+        self._event = event
+        self._gpu = gpu
 
     def record(self) -> None:
         self._gpu.call(self._gpu.queue.record, self._event)
@@ -115,17 +116,20 @@ class Graph:
 
     def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
-        self._last = self._definition = GraphDefinition()
+        self._definition = GraphDefinition()
+        self._last = self._definition  # what the next is appended to
         self._executable: Any = None
 
     def launch(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
     ) -> None:
         """Append a kernel, which runs after what was appended before; see `Gpu.launch`."""
-        config, code = LaunchConfig(grid=grid, block=block), self._gpu.kernel(kernel)
+        config = LaunchConfig(grid=grid, block=block)
+        code = self._gpu.kernel(kernel)
         self._last = self._gpu.call(self._last.launch, config, code, *arguments)
 
     def copy(self, target: int, source: int, size: int) -> None:
+        """Append a copy of bytes between two addresses, of the device or page-locked."""
         self._last = self._gpu.call(self._last.memcpy, target, source, size)
 
     def clear(self, target: int, size: int) -> None:
@@ -140,20 +144,27 @@ class Graph:
 
 
 class Gpu:
+    """A GPU by its CUDA ordinal, with the two streams of a detector."""
+
     def __init__(self, ordinal: int) -> None:
         # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
         # hides, and is missing in some containers.
         count = count_gpus()
-        if ordinal >= count:
-            there = f"only {count}" if count else "NVIDIA's driver shows none"
+        if count == 0:
             raise DeviceError(
-                f"there is no GPU number {ordinal}, {there}",
-                f"use cuda:0 to cuda:{count - 1}" if count else "use --device cpu",
+                f"there is no GPU number {ordinal}, NVIDIA's driver shows none",
+                "use --device cpu",
+            )
+        if ordinal >= count:
+            raise DeviceError(
+                f"there is no GPU number {ordinal}, only {count}",
+                f"use cuda:0 to cuda:{count - 1}",
             )
         try:
             self._device = Device(ordinal)
             self._device.set_current()
-            self.queue, self._uploads = (self._device.create_stream() for _ in range(2))
+            self.queue = self._device.create_stream()
+            self._uploads = self._device.create_stream()
             self._uploaded = self._device.create_event()
             pool = getattr(self._device.memory_resource, "handle", None)  # old GPUs have none
             if pool is not None:
@@ -178,10 +189,10 @@ class Gpu:
 
     def allocate(self, size: int) -> DeviceMemory:
         """Allocate device memory; its content is undefined."""
-        some = max(size, 1)  # CUDA has no empty memory
-        memory = DeviceMemory(self.call(partial(self._device.allocate, some, stream=self.queue)))
+        size = max(size, 1)  # CUDA has no empty memory
+        buffer = self.call(lambda: self._device.allocate(size, stream=self.queue))
         self._has_allocated = True
-        return memory
+        return DeviceMemory(buffer)
 
     def pin(self, size: int) -> PinnedMemory:
         """Allocate page-locked host memory; its content is undefined."""
@@ -219,6 +230,7 @@ class Gpu:
         return Graph(self)
 
     def load_kernels(self) -> None:
+        """Load all kernels, so that the first picture need not wait for them."""
         for name in entry_points():
             self.kernel(name)
 
@@ -309,11 +321,11 @@ def _failure(reason: str) -> Exception:
 @functools.cache
 def entry_points() -> dict[str, Path]:
     """File of each kernel by the kernel's name."""
-    return {
-        name: path
-        for path in sorted(KERNELS.glob("*.cu"))
-        for name in ENTRY_POINT.findall(path.read_text(encoding="utf-8"))
-    }
+    files = {}
+    for path in sorted(KERNELS.glob("*.cu")):
+        for name in ENTRY_POINT.findall(path.read_text(encoding="utf-8")):
+            files[name] = path
+    return files
 
 
 def compile_file(path: Path, architecture: str) -> ObjectCode:
@@ -356,7 +368,8 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
                     f"{cuda_command()}; or use --device cpu",
                 ) from error
         raise
-    if report := DEPRECATED.sub("", warnings.getvalue()).strip(BLANK):
+    report = DEPRECATED.sub("", warnings.getvalue()).strip(BLANK)
+    if report:
         log.warning("%s", report)
     if not compiled.code:  # as "compute_90" gives, without an error
         raise DeviceError(f"{options.name}: no machine code for {options.arch}", "use --device cpu")
@@ -364,12 +377,17 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
 
 
 def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
-    where, reason = str(options.name), report
-    if found := SOURCE_ERROR.search(report):  # the first
-        where, reason = f"{found['file']}:{found['line']}", found["reason"]
-    elif found := OTHER_ERROR.search(report):  # from the assembler, or about an option
-        reason = found["reason"]
+    """The error for a file that NVRTC does not compile, by its report."""
+    location = str(options.name)
+    reason = report
+    source_error = SOURCE_ERROR.search(report)  # the first
+    other_error = OTHER_ERROR.search(report)  # from the assembler, or about an option
+    if source_error is not None:
+        location = f"{source_error['file']}:{source_error['line']}"
+        reason = source_error["reason"]
+    elif other_error is not None:
+        reason = other_error["reason"]
     return DeviceError(
-        f"{where}: does not compile for {options.arch}: {reason.strip(BLANK)}",
+        f"{location}: does not compile for {options.arch}: {reason.strip(BLANK)}",
         f"another NVRTC may help ({cuda_command()} --upgrade); or use --device cpu",
     )

@@ -30,7 +30,8 @@ their weights, which add up to `ONE`; OpenCV's INTER_LINEAR, bit for bit."""
 ONE = 2048
 ALIGNMENT = 16  # bytes; a tap is read at once
 BLOCK = 256  # threads: a tile of 32 by 8 pixels
-TILE_WIDTH, TILE_HEIGHT = 32, 8
+TILE_WIDTH = 32
+TILE_HEIGHT = 8
 
 PICTURE = np.dtype(
     [(name, np.uint64) for name in ("pixels", "columns", "rows", "pitch")]
@@ -58,31 +59,36 @@ class LetterboxBatch:
         self._kernel = f"letterbox_{dtype.name}"
         self._parts: list[tuple[int, npt.NDArray[Any]]] = []
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
-        self._pad, self._red_plane = preprocessing.pad, 2 if preprocessing.bgr else 0
+        self._pad = preprocessing.pad
+        self._red_plane = 2 if preprocessing.bgr else 0
         table = values(preprocessing, dtype)  # channels in the order of the model input
-        shared = (table == table[0]).all()
-        self._table_step = 0 if shared else table.shape[1]
+        is_shared_by_channels = (table == table[0]).all()
         in_bgr = table if preprocessing.bgr else table[::-1]
-        self._values = self._place(in_bgr[:1] if shared else in_bgr)
-        pictures = np.zeros(len(images), PICTURE)
-        self._pictures = self._place(pictures)
-        if preprocessing.interpolation is not Interpolation.LINEAR:
-            images = [
+        if is_shared_by_channels:
+            self._table_step = 0
+            self._values = self._reserve(in_bgr[:1])
+        else:
+            self._table_step = table.shape[1]
+            self._values = self._reserve(in_bgr)
+
+        descriptors = np.zeros(len(images), PICTURE)
+        self._pictures = self._reserve(descriptors)
+        if preprocessing.interpolation is Interpolation.LINEAR:
+            resized_images = list(images)
+        else:
+            resized_images = [
                 resize(image, letterbox.resized, preprocessing.interpolation)
                 for image, letterbox in zip(images, letterboxes, strict=True)
             ]
-        for picture, image, letterbox in zip(pictures, images, letterboxes, strict=True):
-            height, width = letterbox.resized
-            picture["columns"] = self._place_table(column_taps(image.shape[1], width))
-            picture["rows"] = self._place_table(row_taps(image.shape[0], height))
-            picture["pitch"] = 3 * image.shape[1]
-            picture["left"], picture["top"] = letterbox.left, letterbox.top
-            picture["width"], picture["height"] = width, height
+        for descriptor, image, letterbox in zip(
+            descriptors, resized_images, letterboxes, strict=True
+        ):
+            self._describe(descriptor, image, letterbox)
         for page_locked in (False, True):  # the latter beyond what is staged
             self.staged = self.size
-            for picture, image in zip(pictures, images, strict=True):
+            for descriptor, image in zip(descriptors, resized_images, strict=True):
                 if is_page_locked(image) == page_locked:
-                    picture["pixels"] = self._place(image)
+                    descriptor["pixels"] = self._reserve(image)
 
     def enqueue(
         self,
@@ -102,8 +108,8 @@ class LetterboxBatch:
             if offset >= self.staged:
                 copies.append((device.address + offset, part.ctypes.data, part.nbytes))
                 continue
-            room = staging.array[offset : offset + part.nbytes]
-            staged = room.view(part.dtype).reshape(part.shape)
+            staged_bytes = staging.array[offset : offset + part.nbytes]
+            staged = staged_bytes.view(part.dtype).reshape(part.shape)
             np.copyto(staged, part)
             if part.dtype == PICTURE:
                 for name in ("pixels", "columns", "rows"):
@@ -125,17 +131,28 @@ class LetterboxBatch:
             np.uint32(self._table_step),
         )
 
-    def _place(self, part: npt.NDArray[Any]) -> int:
+    def _describe(self, descriptor: Any, image: Image, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of PICTURE
+        """Fill in the descriptor of a picture, but for where its pixels are."""
+        height, width = letterbox.resized
+        descriptor["columns"] = self._reserve_table(column_taps(image.shape[1], width))
+        descriptor["rows"] = self._reserve_table(row_taps(image.shape[0], height))
+        descriptor["pitch"] = 3 * image.shape[1]
+        descriptor["left"] = letterbox.left
+        descriptor["top"] = letterbox.top
+        descriptor["width"] = width
+        descriptor["height"] = height
+
+    def _reserve(self, part: npt.NDArray[Any]) -> int:
         """Reserve room for a part, which may still change, and return its offset."""
         offset = self.size
         self._parts.append((offset, part))
         self.size += math.ceil(part.nbytes / ALIGNMENT) * ALIGNMENT
         return offset
 
-    def _place_table(self, taps: Taps) -> int:
+    def _reserve_table(self, taps: Taps) -> int:
         """Reserve room for a table, once for all pictures of a size, and return its offset."""
         if id(taps) not in self._tables:
-            self._tables[id(taps)] = self._place(taps)
+            self._tables[id(taps)] = self._reserve(taps)
         return self._tables[id(taps)]
 
 
@@ -155,7 +172,8 @@ def row_taps(source: int, target: int) -> Taps:
     Beyond the first or last row both taps are that row and the weights stay, which need not round
     to the same result as one tap of full weight.
     """
-    return _taps(*_positions(source, target), source)
+    near, fraction = _positions(source, target)
+    return _taps(near, fraction, source)
 
 
 def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
@@ -171,11 +189,11 @@ def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDA
 
 def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
     """Build a table, read-only because all callers share it."""
-    one = np.float32(ONE)
+    full_weight = np.float32(ONE)
     taps = np.empty((len(near), 4), np.int32)
     taps[:, 0] = np.clip(near, 0, source - 1)
     taps[:, 1] = np.clip(near + 1, 0, source - 1)
-    taps[:, 2] = np.rint((np.float32(1) - fraction) * one)
-    taps[:, 3] = np.rint(fraction * one)
+    taps[:, 2] = np.rint((np.float32(1) - fraction) * full_weight)
+    taps[:, 3] = np.rint(fraction * full_weight)
     taps.flags.writeable = False
     return taps

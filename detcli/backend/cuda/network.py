@@ -29,7 +29,6 @@ from detcli.backend.session import (
     FAILURES,
     FATAL,
     OptionRefusedError,
-    Provider,
     cuda_provider,
     onnxruntime,
     open_session,
@@ -61,6 +60,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Binding:
+    """Addresses that the network reads and writes, and how it runs on them."""
+
     io: Any  # ONNX Runtime's binding of input and output to a pair of addresses
     options: Any  # of its runs
     graph: int = NO_GRAPH  # that the runs capture and replay
@@ -87,10 +88,12 @@ class Network:
         self.batch = contract.batch
         self.input_dtype = np.dtype(contract.input_dtype)
         self.output_dtype = ELEMENT_TYPES[output.type]
-        self.uses_graph = self._can_capture = uses_graph
+        self.uses_graph = uses_graph
+        self._can_capture = uses_graph
         self.rows_vary = contract.layout is Layout.ROWS and contract.anchor_count is None
         self._only_repeated = only_repeated
-        self._last_shape, self._repeats = (0, 0, 0, 0), 0  # earlier runs of it in a row
+        self._last_shape = (0, 0, 0, 0)
+        self._repeats = 0  # earlier runs of that shape in a row
         self._session = session
         self._contract = contract
         self._output_name = output.name
@@ -113,15 +116,18 @@ class Network:
             # Of the shape that will run, as each new one costs the planning of all convolutions.
             zeros = np.zeros(shape, self.input_dtype)
             with self._failures(zeros.shape):
-                waiting = self._run_options(NO_GRAPH, wait=True)
-                (head,) = self._session.run(None, {self._contract.input_name: zeros}, waiting)
-            (first, *_) = of_pictures(head, len(zeros), self._contract)
-            anchors = first.shape[0 if self._contract.anchors_first else 1]
+                run_options = self._run_options(NO_GRAPH, wait=True)
+                inputs = {self._contract.input_name: zeros}
+                (head,) = self._session.run(None, inputs, run_options)
+            first_head = of_pictures(head, len(zeros), self._contract)[0]
+            anchors = first_head.shape[0 if self._contract.anchors_first else 1]
             self._anchors[height, width] = anchors
         if self._contract.layout is Layout.ROWS:
             return batch, anchors, 6
         rows = 4 + self._contract.class_count
-        return (batch, anchors, rows) if self._contract.anchors_first else (batch, rows, anchors)
+        if self._contract.anchors_first:
+            return batch, anchors, rows
+        return batch, rows, anchors
 
     def run(self, input_address: int, output_address: int, shape: InputShape) -> None:
         """Enqueue the network on the session's stream.
@@ -132,23 +138,32 @@ class Network:
         Shape is `(B, 3, H, W)`; B is `batch` unless that is None.
         """
         key = (input_address, output_address, shape)
-        self._repeats = self._repeats + 1 if shape == self._last_shape else 0
+        if shape == self._last_shape:
+            self._repeats += 1
+        else:
+            self._repeats = 0
         self._last_shape = shape
-        repeated = self._repeats >= REPEATS or not self._only_repeated
-        # The launches of a large batch take little beside its work, and the host has other things
-        # to do than to wait for it.
-        worth_it = not (BLOCKS_WHILE_REPLAYING and shape[0] >= BATCHES[-1])
-        captures = self.uses_graph and repeated and worth_it and self._captured < MAX_GRAPHS
         with self._failures(shape):
             binding = self._bindings.get(key)
             if binding is None:
-                binding = self._bind(*key)
-            elif binding.graph == NO_GRAPH and captures:
-                binding.graph, self._captured = self._captured, self._captured + 1
+                binding = self._bind(input_address, output_address, shape)
+            elif binding.graph == NO_GRAPH and self._may_capture(shape):
+                binding.graph = self._captured
+                self._captured += 1
                 binding.options = self._run_options(binding.graph)
-            self._bindings.pop(key, None)  # not kept if it fails
+            self._bindings.pop(key, None)  # it is gone if the run fails
             self._execute(binding)
             self._bindings[key] = binding
+
+    def _may_capture(self, shape: InputShape) -> bool:
+        """True if a run of this shape may capture a graph."""
+        if not self.uses_graph or self._captured >= MAX_GRAPHS:
+            return False
+        if self._only_repeated and self._repeats < REPEATS:
+            return False
+        # The launches of a large batch take little beside its work, and the host has other things
+        # to do than to wait for it.
+        return not BLOCKS_WHILE_REPLAYING or shape[0] < BATCHES[-1]
 
     def run_to_host(self, input_address: int, shape: InputShape) -> list[HeadArray]:
         """Run the network and wait for its output, of whatever size."""
@@ -172,23 +187,45 @@ class Network:
                 raise
             warnings.warn(f"without CUDA graphs: {reason(error)}", DetcliWarning, stacklevel=2)
             self.uses_graph = False
-            binding.graph, binding.options = NO_GRAPH, self._run_options(NO_GRAPH)
+            binding.graph = NO_GRAPH
+            binding.options = self._run_options(NO_GRAPH)
             self._session.run_with_iobinding(binding.io, binding.options)
 
     def _bind(self, input_address: int, output_address: int, shape: InputShape) -> _Binding:
         """Bind a pair of addresses, dropping the oldest bindings if there are too many."""
-        for key in [key for key, old in self._bindings.items() if old.graph == NO_GRAPH]:
+        without_graph = []
+        for key, binding in self._bindings.items():
+            if binding.graph == NO_GRAPH:
+                without_graph.append(key)
+        for key in without_graph:
             if len(self._bindings) < MAX_BINDINGS:
                 break
             del self._bindings[key]
-        output = self.output_shape(shape)
-        io, given = self._bound_input(input_address, shape), self.output_dtype.type
-        io.bind_output(self._output_name, *self._device, given, output, output_address)
+        output_shape = self.output_shape(shape)
+        io = self._bound_input(input_address, shape)
+        device_type, ordinal = self._device
+        io.bind_output(
+            self._output_name,
+            device_type,
+            ordinal,
+            self.output_dtype.type,
+            output_shape,
+            output_address,
+        )
         return _Binding(io, self._run_options(NO_GRAPH))
 
     def _bound_input(self, address: int, shape: InputShape) -> Any:  # noqa: ANN401
-        io, taken = self._session.io_binding(), self.input_dtype.type
-        io.bind_input(self._contract.input_name, *self._device, taken, shape, address)
+        """A binding of the input to an address."""
+        io = self._session.io_binding()
+        device_type, ordinal = self._device
+        io.bind_input(
+            self._contract.input_name,
+            device_type,
+            ordinal,
+            self.input_dtype.type,
+            shape,
+            address,
+        )
         return io
 
     def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
@@ -209,10 +246,10 @@ class Network:
         try:
             yield
         except FAILURES as error:
-            why = reason(error)
-            if is_out_of_memory(why):
-                raise out_of_memory(shape, why, fixed=self.batch is not None) from error
-            failure = run_error(shape, why)
+            problem = reason(error)
+            if is_out_of_memory(problem):
+                raise out_of_memory(shape, problem, fixed=self.batch is not None) from error
+            failure = run_error(shape, problem)
             if self.uses_graph:
                 failure.hint = "see whether --no-cuda-graph helps, or --device cpu"
             raise failure from error
@@ -225,39 +262,64 @@ def open_network(
 
     With TensorRT, nodes that it does not know run on CUDA.
     """
-    contract, ordinal = model.contract, device.ordinal or 0
-    where = ("cuda", ordinal)
-    plain = cuda_provider(ordinal, stream, options, half=model.half)
-    providers: list[Provider] = [plain]
     if device.uses_tensorrt:
-        profile = profile_of(model)
-        if profile:
-            engine = tensorrt_provider(ordinal, stream, options, model, profile)
-            try:
-                return Network(
-                    open_session(model.graph, (engine, plain), model.name), contract, where
-                )
-            except OptionRefusedError as error:
-                log.info("TensorRT plans for each number of pictures anew: %s", error)
-        providers.insert(0, tensorrt_provider(ordinal, stream, options, model, {}))
-    elif options.cuda_graph is not False:
-        if options.cuda_graph and BLOCKS_WHILE_REPLAYING:
-            warnings.warn(
-                "before ONNX Runtime 1.28, replaying a CUDA graph blocks, so batches of "
-                f"{BATCHES[-1]} and more run without",
-                DetcliWarning,
-                stacklevel=2,
-            )
-        capturing = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
+        return _open_tensorrt(model, device, stream, options)
+    if options.cuda_graph is not False:
+        network = _open_with_graphs(model, device, stream, options)
+        if network is not None:
+            return network
+    ordinal = device.ordinal or 0
+    provider = cuda_provider(ordinal, stream, options, half=model.half)
+    session = open_session(model.graph, [provider], model.name)
+    return Network(session, model.contract, ("cuda", ordinal))
+
+
+def _open_tensorrt(
+    model: PreparedModel, device: Device, stream: int, options: DeviceOptions
+) -> Network:
+    """Load a model with TensorRT, for the shapes that it will take, if they can be told."""
+    ordinal = device.ordinal or 0
+    cuda = cuda_provider(ordinal, stream, options, half=model.half)
+    profile = profile_of(model)
+    if profile:
+        tensorrt = tensorrt_provider(ordinal, stream, options, model, profile)
         try:
-            session = open_session(model.graph, (capturing,), model.name)
-            is_static = None not in (contract.batch, contract.input_size)
-            only_repeated = options.cuda_graph is None and not is_static
-            return Network(session, contract, where, uses_graph=True, only_repeated=only_repeated)
+            session = open_session(model.graph, (tensorrt, cuda), model.name)
+            return Network(session, model.contract, ("cuda", ordinal))
         except OptionRefusedError as error:
-            if options.cuda_graph:
-                warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
-            else:
-                log.info("without CUDA graphs: %s", error)
-    session = open_session(model.graph, providers, model.name)
-    return Network(session, contract, where)
+            log.info("TensorRT plans for each number of pictures anew: %s", error)
+    tensorrt = tensorrt_provider(ordinal, stream, options, model, {})
+    session = open_session(model.graph, [tensorrt, cuda], model.name)
+    return Network(session, model.contract, ("cuda", ordinal))
+
+
+def _open_with_graphs(
+    model: PreparedModel, device: Device, stream: int, options: DeviceOptions
+) -> Network | None:
+    """Load a model to be run by CUDA graphs; None if ONNX Runtime cannot capture them."""
+    if options.cuda_graph and BLOCKS_WHILE_REPLAYING:
+        warnings.warn(
+            "before ONNX Runtime 1.28, replaying a CUDA graph blocks, so batches of "
+            f"{BATCHES[-1]} and more run without",
+            DetcliWarning,
+            stacklevel=3,
+        )
+    contract = model.contract
+    ordinal = device.ordinal or 0
+    provider = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
+    try:
+        session = open_session(model.graph, (provider,), model.name)
+        is_static = contract.batch is not None and contract.input_size is not None
+        return Network(
+            session,
+            contract,
+            ("cuda", ordinal),
+            uses_graph=True,
+            only_repeated=options.cuda_graph is None and not is_static,
+        )
+    except OptionRefusedError as error:
+        if options.cuda_graph:
+            warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=3)
+        else:
+            log.info("without CUDA graphs: %s", error)
+    return None
