@@ -435,8 +435,8 @@ def _columns_of_rows(add: _Builder, columns: ChannelRange, width: int) -> str:
     rank = len(add.index.shapes[columns.tensor])
     tensor = add.channels(columns, rank - 1)
     has_column_axis = width == 4 or columns.stop is not None
-    is_batched = rank == (3 if has_column_axis else 2)
-    batch = 0 if is_batched else 1
+    batched_rank = 3 if has_column_axis else 2
+    batch = 0 if rank == batched_rank else 1  # 0 takes over the size of the batch
     tensor = add("Reshape", tensor, [batch, -1, width])
     return add.cast(tensor, FLOAT)
 

@@ -33,7 +33,12 @@ class GraphIndex:
     @cached_property
     def producers(self) -> dict[str, NodeProto]:
         """The node that makes each tensor."""
-        return {name: node for node in self.graph.node for name in node.output if name}
+        producers = {}
+        for node in self.graph.node:
+            for name in node.output:
+                if name:
+                    producers[name] = node
+        return producers
 
     @cached_property
     def _values(self) -> list[onnx.ValueInfoProto]:
@@ -54,7 +59,8 @@ class GraphIndex:
     def size(self, tensor: str, axis: int) -> int | None:
         """The size of an axis of a tensor; None if it is a symbol or unknown."""
         dims = self.shapes[tensor]
-        return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
+        has_axis = -len(dims) <= axis < len(dims)
+        return known_size(dims[axis]) if has_axis else None
 
     @cached_property
     def types(self) -> dict[str, int]:
@@ -87,7 +93,9 @@ class GraphIndex:
         """The tensor before all nodes of these operators, each followed to its first input."""
 
         def step(node: NodeProto) -> str:
-            return str(node.input[0]) if node.op_type in operators and node.input else ""
+            if node.op_type in operators and node.input:
+                return str(node.input[0])
+            return ""
 
         return self._follow(tensor, operators, step)
 
@@ -342,12 +350,14 @@ INTEGER = frozenset(
 
 MULTIPLYING = frozenset({*CONVOLUTIONS, *PRODUCTS, "ConvTranspose"})
 
-PARAMETERS = {
-    **{operator: (0, number) for operator, number in PRODUCTS.items()},
-    **{operator: (number, number + 1) for operator, number in CONVOLUTIONS.items()},
+PARAMETERS: dict[str, tuple[int, ...]] = {
+    "Conv": (1, 2),
     "ConvInteger": (1,),
     "QLinearConv": (3, 8),
     "ConvTranspose": (1, 2),
+    "MatMul": (0, 1),
+    "MatMulInteger": (0, 1),
+    "QLinearMatMul": (0, 3),
     "Gemm": (0, 1, 2),
     "QGemm": (0, 3, 6),
     "BatchNormalization": (1, 2),  # mean and variance are statistics

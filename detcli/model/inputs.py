@@ -221,8 +221,11 @@ class InputNodes(NamedTuple):
         if gain < 0.1:
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
-            return WHITE if np.abs(self._means()).max() > 2 else 1.0
-        return 1.0 if gain > 1 else None
+            are_means_of_uint8 = np.abs(self._means()).max() > 2
+            return WHITE if are_means_of_uint8 else 1.0
+        if gain > 1:
+            return 1.0
+        return None
 
     @property
     def order(self) -> bool | None:
@@ -326,7 +329,9 @@ def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values
     if operator == "Concat" and len(tensors) == len(node.input):
         axis = attribute(node, "axis", 0) % (tensor.ndim - 1) + 1
         return [np.concatenate(tensors, axis)]
-    return _moved(index, node, tensor) if is_first else []
+    if is_first:
+        return _moved(index, node, tensor)
+    return []
 
 
 def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
@@ -339,7 +344,9 @@ def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
             return [_normalised(index, node, tensor)]
         case "Gather":
             indices = index.array(node.input[1])
-            return [] if indices is None else [tensor.take(indices, axis)]
+            if indices is None:
+                return []
+            return [tensor.take(indices, axis)]
         case "Slice":
             return [_sliced(index, node, tensor)]
         case "Split":
