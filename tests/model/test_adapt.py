@@ -40,8 +40,8 @@ def outputs(model, **fed):
 def found_in(file, **fed):
     """What detcli finds: boxes, scores and class ids; and the contract."""
     contract = file.detector()
-    found = detect(outputs(file.body(), **fed)[0][0], ALL, contract)
-    return (found.boxes, found.score, found.class_id), contract
+    detections = detect(outputs(file.body(), **fed)[0][0], ALL, contract)
+    return (detections.boxes, detections.score, detections.class_id), contract
 
 
 def behind(model, steps, dtype, dims):
@@ -49,9 +49,9 @@ def behind(model, steps, dtype, dims):
     nodes, name = [], "raw"
     for number, (operator, *constants) in enumerate(steps):
         attributes = constants.pop() if isinstance(constants[-1], dict) else {}
-        made = "images" if number == len(steps) - 1 else f"step{number}"
-        nodes.append(helper.make_node(operator, [name, *constants], [made], **attributes))
-        name = made
+        output = "images" if number == len(steps) - 1 else f"step{number}"
+        nodes.append(helper.make_node(operator, [name, *constants], [output], **attributes))
+        name = output
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     changed.graph.initializer.append(helper.make_tensor("axes", TensorProto.INT64, [1], [0]))
@@ -91,8 +91,8 @@ def test_a_graph_is_fed_what_its_input_wants(name):
     (head,) = outputs(model, raw=as_wanted(LEVELS))
     file = file_of(model)
     fed = LEVELS.astype(np.float16) if file.detector().input_dtype == "float16" else LEVELS
-    (made,) = outputs(file.body(), raw=fed)
-    np.testing.assert_array_equal(made, head)
+    (adapted_head,) = outputs(file.body(), raw=fed)
+    np.testing.assert_array_equal(adapted_head, head)
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.INT64, TensorProto.BOOL])
@@ -109,9 +109,9 @@ def test_a_pixel_mask_says_that_all_pixels_are_the_pictures(dtype, fixed):
     raw, cxcywh = outputs(model, images=IMAGE, pixel_mask=np.ones((1, HEIGHT, WIDTH), kind))
     file = file_of(model)
     assert file.detector().family == "DETR"
-    (made,) = outputs(file.body(), images=IMAGE)
-    np.testing.assert_allclose(made[0, :, :4], cxcywh[0], rtol=1e-5)
-    np.testing.assert_allclose(made[0, :, 4:], softmax(raw[0])[:, :-1], rtol=1e-4, atol=1e-6)
+    (head,) = outputs(file.body(), images=IMAGE)
+    np.testing.assert_allclose(head[0, :, :4], cxcywh[0], rtol=1e-5)
+    np.testing.assert_allclose(head[0, :, 4:], softmax(raw[0])[:, :-1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("classes", [1, 3, 4])
@@ -126,10 +126,10 @@ def test_tensorrts_plugin_is_cut_off(classes):
     del bare.graph.output[:]
     bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
     boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
-    found, contract = found_in(file_of(model), images=IMAGE)
+    detections, contract = found_in(file_of(model), images=IMAGE)
     assert contract.class_count == classes
     assert contract.nms == 0.45
-    assert_same(found, expected_of_all(corners(boxes), final))
+    assert_same(detections, expected_of_all(corners(boxes), final))
 
 
 def test_a_plugin_that_leaves_out_a_class_is_refused():
@@ -150,13 +150,13 @@ def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
     yx, classes, final = (
         part[0] for part in outputs(model, raw=LEVELS.transpose(0, 2, 3, 1).astype(np.uint8))
     )
-    (found, *rest), contract = found_in(file_of(model), raw=LEVELS)
+    (xyxy, *rest), contract = found_in(file_of(model), raw=LEVELS)
     assert contract.family == "TensorFlow"
     assert contract.box_fractions is True
     assert contract.preprocessing.resize is Resize.STRETCH  # since its size is fixed
-    assert len(found) > 3
+    assert len(xyxy) > 3
     theirs = (yx[:, [1, 0, 3, 2]] * SIZES, final, classes.astype(int))
-    assert_same((found * SIZES, *rest), theirs)
+    assert_same((xyxy * SIZES, *rest), theirs)
 
 
 def test_torchvision_takes_one_picture_of_shares_of_one():
@@ -164,12 +164,12 @@ def test_torchvision_takes_one_picture_of_shares_of_one():
     boxes, score, label, _ = suppressed(graph, 3)
     model = graph.model([boxes, graph("Add", label, np.int64(1)), score])
     model = behind(model, [("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH])
-    found, contract = found_in(file_of(model), raw=IMAGE)
+    detections, contract = found_in(file_of(model), raw=IMAGE)
     assert contract.family == "torchvision"
     assert contract.batch == 1
     assert contract.preprocessing.resize is Resize.STRETCH
     theirs, ids, final = outputs(model, raw=IMAGE[0])
-    assert_same(found, (theirs, final, ids))
+    assert_same(detections, (theirs, final, ids))
 
 
 def test_heads_in_float16_keep_boxes_and_scores():
@@ -186,12 +186,12 @@ def test_heads_in_float16_keep_boxes_and_scores():
 
 @pytest.mark.parametrize("name", ["RKNN", "RKNN, YOLOv6 with sums"])
 def test_scales_in_float16_are_decoded_in_float32(name):
-    whole, _ = model_of(name, 3)
-    half = convert_float_to_float16(whole)
-    (head,) = outputs(file_of(half).body(), images=IMAGE.astype(np.float16))
-    (wanted,) = outputs(file_of(whole).body(), images=IMAGE)
+    model, _ = model_of(name, 3)
+    half_model = convert_float_to_float16(model)
+    (head,) = outputs(file_of(half_model).body(), images=IMAGE.astype(np.float16))
+    (expected_head,) = outputs(file_of(model).body(), images=IMAGE)
     assert head.dtype == np.float32
-    np.testing.assert_allclose(head, wanted, rtol=0.02, atol=0.5)
+    np.testing.assert_allclose(head, expected_head, rtol=0.02, atol=0.5)
 
 
 PRINT_BODY_HASH = """
@@ -232,8 +232,8 @@ def with_channels_last(name):
 
 @pytest.mark.parametrize("name", ["NMS, [K, 7]", "NMS, [1, K, 6]"])
 def test_a_yolo_with_channels_last_is_not_taken_for_tensorflows(name):
-    file, wanted = with_channels_last(name)
-    assert_same(found_in(file, raw=IMAGE)[0], wanted)
+    file, expected_detections = with_channels_last(name)
+    assert_same(found_in(file, raw=IMAGE)[0], expected_detections)
 
 
 def test_a_yolo_with_the_outputs_of_tensorflows_is_refused():

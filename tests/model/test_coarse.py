@@ -143,27 +143,27 @@ def test_a_run_finds_what_the_file_as_it_was_finds(coarse, detcli, make_picture)
 
 
 def test_inspect_warns(coarse, detcli):
-    done = detcli("inspect", coarse[0], "--format", "json")
-    assert '"code": "coarse-scores"' in done.stdout
-    done = detcli("inspect", coarse[1], "--format", "json")
-    assert "coarse-scores" not in done.stdout
+    process = detcli("inspect", coarse[0], "--format", "json")
+    assert '"code": "coarse-scores"' in process.stdout
+    process = detcli("inspect", coarse[1], "--format", "json")
+    assert "coarse-scores" not in process.stdout
 
 
 def test_a_copy_by_convert_is_mended_for_good(coarse, detcli, make_picture):
     model, _ = coarse
     copy = model.with_name("copy.onnx")
-    done = detcli("convert", model, "-o", copy, "--metadata", "detcli.conf=0.6")
+    process = detcli("convert", model, "-o", copy, "--metadata", "detcli.conf=0.6")
     assert ModelFile.read(copy).detector().warnings == ()
     picture = make_picture("a.png", ("red", 2, 3))
-    done = detcli("predict", picture, "-m", copy, "--format", "csv")
-    assert done.stdout.count("\n") == 2
+    process = detcli("predict", picture, "-m", copy, "--format", "csv")
+    assert process.stdout.count("\n") == 2
 
 
 def test_the_quantised_plates_of_others_are_found(shared, detcli):
     model = shared("real/lpr-quant-antoxa.onnx")
     picture = shared("real/pictures/lpr-test-a.png")
-    done = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
-    assert ",0.8945" in done.stdout
+    process = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
+    assert ",0.8945" in process.stdout
 
 
 def moved_between(graph, name, steps=(2.5, 2.5)):
@@ -178,9 +178,9 @@ def moved_between(graph, name, steps=(2.5, 2.5)):
     else:
         joined = graph("Concat", boxes, final, axis=1)
         integers = _quantised(graph, joined, sizes[0], zero, {})
-        more = {"Reshape": [np.array([1, 4 + CLASSES, -1])]}.get(name, [])
+        extra_inputs = {"Reshape": [np.array([1, 4 + CLASSES, -1])]}.get(name, [])
         attributes = {"perm": [0, 2, 1]} if name == "Transpose" else {}
-        integers = graph(name, integers, *more, **attributes)
+        integers = graph(name, integers, *extra_inputs, **attributes)
     return graph.model([graph("DequantizeLinear", integers, sizes[1], zero)])
 
 

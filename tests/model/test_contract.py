@@ -108,24 +108,24 @@ def test_a_wrong_number_of_names_is_refused(names):
 def test_a_json_round_trip_gives_the_same_contract(contract):
     by_edge = Preprocessing(Resize.SHORTEST_EDGE, Interpolation.BICUBIC, edges=(800, 1333))
     contract = replace(contract, preprocessing=by_edge, score_form=ScoreForm.LOGITS)
-    again = Contract.from_json(json.loads(json.dumps(asdict(contract))))
-    assert repr(again) == repr(contract)  # with its enumerations
-    assert hash(again) == hash(contract)  # tuples all the way, no lists from JSON
+    read_back = Contract.from_json(json.loads(json.dumps(asdict(contract))))
+    assert repr(read_back) == repr(contract)  # with its enumerations
+    assert hash(read_back) == hash(contract)  # tuples all the way, no lists from JSON
 
 
 def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
     rows = replace(STATIC, layout=Layout.ROWS, class_count=UNKNOWN_CLASSES, counts_classes=False)
-    named = rows.with_names(("a", "b", "c"), "names.txt")
-    assert named.class_count == 3
-    assert named.names == ("a", "b", "c")
-    assert named.names_origin == "names.txt"
-    assert named.with_names(("a", "b"), "other.txt").class_count == 2
+    with_names = rows.with_names(("a", "b", "c"), "names.txt")
+    assert with_names.class_count == 3
+    assert with_names.names == ("a", "b", "c")
+    assert with_names.names_origin == "names.txt"
+    assert with_names.with_names(("a", "b"), "other.txt").class_count == 2
     with pytest.raises(UsageError, match="has 2 names, the model has 3 classes"):
-        replace(named, counts_classes=True).with_names(("a", "b"), "other.txt")
+        replace(with_names, counts_classes=True).with_names(("a", "b"), "other.txt")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "meant"),
+    ("text", "suggestion"),
     [
         ("people", "person"),
         ("People", "person"),
@@ -139,9 +139,9 @@ def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
         ("sofa", ""),  # this model knows no couch
     ],
 )
-def test_a_class_is_suggested_by_meaning_or_not_at_all(wanted, meant):
+def test_a_class_is_suggested_by_meaning_or_not_at_all(text, suggestion):
     names = ("apple", "person", "bicycle", "cell phone", "car", "cat", "aruco")
-    with pytest.raises(UsageError, match=f"no class '{wanted}'") as error:
-        class_ids([wanted], names)
-    expected = f"did you mean {meant}?" if meant else "its 7 classes are: apple,"
+    with pytest.raises(UsageError, match=f"no class '{text}'") as error:
+        class_ids([text], names)
+    expected = f"did you mean {suggestion}?" if suggestion else "its 7 classes are: apple,"
     assert error.value.hint.startswith(expected)

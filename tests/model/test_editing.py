@@ -115,11 +115,13 @@ def run(model, picture):
 
 def assert_computes_the_head(body, model, picture):
     """The cut graph's output is the whole graph's tensor of that name."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    whole.graph.output.append(next(v for v in model.graph.value_info if v.name == "head"))
+    with_head_as_output = onnx.ModelProto()
+    with_head_as_output.CopyFrom(model)
+    with_head_as_output.graph.output.append(
+        next(v for v in model.graph.value_info if v.name == "head")
+    )
     [head] = run(body, picture)
-    np.testing.assert_array_equal(head, run(whole, picture)[1], strict=True)
+    np.testing.assert_array_equal(head, run(with_head_as_output, picture)[1], strict=True)
     assert np.ptp(head) > 0
 
 
@@ -200,9 +202,9 @@ def shapes(model):
 
 
 def test_shapes_are_inferred_up_to_the_head_and_renewed_with_the_input():
-    found = shapes(infer_shapes(colour_model.build("ultralytics")))
-    assert found["boxes"] == [1, 4, 64]
-    assert found["head"] == [1, 7, 64]
+    inferred_shapes = shapes(infer_shapes(colour_model.build("ultralytics")))
+    assert inferred_shapes["boxes"] == [1, 4, 64]
+    assert inferred_shapes["head"] == [1, 7, 64]
     model = infer_shapes(colour_model.build("body"))
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2
     with pytest.raises(ValueError, match="2"):  # a contradiction

@@ -19,23 +19,23 @@ def external_model(tmp_path):
     return folder / "model.onnx"
 
 
-@pytest.mark.parametrize("place", ["weights", "./weights", "deep//weights", "link", "alias"])
+@pytest.mark.parametrize("location", ["weights", "./weights", "deep//weights", "link", "alias"])
 @pytest.mark.parametrize("relative", ["", "models/model.onnx", "model.onnx"])
 def test_a_file_beside_or_below_the_model_is_read(
-    external_model, tmp_path, monkeypatch, place, relative
+    external_model, tmp_path, monkeypatch, location, relative
 ):
     (external_model.parent / "link").symlink_to("deep/weights")
-    if place == "alias":  # the model's folder may be a link itself
+    if location == "alias":  # the model's folder may be a link itself
         (tmp_path / "alias").symlink_to(external_model.parent)
-        external_model, place = tmp_path / "alias" / "model.onnx", "weights"
+        external_model, location = tmp_path / "alias" / "model.onnx", "weights"
     if relative:
         monkeypatch.chdir(external_model.parents[1] if "/" in relative else external_model.parent)
         external_model = type(external_model)(
             relative.replace("models", external_model.parent.name)
         )
-    with open_external(external_model, place) as file:
+    with open_external(external_model, location) as file:
         assert file.read() == (
-            b"deep weights" if "deep" in place or place == "link" else b"weights"
+            b"deep weights" if "deep" in location or location == "link" else b"weights"
         )
 
 
@@ -68,7 +68,7 @@ def test_a_path_out_of_the_folder_is_refused_without_touching_it(
 
 
 @pytest.mark.parametrize(
-    ("place", "target"),
+    ("location", "target"),
     [
         ("link", "../secret"),
         ("link", "ABSOLUTE/secret"),
@@ -77,18 +77,20 @@ def test_a_path_out_of_the_folder_is_refused_without_touching_it(
         ("link/weights", "../models2"),
     ],
 )
-def test_a_link_out_of_the_folder_is_refused_unopened(external_model, target, place, monkeypatch):
+def test_a_link_out_of_the_folder_is_refused_unopened(
+    external_model, target, location, monkeypatch
+):
     outside = (
         external_model.parents[1] / "models2"
     )  # its name begins with that of the model's folder
     outside.mkdir()
     (outside / "weights").write_bytes(b"secret")
-    link = external_model.parent / place.removesuffix("/weights")
+    link = external_model.parent / location.removesuffix("/weights")
     target = target.replace("ABSOLUTE", str(external_model.parents[1]))
-    link.symlink_to(target if "deep" not in place or target[0] == "/" else f"../{target}")
+    link.symlink_to(target if "deep" not in location or target[0] == "/" else f"../{target}")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(ModelError, match="a link leads out of the model's folder") as error:
-        open_external(external_model, place)
+        open_external(external_model, location)
     assert "cp -L" in error.value.hint
 
 
@@ -105,11 +107,11 @@ def test_a_link_made_after_the_check_is_not_followed(external_model, monkeypatch
     judged = os.path.realpath
 
     def swap(path):
-        found = judged(path)
-        if found.endswith("weights"):
+        resolved = judged(path)
+        if resolved.endswith("weights"):
             (external_model.parent / "weights").unlink()
             (external_model.parent / "weights").symlink_to("../secret")
-        return found
+        return resolved
 
     monkeypatch.setattr(os.path, "realpath", swap)
     with pytest.raises(ModelError, match="symbolic link"):

@@ -103,11 +103,11 @@ def test_rows_of_efficientdet(classes, clipped):
     pixels = np.uint8(IMAGE.transpose(0, 2, 3, 1) * 255)
     [[rows]] = outputs(model, raw=pixels)
     assert len(rows) > 3
-    found, contract = read(model, image=np.floor(IMAGE * 255))
+    detections, contract = read(model, image=np.floor(IMAGE * 255))
     assert contract.family == "EfficientDet"
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes + 1  # ids begin at 1
-    assert_same(found, (rows[:, [2, 1, 4, 3]], rows[:, 5], rows[:, 6].astype(int)))
+    assert_same(detections, (rows[:, [2, 1, 4, 3]], rows[:, 5], rows[:, 6].astype(int)))
     assert contract.preprocessing.resize == Resize.CORNER
     assert contract.preprocessing.scale == 1
     assert contract.unknown_preprocessing == ()
@@ -140,7 +140,7 @@ def mmdetection(classes, order=("dets", "labels")):
 @pytest.mark.parametrize("order", [("dets", "labels"), ("labels", "dets")])
 def test_rows_of_mmdetection(classes, order):
     model = mmdetection(classes, order)
-    found, contract = read(model)
+    detections, contract = read(model)
     assert contract.family == "MMDetection"
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
@@ -149,7 +149,7 @@ def test_rows_of_mmdetection(classes, order):
     detected = out["dets"][:, 4] > 0
     assert 0 < np.count_nonzero(detected) <= 20
     rows, labels = out["dets"][detected], out["labels"][detected]
-    assert_same(found, (rows[:, :4], rows[:, 4], labels))
+    assert_same(detections, (rows[:, :4], rows[:, 4], labels))
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_masks_and_keypoints_are_named_and_boxes_can_be_had(axes, task):
     model, dims = mmdetection(3), [1, 20, *axes]
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(dims), "more_shape"))
     model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["more_shape"], ["more"]))
-    more = onnx.helper.make_tensor_value_info("more", TensorProto.FLOAT, dims)
-    model.graph.output.append(more)
+    extra_output = onnx.helper.make_tensor_value_info("more", TensorProto.FLOAT, dims)
+    model.graph.output.append(extra_output)
     with pytest.raises(ModelError, match=task) as caught:
         read(model)
     assert "--boxes-only" in caught.value.hint
-    found, contract = read(model, boxes_only=True)
+    detections, contract = read(model, boxes_only=True)
     assert contract.warnings == ("its masks or keypoints are left out",)
-    assert_same(found, read(mmdetection(3))[0])
+    assert_same(detections, read(mmdetection(3))[0])
 
 
 def paddle(classes, order, *, normalised, limited):
@@ -195,20 +195,20 @@ def paddle(classes, order, *, normalised, limited):
     apart = graph("Sub", graph("Squeeze", label, [1]), np.array([classes]))
     some = graph("NonZero", apart)  # other than the class of no object
     label, anchor = (graph("Gather", part, some, axis=0) for part in (label, anchor))
-    place = graph("Add", graph("Mul", label, np.array([len(grid()[0])])), anchor)
+    flat_index = graph("Add", graph("Mul", label, np.array([len(grid()[0])])), anchor)
     flat = graph("Reshape", final, [-1])
-    score = graph("Gather", flat, graph("Reshape", place, [-1]), axis=0)
-    most = graph("Concat", graph("Shape", score), np.array([20]), axis=0)
-    _, best = graph.all("TopK", score, graph("ReduceMin", most, axes=[0]), outputs=2)
+    score = graph("Gather", flat, graph("Reshape", flat_index, [-1]), axis=0)
+    max_counts = graph("Concat", graph("Shape", score), np.array([20]), axis=0)
+    _, best = graph.all("TopK", score, graph("ReduceMin", max_counts, axes=[0]), outputs=2)
     score = graph("Gather", score, best, axis=0)
     label, anchor = (graph("Gather", part, best, axis=1) for part in (label, anchor))
-    chosen = graph("Gather", boxes, graph("Reshape", anchor, [-1]), axis=1)
+    chosen_boxes = graph("Gather", boxes, graph("Reshape", anchor, [-1]), axis=1)
     label = graph("Cast", label, to=TensorProto.FLOAT)
     columns = [graph("Reshape", part, [1, -1, 1]) for part in (label, score)]
-    rows = graph("Squeeze", graph("Concat", *columns, chosen, axis=2), [0])
+    rows = graph("Squeeze", graph("Concat", *columns, chosen_boxes, axis=2), [0])
     count = graph("Cast", graph("Shape", graph("Reshape", rows, [-1, 6])), to=TensorProto.INT32)
-    made = {"rows": rows, "count": graph.cut(count, 0, 1, 0)}
-    return graph.model([made[role] for role in order])
+    outputs = {"rows": rows, "count": graph.cut(count, 0, 1, 0)}
+    return graph.model([outputs[role] for role in order])
 
 
 @pytest.mark.parametrize("classes", [1, 3, 4])
@@ -216,7 +216,7 @@ def paddle(classes, order, *, normalised, limited):
 @pytest.mark.parametrize(("limited", "normalised"), [(False, True), (True, False), (True, True)])
 def test_rows_of_paddledetection(classes, order, limited, normalised):
     model = paddle(classes, order, limited=limited, normalised=normalised)
-    found, contract = read(model)
+    detections, contract = read(model)
     assert contract.family == "PaddleDetection"
     assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
@@ -224,4 +224,4 @@ def test_rows_of_paddledetection(classes, order, limited, normalised):
     assert contract.unknown_preprocessing == tuple(PREPROCESSING_STEPS)
     rows = outputs_of(model, order)["rows"]
     assert 0 < len(rows) <= 20
-    assert_same(found, (rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)))
+    assert_same(detections, (rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)))

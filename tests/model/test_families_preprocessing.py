@@ -144,8 +144,8 @@ def test_no_two_families_with_other_recipes_are_fed_alike(name):
     size = EXPORTS[name].sizes[0]
     image = picture_of(size[0] * 3 // 4, size[1] * 3 // 2)
     tensor = fed(image, contract_of(name, size), size)
-    others = {recipe for recipe in RECIPES.values() if recipe is not RECIPES[name]}
-    for recipe in others:
+    other_recipes = {recipe for recipe in RECIPES.values() if recipe is not RECIPES[name]}
+    for recipe in other_recipes:
         assert np.abs(recipe(image, size) - tensor).max() > 1e-2, recipe.__name__
 
 
@@ -165,8 +165,8 @@ def test_centerface_is_fed_the_picture_stretched_to_multiples_of_32():
     contract = contract_of("CenterFace", export.at, batch=10)
     assert contract.family == "CenterFace"
     image = picture_of(90, 140)
-    wanted = rgb(stretched(image, (96, 160), cv2.INTER_LINEAR))
-    np.testing.assert_array_equal(fed(image, contract, (640, 640)), wanted)
+    expected = rgb(stretched(image, (96, 160), cv2.INTER_LINEAR))
+    np.testing.assert_array_equal(fed(image, contract, (640, 640)), expected)
 
 
 @pytest.mark.parametrize(("side", "rounded"), [(64, 64), (65, 96), (96, 96), (97, 128)])

@@ -15,12 +15,12 @@ from detcli.model.file import ModelFile, damage_reported, load
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def outside(tensor, location="weights", **place):
+def outside(tensor, location="weights", **entries):
     """Make the data of a tensor external, and return it."""
     data = tensor.raw_data
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in {"location": location, **place}.items():
+    for key, value in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=str(value))
     return data
 
@@ -57,7 +57,7 @@ def test_a_tensor_is_read_from_its_part_of_the_file(loaded):
     data = outside(tensor, offset=8, length=24, checksum="?", unknown="key")
     model, external = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
     np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), WEIGHT)
-    assert [one.name for one in external] == ["weights"]
+    assert [file.name for file in external] == ["weights"]
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def in_a_function(tensor):
     return model_of(node, functions=[function])
 
 
-@pytest.mark.parametrize("place", [in_a_node, in_a_sparse_tensor, in_a_function])
-def test_external_data_is_loaded_wherever_its_tensor_is(loaded, place):
+@pytest.mark.parametrize("model_with", [in_a_node, in_a_sparse_tensor, in_a_function])
+def test_external_data_is_loaded_wherever_its_tensor_is(loaded, model_with):
     tensor = tensor_of()
     data = outside(tensor)
-    model, external = loaded(place(tensor), data)
-    assert [one.name for one in external] == ["weights"]
+    model, external = loaded(model_with(tensor), data)
+    assert [file.name for file in external] == ["weights"]
     assert data in model.SerializeToString()
     assert b"weights" not in model.SerializeToString()
     tensor = tensor_of()
     outside(tensor, location="../weights")
     with pytest.raises(ModelError, match="not a path below the model's folder"):
-        loaded(place(tensor), None)
+        loaded(model_with(tensor), None)
 
 
 DAMAGED = r"model\.onnx is damaged: "
@@ -117,7 +117,7 @@ FIELDS = {"dims": [2, 3], "data_type": TensorProto.FLOAT}
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "fields", "reason"),
+    ("data", "entries", "fields", "reason"),
     [
         (b"", {}, {}, "it has 0$"),
         (bytes(23), {}, {}, "it has 23$"),
@@ -132,13 +132,13 @@ FIELDS = {"dims": [2, 3], "data_type": TensorProto.FLOAT}
         *((bytes(24), {}, {"data_type": n}, DAMAGED) for n in (99, TensorProto.STRING, 0)),
     ],
 )
-def test_external_data_that_does_not_fit_is_refused(loaded, data, place, fields, reason):
+def test_external_data_that_does_not_fit_is_refused(loaded, data, entries, fields, reason):
     tensor = tensor_of()
-    outside(tensor, **place)
+    outside(tensor, **entries)
     fields = FIELDS | fields
     tensor.dims[:], tensor.data_type = fields["dims"], fields["data_type"]
-    wanted = reason if reason == DAMAGED else f"weight, which takes 24 bytes, {reason}"
-    with pytest.raises(ModelError, match=wanted) as error:
+    message = reason if reason == DAMAGED else f"weight, which takes 24 bytes, {reason}"
+    with pytest.raises(ModelError, match=message) as error:
         loaded(model_of(weights=[tensor]), data)
     assert reason == DAMAGED or "fetch weights again" in error.value.hint
 
@@ -168,7 +168,7 @@ def test_data_that_no_message_can_hold_is_refused_unread(loaded, monkeypatch):
 PACKED = helper.make_tensor("weight", TensorProto.INT4, [6], [1] * 6)  # a list of entries
 
 
-@pytest.mark.parametrize("place", [lambda tensor: model_of(weights=[tensor]), in_a_node])
+@pytest.mark.parametrize("model_with", [lambda tensor: model_of(weights=[tensor]), in_a_node])
 @pytest.mark.parametrize(
     ("tensor", "dims"),
     [
@@ -176,12 +176,12 @@ PACKED = helper.make_tensor("weight", TensorProto.INT4, [6], [1] * 6)  # a list 
         *((PACKED, dims) for dims in ([97], [1 << 40])),
     ],
 )
-def test_a_wrong_number_of_entries_is_damage(loaded, tensor, dims, place):
-    loaded(place(tensor), None)
+def test_a_wrong_number_of_entries_is_damage(loaded, tensor, dims, model_with):
+    loaded(model_with(tensor), None)
     wrong = TensorProto.FromString(tensor.SerializeToString())
     wrong.dims[:] = dims
     with pytest.raises(ModelError, match=f"{DAMAGED}weight "):
-        loaded(place(wrong), None)
+        loaded(model_with(wrong), None)
 
 
 def test_a_model_without_external_data_is_unchanged(loaded):
@@ -250,10 +250,10 @@ size 103630106
 
 def test_a_pointer_of_git_lfs_says_how_to_fetch_the_file(detcli, tmp_path):
     (tmp_path / "model.onnx").write_bytes(POINTER)
-    done = detcli("predict", "a.png", "-m", tmp_path / "model.onnx")
-    assert done.returncode == 4
-    assert "model.onnx is a Git LFS pointer, in place of the file itself" in done.stderr
-    assert "git lfs pull" in done.stderr
+    process = detcli("predict", "a.png", "-m", tmp_path / "model.onnx")
+    assert process.returncode == 4
+    assert "model.onnx is a Git LFS pointer, in place of the file itself" in process.stderr
+    assert "git lfs pull" in process.stderr
 
 
 def test_weights_beside_a_model_may_be_such_a_pointer(loaded):
@@ -267,26 +267,26 @@ def test_weights_beside_a_model_may_be_such_a_pointer(loaded):
 def test_a_description_beside_a_model_may_be_such_a_pointer(detcli, make_model, make_picture):
     model = make_model()
     model.with_name("preprocessor_config.json").write_bytes(POINTER)
-    done = detcli("predict", make_picture("a.png"), "-m", model)
-    assert done.returncode == 4
-    assert "preprocessor_config.json is a Git LFS pointer" in done.stderr
+    process = detcli("predict", make_picture("a.png"), "-m", model)
+    assert process.returncode == 4
+    assert "preprocessor_config.json is a Git LFS pointer" in process.stderr
 
 
 def test_a_file_of_names_may_be_such_a_pointer(detcli, make_model, make_picture, tmp_path):
     (tmp_path / "names.txt").write_bytes(POINTER)
     words = ("-m", make_model(), "--names", tmp_path / "names.txt")
-    done = detcli("predict", make_picture("a.png"), *words)
-    assert done.returncode == 2
-    assert "names.txt is a Git LFS pointer" in done.stderr
+    process = detcli("predict", make_picture("a.png"), *words)
+    assert process.returncode == 2
+    assert "names.txt is a Git LFS pointer" in process.stderr
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.mp4"])
 def test_a_picture_or_video_may_be_such_a_pointer(name, detcli, make_model, tmp_path):
     (tmp_path / name).write_bytes(POINTER)
-    done = detcli("predict", tmp_path / name, "-m", make_model())
-    assert done.returncode == 3
-    assert "a Git LFS pointer" in done.stdout
-    assert "git lfs pull" in done.stdout + done.stderr
+    process = detcli("predict", tmp_path / name, "-m", make_model())
+    assert process.returncode == 3
+    assert "a Git LFS pointer" in process.stdout
+    assert "git lfs pull" in process.stdout + process.stderr
 
 
 def test_an_intact_graph_is_not_called_damaged(monkeypatch):

@@ -114,9 +114,9 @@ def test_damaged_entries_are_built_again(make_model, cache, damage):
     assert len(stored) == 2  # the contract and the graph
     for path, data in stored.items():
         path.write_bytes(damage(data))
-        again = prepare(model)
-        assert again.contract == first.contract
-        assert again.graph == graph
+        prepared_again = prepare(model)
+        assert prepared_again.contract == first.contract
+        assert prepared_again.graph == graph
         assert entries(cache) == stored
 
 
@@ -154,9 +154,9 @@ def test_entries_depend_on_the_content_and_not_on_the_path(make_model, cache):
 
 def test_each_requested_box_format_has_its_own_entry(make_model, cache):
     model = make_model(tail="body")
-    asked = [None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH]
-    found = [prepare(model, box_format).contract.box_format for box_format in asked]
-    assert found == [BoxFormat(box_format or "xyxy") for box_format in asked]
+    requested = [None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH]
+    box_formats = [prepare(model, box_format).contract.box_format for box_format in requested]
+    assert box_formats == [BoxFormat(box_format or "xyxy") for box_format in requested]
     assert len(entries(cache)) == 3
 
 
@@ -260,16 +260,16 @@ def test_what_lies_beside_the_file_is_part_of_the_key(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(colour_model.build("body"), path)
     beside = tmp_path / "preprocessor_config.json"
-    ways = []
+    preprocessings = []
     for content in (None, '{"size": {"height": 64, "width": 64}}', '{"do_resize": true}', None):
         beside.unlink(missing_ok=True)
         if content is not None:
             beside.write_text(content)
-        ways.append(prepare(path).contract.preprocessing)
-    assert ways[0] == ways[3] == Preprocessing()
-    assert ways[1].resize is Resize.STRETCH
-    assert ways[2].resize is Resize.LETTERBOX
-    assert ways[2].interpolation is Interpolation.BILINEAR
+        preprocessings.append(prepare(path).contract.preprocessing)
+    assert preprocessings[0] == preprocessings[3] == Preprocessing()
+    assert preprocessings[1].resize is Resize.STRETCH
+    assert preprocessings[2].resize is Resize.LETTERBOX
+    assert preprocessings[2].interpolation is Interpolation.BILINEAR
 
 
 @pytest.mark.parametrize(
@@ -285,10 +285,10 @@ def test_values_that_no_input_can_hold_are_refused(
 ):
     path = make_model()
     (tmp_path / "preprocessor_config.json").write_text(content)
-    done = detcli("predict", make_picture("a.png"), "-m", path)
-    assert done.returncode == 4
-    assert "scale, mean and std make values that float32 cannot hold" in done.stderr
-    assert "RuntimeWarning" not in done.stderr
+    process = detcli("predict", make_picture("a.png"), "-m", path)
+    assert process.returncode == 4
+    assert "scale, mean and std make values that float32 cannot hold" in process.stderr
+    assert "RuntimeWarning" not in process.stderr
 
 
 def test_an_option_changes_what_is_cached_without_an_entry_of_its_own(tmp_path, cache):
@@ -315,20 +315,20 @@ def test_the_hash_of_a_single_file_is_its_own(make_model):
 def test_the_hash_is_of_all_that_decides(tmp_path):
     """Weights and names beside an unchanged file."""
     path, beside = save_external(tmp_path / "model.onnx"), tmp_path / "config.json"
-    content, found = path.read_bytes(), [prepare(path).sha256]
+    content, hashes = path.read_bytes(), [prepare(path).sha256]
     for label in ("red", "blue"):
         beside.write_text(json.dumps({"id2label": {"0": label, "1": "a", "2": "b"}}))
-        found.append(prepare(path).sha256)
+        hashes.append(prepare(path).sha256)
     save_external(path, 16)
-    found += [prepare(path).sha256, ModelFile.read(path).identity]
+    hashes += [prepare(path).sha256, ModelFile.read(path).identity]
     beside.unlink()
     save_external(path)
-    found.append(prepare(path).sha256)
+    hashes.append(prepare(path).sha256)
     assert path.read_bytes() == content
-    assert found[0] == found[5]
-    assert found[3] == found[4]
-    assert len({*found}) == 4
-    assert sha256(path) not in found
+    assert hashes[0] == hashes[5]
+    assert hashes[3] == hashes[4]
+    assert len({*hashes}) == 4
+    assert sha256(path) not in hashes
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
@@ -345,19 +345,19 @@ def test_files_that_are_renamed_over_during_a_start(tmp_path, cache, monkeypatch
         path.unlink() if path.is_file() else None
     (tmp_path / "now").mkdir()
     save_external(tmp_path / "now" / "model.onnx", 8)
-    read, seen = ExternalFile.of, []
+    read, names = ExternalFile.of, []
 
-    def exchange(own, file):
-        seen.append(own)
-        if len(seen) == calls:
+    def exchange(external, file):
+        names.append(external)
+        if len(names) == calls:
             (clean[16].parent / name).replace(tmp_path / "now" / name)
-        return read(own, file)
+        return read(external, file)
 
     monkeypatch.setattr(ExternalFile, "of", exchange)
     for _ in range(3):
-        found = prepare(tmp_path / "now" / "model.onnx")
-        assert found.graph == expected[found.sha256]
-    assert len(seen) > calls
+        prepared = prepare(tmp_path / "now" / "model.onnx")
+        assert prepared.graph == expected[prepared.sha256]
+    assert len(names) > calls
 
 
 def test_a_file_that_is_written_while_it_is_read(tmp_path, cache, monkeypatch):
@@ -366,9 +366,9 @@ def test_a_file_that_is_written_while_it_is_read(tmp_path, cache, monkeypatch):
     path = save_external(tmp_path / "model.onnx")
     read = ExternalFile.of
 
-    def touch(own, file):
-        os.utime(tmp_path / own, (1, next(times)))
-        return read(own, file)
+    def touch(name, file):
+        os.utime(tmp_path / name, (1, next(times)))
+        return read(name, file)
 
     times = itertools.count()
     monkeypatch.setattr(ExternalFile, "of", touch)

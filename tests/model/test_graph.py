@@ -40,8 +40,8 @@ ENDS = """
 )
 def test_transposes_that_make_an_output_are_found_once_in_order(outputs, expected):
     text = ENDS % ", ".join(f"float[1, 3, 2] {name}" for name in outputs)
-    found = bare_transposes(onnx.parser.parse_model(text).graph)
-    assert [node.output[0] for node in found] == expected
+    transposes = bare_transposes(onnx.parser.parse_model(text).graph)
+    assert [node.output[0] for node in transposes] == expected
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)

@@ -24,21 +24,21 @@ def function(name, *nodes):
     return helper.make_function("own", name, ["a"], ["b"], list(nodes), OPSETS)
 
 
-def call(name, source="a", made="b"):
-    return helper.make_node(name, [source], [made], domain="own")
+def call(name, source="a", output="b"):
+    return helper.make_node(name, [source], [output], domain="own")
 
 
 def branch(*nodes, output="y"):
-    made = helper.make_tensor_value_info(output, TensorProto.FLOAT, [2])
-    return helper.make_graph(nodes, "branch", [], [made])
+    value = helper.make_tensor_value_info(output, TensorProto.FLOAT, [2])
+    return helper.make_graph(nodes, "branch", [], [value])
 
 
-def passing(source, made):
-    return helper.make_node("Identity", [source], [made])
+def passing(source, output):
+    return helper.make_node("Identity", [source], [output])
 
 
-def conditional(inner, source="x", made="y"):
-    return helper.make_node("If", [source], [made], then_branch=inner)
+def conditional(inner, source="x", output="y"):
+    return helper.make_node("If", [source], [output], then_branch=inner)
 
 
 def chain_of_functions(depth):
@@ -150,16 +150,16 @@ def test_names_of_any_length_are_refused(monkeypatch):
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=8, unique_by=lambda e: e[1])
 )
 def test_a_circle_is_refused_and_nothing_else(edges):
-    before = {made: source for source, made in edges}
+    before = {output: source for source, output in edges}
 
     def circles(tensor):
-        seen = set()
-        while tensor in before and tensor not in seen:
-            seen.add(tensor)
+        visited = set()
+        while tensor in before and tensor not in visited:
+            visited.add(tensor)
             tensor = before[tensor]
-        return tensor in seen
+        return tensor in visited
 
-    model = model_of(*(passing(str(source), str(made)) for source, made in edges))
+    model = model_of(*(passing(str(source), str(output)) for source, output in edges))
     if any(map(circles, before)):
         with pytest.raises(ValueError, match="circle"):
             check_structure(model)

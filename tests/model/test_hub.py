@@ -123,10 +123,10 @@ def test_a_wrong_hash_is_refused_and_nothing_is_kept(hub, monkeypatch, links):
 
 def test_an_interrupted_download_is_resumed_with_its_progress(hub, caplog):
     hub.faults.break_after = [200_000, 100_000]
-    told = []
-    assert get(show=lambda *counts: told.append(counts)).read_bytes() == CONTENT
+    progress = []
+    assert get(show=lambda *counts: progress.append(counts)).read_bytes() == CONTENT
     assert hub.ranges() == [None, "bytes=200000-", "bytes=300000-"]
-    assert told == [
+    assert progress == [
         (n, len(CONTENT)) for n in (100_000, 200_000, 300_000, 400_000, 500_000, 512_000)
     ]
     assert leftovers() == []
@@ -141,9 +141,9 @@ def test_a_server_without_ranges_sends_the_whole_file_again(hub):
 
 def test_a_hub_that_does_not_report_the_size(hub, caplog):
     hub.faults.headers["X-Linked-Size"] = None
-    told = []
-    assert get(show=lambda *counts: told.append(counts)).read_bytes() == CONTENT
-    assert told[-1] == (len(CONTENT), None)
+    progress = []
+    assert get(show=lambda *counts: progress.append(counts)).read_bytes() == CONTENT
+    assert progress[-1] == (len(CONTENT), None)
     assert "of unknown size" in caplog.text
 
 
@@ -174,7 +174,7 @@ def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, file, w
         setattr(hub.faults, name, value)
     with pytest.raises(ModelError, match=words) as error:
         get(file)
-    assert all(way in error.value.hint for way in ("path", "'codes'", "HF_ENDPOINT"))
+    assert all(remedy in error.value.hint for remedy in ("path", "'codes'", "HF_ENDPOINT"))
     assert file.cached() is None  # a partial file is not a model
     assert leftovers() == []
 
@@ -324,22 +324,22 @@ def test_forgetting_removes_all_revisions_and_keeps_what_others_have_there(hub):
 def test_forgetting_keeps_content_that_has_another_name(hub):
     hub.add("yolov10n", CONTENT, half=CONTENT)
     get(BRANCH)
-    other = get(HALF)
+    half_file = get(HALF)
     assert BRANCH.forget() == 0
-    assert other.read_bytes() == CONTENT
+    assert half_file.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("place", ["", "models--onnx-community--yolov10n", "blobs", "content"])
-def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, place):
+@pytest.mark.parametrize("writable", ["", "models--onnx-community--yolov10n", "blobs", "content"])
+def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, writable):
     first, storage = get(), PINNED.storage
     folder = {"": hub_folder(), "blobs": storage / "blobs", "content": first.resolve()}
-    folder.get(place, storage).chmod(0o777)
+    folder.get(writable, storage).chmod(0o777)
     caplog.clear()
     assert PINNED.cached() is None
     second = get()
     assert second.is_relative_to(cache)
     assert PINNED.cached() == second
-    assert sum("Hugging Face cache is not used" in one.message for one in caplog.records) == 1
+    assert sum("Hugging Face cache is not used" in record.message for record in caplog.records) == 1
     (cache / "hub").chmod(0o777)
     with pytest.raises(OutputError, match="no place for models: others can write"):
         PINNED.cached()
@@ -375,7 +375,7 @@ def test_a_broken_setting_is_reported_with_its_variable(monkeypatch, name, value
 
 def test_a_setting_that_is_not_a_number(detcli, monkeypatch):
     monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "soon")
-    done = detcli("models", "pull", "yolov10n")
-    assert done.returncode == 4
-    assert "'soon'" in done.stderr
-    assert "HF_*" in done.stderr
+    process = detcli("models", "pull", "yolov10n")
+    assert process.returncode == 4
+    assert "'soon'" in process.stderr
+    assert "HF_*" in process.stderr

@@ -34,7 +34,7 @@ def found(*inputs, nodes=()):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 def test_pictures_come_in_these_shapes(dims, expected, dtype):
     code = {"float32": FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}[dtype]
-    image, others = found(("x", code, dims))
+    image, other_inputs = found(("x", code, dims))
     channels_last, single, batch, size = expected
     assert image.channels_last == channels_last
     assert image.single == single
@@ -42,7 +42,7 @@ def test_pictures_come_in_these_shapes(dims, expected, dtype):
     assert image.size == size
     assert image.dtype == dtype
     assert image.is_unusual == (channels_last or single or dtype == "uint8")
-    assert others == ()
+    assert other_inputs == ()
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_pictures_come_in_these_shapes(dims, expected, dtype):
 @pytest.mark.parametrize("first", [True, False])
 def test_other_inputs_are_told_by_shape_and_type(value, role, first):
     inputs = [value, PICTURES] if first else [PICTURES, value]
-    image, (other,) = found(*inputs)
+    image, (other_input,) = found(*inputs)
     assert image.name == "x"
-    assert other.name == value[0]
-    assert other.dtype == value[1]
-    assert other.role == role
+    assert other_input.name == value[0]
+    assert other_input.dtype == value[1]
+    assert other_input.role == role
 
 
 def test_what_boxes_are_divided_by_is_a_scale():
@@ -72,8 +72,8 @@ def test_what_boxes_are_divided_by_is_a_scale():
     model = graph.model(
         [graph("Div", graph.swapped(graph.flat(graph.convolution(2, 8), 2)), flipped)]
     )
-    _, (other,) = find_inputs(GraphIndex(model.graph))
-    assert other.role is Role.SCALE
+    _, (other_input,) = find_inputs(GraphIndex(model.graph))
+    assert other_input.role is Role.SCALE
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
         session = ort.InferenceSession(
             model.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        (found,) = session.run(["t"], {"x": fed})
-        np.testing.assert_allclose(found.reshape(3, 8, 8), expected, rtol=1e-4, atol=1e-5)
+        (computed,) = session.run(["t"], {"x": fed})
+        np.testing.assert_allclose(computed.reshape(3, 8, 8), expected, rtol=1e-4, atol=1e-5)
     assert entry.computes == (name not in MOVES)
 
 

@@ -25,8 +25,8 @@ YOLOX = Preprocessing(Resize.CORNER, scale=1.0, bgr=True)
 RAW = Preprocessing(scale=1.0)
 
 
-def resolved(nodes="", family=YOLO, metadata=None, beside=None, **more):
-    return resolved_of(graph(nodes, **more), family, metadata, beside)
+def resolved(nodes="", family=YOLO, metadata=None, beside=None, **fields):
+    return resolved_of(graph(nodes, **fields), family, metadata, beside)
 
 
 def resolved_of(model, family, metadata=None, beside=None):
@@ -55,35 +55,37 @@ def normalising(sidecar):
 
 
 def test_the_family_alone():
-    found = resolved(family=YOLOX)
-    assert found.preprocessing == YOLOX
-    assert dict(found.preprocessing_sources) == dict.fromkeys(
+    contract = resolved(family=YOLOX)
+    assert contract.preprocessing == YOLOX
+    assert dict(contract.preprocessing_sources) == dict.fromkeys(
         ("resize", "interpolation", "values", "channels"), "the family's rule"
     )
-    assert found.unknown_preprocessing == ()
+    assert contract.unknown_preprocessing == ()
 
 
 def test_nothing_at_all():
-    found = resolved(family=None)
-    assert found.preprocessing_sources == ()
-    assert found.unknown_preprocessing == ("resize", "interpolation", "values", "channels")
+    contract = resolved(family=None)
+    assert contract.preprocessing_sources == ()
+    assert contract.unknown_preprocessing == ("resize", "interpolation", "values", "channels")
 
 
 def test_a_file_beside_the_model_comes_before_the_family(normalising):
-    found = resolved(family=YOLOX, beside=normalising, layout="any")
-    assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET)
-    assert {by for _, by in found.preprocessing_sources} == {"preprocessor_config.json"}
-    assert found.default_size == (320, 320)
+    contract = resolved(family=YOLOX, beside=normalising, layout="any")
+    assert contract.preprocessing == Preprocessing(
+        Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET
+    )
+    assert {by for _, by in contract.preprocessing_sources} == {"preprocessor_config.json"}
+    assert contract.default_size == (320, 320)
 
 
 def test_the_metadata_comes_before_all(normalising):
     metadata = {METADATA_KEY: "corner,scale=1,mean=1:2:3,std=1:1:1"}
-    found = resolved(NORMALISES, metadata=metadata, beside=normalising)
-    assert found.preprocessing == Preprocessing(
+    contract = resolved(NORMALISES, metadata=metadata, beside=normalising)
+    assert contract.preprocessing == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, mean=(1.0, 2.0, 3.0)
     )
-    assert dict(found.preprocessing_sources)["values"] == "metadata detcli.preprocess"
-    assert dict(found.preprocessing_sources)["interpolation"] == "preprocessor_config.json"
+    assert dict(contract.preprocessing_sources)["values"] == "metadata detcli.preprocess"
+    assert dict(contract.preprocessing_sources)["interpolation"] == "preprocessor_config.json"
 
 
 def test_malformed_metadata_is_refused():
@@ -119,9 +121,11 @@ def test_nodes_at_the_input_are_fed_what_they_want(nodes, family, fed):
 
 
 def test_what_a_graph_does_itself_is_not_done_twice(normalising):
-    found = resolved(NORMALISES, beside=normalising)
-    assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, scale=1.0)
-    assert dict(found.preprocessing_sources)["values"] == "nodes at the input"
+    contract = resolved(NORMALISES, beside=normalising)
+    assert contract.preprocessing == Preprocessing(
+        Resize.STRETCH, Interpolation.BILINEAR, scale=1.0
+    )
+    assert dict(contract.preprocessing_sources)["values"] == "nodes at the input"
 
 
 def test_a_division_alone_leaves_the_rest_to_us(normalising):
@@ -129,16 +133,16 @@ def test_a_division_alone_leaves_the_rest_to_us(normalising):
     fed = resolved(DIVIDES, beside=normalising).preprocessing
     for mean, std, mean_fed, std_fed in zip(MEAN, STD, fed.mean, fed.std, strict=True):
         for level in (0, 100, 255):
-            given = (level * fed.scale - mean_fed) / std_fed
-            assert given / 255 == pytest.approx((level / 255 - mean) / std)
+            network_input = (level * fed.scale - mean_fed) / std_fed
+            assert network_input / 255 == pytest.approx((level / 255 - mean) / std)
 
 
 def test_whole_numbers_are_fed_as_they_are(normalising):
     normalised = "c = Cast<to = 1>(x) a = Div(c, by255) b = Sub(a, mean) t = Div(b, std)"
     for nodes in (CAST, normalised):
-        found = resolved(nodes, beside=normalising, dtype="uint8")
-        assert found.preprocessing.scale == 1.0
-        assert found.preprocessing.mean == (0.0, 0.0, 0.0)
+        contract = resolved(nodes, beside=normalising, dtype="uint8")
+        assert contract.preprocessing.scale == 1.0
+        assert contract.preprocessing.mean == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("text", ["scale=0.00392156862745098", "mean=1:2:3", "std=2:2:2"])
@@ -171,8 +175,8 @@ def test_a_filter_that_detcli_lacks_stays_open(sidecar):
 
 def test_what_ultralytics_exported_is_prepared_as_there(normalising):
     """A hub's file beside it says what another program feeds."""
-    found = resolved(metadata={"author": "Ultralytics"}, beside=normalising)
-    assert found.preprocessing == YOLO
+    contract = resolved(metadata={"author": "Ultralytics"}, beside=normalising)
+    assert contract.preprocessing == YOLO
 
 
 def test_a_folder_may_ask_for_blue_first(sidecar):
@@ -192,23 +196,23 @@ DESCRIBED = (
 def test_files_that_say_it_themselves(name, shared):
     """Made by the families' own packages, described by who made them."""
     described = json.loads(shared(f"families/{name}.json").read_text())
-    path, wanted = shared(f"families/{described['file']}"), described["preprocess"]
-    found = resolved_of(onnx.load(path), None, beside=Sidecar.read(path))
-    fed = found.preprocessing
-    assert fed.scale == wanted["scale"]
-    assert fed.mean == tuple(wanted["mean"] or (0, 0, 0))
-    assert fed.std == tuple(wanted["std"] or (1, 1, 1))
+    path, expected = shared(f"families/{described['file']}"), described["preprocess"]
+    contract = resolved_of(onnx.load(path), None, beside=Sidecar.read(path))
+    fed = contract.preprocessing
+    assert fed.scale == expected["scale"]
+    assert fed.mean == tuple(expected["mean"] or (0, 0, 0))
+    assert fed.std == tuple(expected["std"] or (1, 1, 1))
     assert not fed.bgr
-    assert "values" not in found.unknown_preprocessing
-    if "resize" not in found.unknown_preprocessing:
-        assert fed.resize == wanted["resize"].replace("_", "-")
-        assert found.default_size == tuple(wanted["size"] or STATIC.default_size)
-    if "shortest_edge" in wanted:
-        assert fed.edges == (wanted["shortest_edge"], wanted["longest_edge"])
+    assert "values" not in contract.unknown_preprocessing
+    if "resize" not in contract.unknown_preprocessing:
+        assert fed.resize == expected["resize"].replace("_", "-")
+        assert contract.default_size == tuple(expected["size"] or STATIC.default_size)
+    if "shortest_edge" in expected:
+        assert fed.edges == (expected["shortest_edge"], expected["longest_edge"])
 
 
 def test_ultralytics_resizes_every_model_by_opencv():
     rtdetr = Preprocessing(Resize.STRETCH, Interpolation.BILINEAR)
-    found = resolved(family=rtdetr, metadata={"author": "Ultralytics"})
-    assert found.preprocessing == Preprocessing(Resize.STRETCH)
+    contract = resolved(family=rtdetr, metadata={"author": "Ultralytics"})
+    assert contract.preprocessing == Preprocessing(Resize.STRETCH)
     assert resolved(family=rtdetr).preprocessing == rtdetr

@@ -47,9 +47,9 @@ def test_the_folder_above_onnx_counts_and_no_other(model_folder, monkeypatch):
 
 def test_the_nearer_folder_counts(model_folder):
     beside(model_folder, DETR)
-    found = beside(model_folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
-    assert found.steps["resize"] == {"resize": Resize.STRETCH}
-    assert found.size == (300, 400)
+    sidecar = beside(model_folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
+    assert sidecar.steps["resize"] == {"resize": Resize.STRETCH}
+    assert sidecar.size == (300, 400)
 
 
 FITTED = {"height": 640, "width": 640}
@@ -125,9 +125,9 @@ def test_the_size_of_the_input(model_folder, changed, size):
     ],
 )
 def test_class_names(model_folder, labels, names):
-    found = beside(model_folder, config={"model_type": "detr", "id2label": labels})
-    assert found.names == names
-    assert found.steps == {}
+    sidecar = beside(model_folder, config={"model_type": "detr", "id2label": labels})
+    assert sidecar.names == names
+    assert sidecar.steps == {}
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", '{"port": 80}', "[" * 100_000])
@@ -192,13 +192,13 @@ def test_what_is_no_file_is_refused_at_once(model_folder, kind):
 
 
 def test_the_hash_follows_the_content_of_both_files(model_folder):
-    seen = {beside(model_folder, DETR).sha256}
-    seen.add(beside(model_folder, DETR, {"model_type": "detr"}).sha256)
-    seen.add(beside(model_folder, DETR | {"do_normalize": False}).sha256)
-    seen.add(beside(model_folder, DETR, {"model_type": "yolos"}).sha256)
+    hashes = {beside(model_folder, DETR).sha256}
+    hashes.add(beside(model_folder, DETR, {"model_type": "detr"}).sha256)
+    hashes.add(beside(model_folder, DETR | {"do_normalize": False}).sha256)
+    hashes.add(beside(model_folder, DETR, {"model_type": "yolos"}).sha256)
     (model_folder / "config.json").unlink()
     either = DETR | {"model_type": "detr"}
-    seen.add(beside(model_folder, either).sha256)
+    hashes.add(beside(model_folder, either).sha256)
     (model_folder / "preprocessor_config.json").rename(model_folder / "config.json")
-    seen.add(beside(model_folder).sha256)  # the same content by another name
-    assert len(seen) == 6
+    hashes.add(beside(model_folder).sha256)  # the same content by another name
+    assert len(hashes) == 6

@@ -56,21 +56,21 @@ def after(model, tensor, *operators):
 def test_every_tail_is_recognised(tail, size, opset):
     for batch, dtype in itertools.product([1, 2, None], ["float32", "float16"]):
         options = {"batch": batch, "dtype": np.dtype(dtype).type, "opset": opset}
-        found = contract_of(colour_model.build(tail, size=size, **options))
+        contract = contract_of(colour_model.build(tail, size=size, **options))
         layout, head, anchors_first, box_format = EXPECTED[tail]
-        assert found.layout == layout
-        assert found.head == head
-        assert found.anchors_first == anchors_first
-        assert found.box_format == box_format
-        assert found.class_count == 3
-        assert found.anchor_count == (64 if size else None)
-        assert found.input_name == "images"
-        assert found.input_dtype == dtype
-        assert found.batch == batch
-        assert found.input_size == ((64, 64) if size else None)
-        assert found.names == ("class_0", "class_1", "class_2")
-        assert found.names_origin == "numbers, since the model names none"
-        assert found.warnings == ()
+        assert contract.layout == layout
+        assert contract.head == head
+        assert contract.anchors_first == anchors_first
+        assert contract.box_format == box_format
+        assert contract.class_count == 3
+        assert contract.anchor_count == (64 if size else None)
+        assert contract.input_name == "images"
+        assert contract.input_dtype == dtype
+        assert contract.batch == batch
+        assert contract.input_size == ((64, 64) if size else None)
+        assert contract.names == ("class_0", "class_1", "class_2")
+        assert contract.names_origin == "numbers, since the model names none"
+        assert contract.warnings == ()
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
@@ -87,11 +87,11 @@ def test_names_of_nodes_and_tensors_do_not_matter(tail, size):
 def with_nodes(model, output, nodes, **constants):
     """A model with nodes in the text form of ONNX in place of the one that makes a tensor."""
     old = list(model.graph.node)
-    place = next(number for number, node in enumerate(old) if output in node.output)
-    made = onnx.parser.parse_graph(f"nodes () => () {{ {nodes} }}").node
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in old]
+    position = next(number for number, node in enumerate(old) if output in node.output)
+    new_nodes = onnx.parser.parse_graph(f"nodes () => () {{ {nodes} }}").node
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in old]
     del model.graph.node[:]
-    model.graph.node.extend([*kept[:place], *made, *kept[place + 1 :]])
+    model.graph.node.extend([*copies[:position], *new_nodes, *copies[position + 1 :]])
     model.graph.initializer.extend(
         numpy_helper.from_array(np.array(value), name) for name, value in constants.items()
     )
@@ -160,8 +160,8 @@ def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
 
 def named(*names, warned=None):
     warning = f"the metadata names {warned} classes, the graph has 3"
-    found = {"names": names, "names_origin": "the model's metadata"}
-    return found | ({"warnings": (warning,)} if warned else {})
+    fields = {"names": names, "names_origin": "the model's metadata"}
+    return fields | ({"warnings": (warning,)} if warned else {})
 
 
 def sized(height, width, stride=32):
@@ -194,8 +194,8 @@ def test_the_metadata_changes_what_it_names_and_nothing_else(tail, metadata, cha
     plain = contract_of(colour_model.build(tail, size=None))
     assert plain.default_size == (640, 640)
     assert plain.stride == 32
-    found = contract_of(colour_model.build(tail, size=None, metadata=metadata))
-    assert found == replace(plain, **changed)
+    contract = contract_of(colour_model.build(tail, size=None, metadata=metadata))
+    assert contract == replace(plain, **changed)
 
 
 NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
@@ -322,10 +322,12 @@ def test_four_sides_may_be_joined_at_once_before_the_scores_are(join, expected):
 @pytest.mark.parametrize("box_format", BoxFormat)
 def test_the_callers_box_format_changes_nothing_else(tail, box_format):
     model = colour_model.build(tail)
-    known = contract_of(model)
-    shown = f"its nodes show boxes in {known.box_format}, not {box_format} as asked for"
-    told = () if box_format is known.box_format else (shown,)
-    assert contract_of(model, box_format) == replace(known, box_format=box_format, warnings=told)
+    contract = contract_of(model)
+    warning = f"its nodes show boxes in {contract.box_format}, not {box_format} as asked for"
+    warnings = () if box_format is contract.box_format else (warning,)
+    assert contract_of(model, box_format) == replace(
+        contract, box_format=box_format, warnings=warnings
+    )
 
 
 def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
@@ -347,11 +349,11 @@ def test_names_of_the_metadata_count_the_classes_of_rows_that_do_not_show_them()
     graph = Graph()
     boxes, score, label, _ = suppressed(graph, 2)
     outputs = [boxes, score, graph("Mul", label, np.int64(1))]
-    found = contract_of(graph.model(outputs, {"names": "['a', 'b']"}))
-    assert found.layout == Layout.ROWS
-    assert found.class_count == 2
-    assert found.counts_classes is False
-    assert found.with_names(("a", "b", "c"), "names.txt").class_count == 3
+    contract = contract_of(graph.model(outputs, {"names": "['a', 'b']"}))
+    assert contract.layout == Layout.ROWS
+    assert contract.class_count == 2
+    assert contract.counts_classes is False
+    assert contract.with_names(("a", "b", "c"), "names.txt").class_count == 3
     counted = contract_of(model_of("NMS, [1, K, 6]", 3)[0])
     assert counted.class_count == 3
     assert counted.counts_classes is True
@@ -361,11 +363,11 @@ def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
     graph = Graph(batch=4)
     boxes, final = graph.swapped(distances(graph, centres=False)), scores(graph, 3)
     triples = graph("NonMaxSuppression", boxes, final, np.array([20]))
-    chosen = graph("GatherND", boxes, graph("Gather", triples, np.array([0, 2]), axis=1))
+    selected_boxes = graph("GatherND", boxes, graph("Gather", triples, np.array([0, 2]), axis=1))
     score = graph("GatherND", final, triples)
     label = graph("Gather", triples, np.array(1), axis=1)
     with pytest.raises(ModelError, match="takes 4 pictures at once"):
-        contract_of(graph.model([chosen, score, label]))
+        contract_of(graph.model([selected_boxes, score, label]))
 
 
 @pytest.mark.parametrize(

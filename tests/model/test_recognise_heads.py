@@ -44,12 +44,12 @@ CLASSES += [("RKNN", 64), ("RKNN with sums", 64), ("YOLOv8", 64)]
 )
 def test_a_head_is_read_as_its_family_reads_it(name, classes):
     model, roles = model_of(name, classes)
-    found, contract = read(model)
+    detections, contract = read(model)
     assert contract.family == ENDINGS[name].family
     assert contract.clips == BY_NAME[contract.family].clips
     if contract.layout is not Layout.ROWS:
         assert contract.class_count == classes
-    assert_same(found, expected(name, outputs_of(model, roles)))
+    assert_same(detections, expected(name, outputs_of(model, roles)))
 
 
 def by_onnxslim(model):
@@ -75,18 +75,18 @@ for change in (shuffled, with_constant_nodes, with_fed_constants):
 )
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)
-    wanted, contract = expected(name, outputs_of(model, roles)), read(model)[1]
-    found, slimmed = read(slim(model))
-    same = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
-    assert slimmed == replace(contract, **same)
-    assert_same(found, wanted)
+    expected_detections, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    detections, slimmed = read(slim(model))
+    unchanged = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
+    assert slimmed == replace(contract, **unchanged)
+    assert_same(detections, expected_detections)
 
 
 @pytest.mark.parametrize("name", ["YOLOv8", "YOLOv5", "YOLOX", "SSD", "DETR", "DeepStream"])
 def test_outputs_without_a_batch_are_read_as_those_with_one(name):
     """[N, 4 + C], or [N, 4] and [N, C]."""
     model, roles = model_of(name, 3)
-    wanted, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    expected_detections, contract = expected(name, outputs_of(model, roles)), read(model)[1]
     axis = helper.make_tensor("first", TensorProto.INT64, [1], [0])
     model.graph.initializer.append(axis)
     for output in model.graph.output:
@@ -94,19 +94,19 @@ def test_outputs_without_a_batch_are_read_as_those_with_one(name):
         model.graph.node.add(op_type="Squeeze", input=[output.name, "first"], output=[squeezed])
         dims, kind = shape(output)[1:], output.type.tensor_type.elem_type
         output.CopyFrom(helper.make_tensor_value_info(squeezed, kind, dims))
-    found, single = read(model)
+    detections, single = read(model)
     assert single.family == contract.family
     assert single.layout == contract.layout
-    assert_same(found, wanted)
+    assert_same(detections, expected_detections)
 
 
 def test_boxes_behind_more_nodes_than_the_scores_are_still_the_boxes():
     """Scores of four classes, before and behind the sigmoid, look like boxes and scores too."""
     model, roles = model_of("D-FINE deployed", 4)
-    wanted = expected("D-FINE deployed", outputs_of(model, roles))
-    found, contract = read(decorated(model, roles.index("boxes"), ["transposes"] * 2))
+    expected_detections = expected("D-FINE deployed", outputs_of(model, roles))
+    detections, contract = read(decorated(model, roles.index("boxes"), ["transposes"] * 2))
     assert contract.family == "D-FINE"
-    assert_same(found, wanted)
+    assert_same(detections, expected_detections)
 
 
 def rearranged(model, roles, order):
@@ -133,10 +133,12 @@ def decorated(model, output, steps):
             "transposes": [("Transpose", [last], {"perm": [*range(rank)][::-1]})] * 2,
             "reshape": [("Unsqueeze", [last, "zero"], {}), ("Squeeze", ["", "zero"], {})],
         }[step]
-        for place, (operator, (_, *more), attributes) in enumerate(nodes):  # type: ignore[arg-type]
-            made = f"{name}_{place}"
-            model.graph.node.append(helper.make_node(operator, [last, *more], [made], **attributes))
-            last = made
+        for position, (operator, (_, *extra_inputs), attributes) in enumerate(nodes):  # type: ignore[arg-type]
+            node_output = f"{name}_{position}"
+            model.graph.node.append(
+                helper.make_node(operator, [last, *extra_inputs], [node_output], **attributes)
+            )
+            last = node_output
     model.graph.node.append(helper.make_node("Identity", [last], [final]))
     if not any(tensor.name == "zero" for tensor in model.graph.initializer):
         model.graph.initializer.append(helper.make_tensor("zero", TensorProto.INT64, [1], [0]))
@@ -157,16 +159,16 @@ def test_what_is_quantised_behind_a_cut_is_read_as_it_was(name):
                 nodes.append(behind)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    found, contract = read(model)
+    detections, contract = read(model)
     assert contract.family == ENDINGS[name].family
-    assert_same(found, expected(name, outputs_of(model, roles)))
+    assert_same(detections, expected(name, outputs_of(model, roles)))
 
 
 @pytest.mark.parametrize("name", ["YOLOv3", "YOLOv5", "YOLOv7"])
 def test_parts_of_a_sequence_are_read_as_parts_of_a_split(name):
     """As PyTorch's exporter writes a split, unless it optimises."""
     model, roles = model_of(name, 3)
-    known = list(infer_shapes(model).graph.value_info)
+    value_info = list(infer_shapes(model).graph.value_info)
     nodes = []
     for node in model.graph.node:
         if node.op_type != "Split":
@@ -176,16 +178,16 @@ def test_parts_of_a_sequence_are_read_as_parts_of_a_split(name):
         axis = {"axis": node.attribute[0].i}
         nodes.append(helper.make_node("SplitToSequence", node.input, [sequence], **axis))
         for number, part in enumerate(node.output):
-            place = helper.make_tensor(f"{part}_place", TensorProto.INT64, [], [number])
-            model.graph.initializer.append(place)
-            nodes.append(helper.make_node("SequenceAt", [sequence, place.name], [part]))
+            position = helper.make_tensor(f"{part}_place", TensorProto.INT64, [], [number])
+            model.graph.initializer.append(position)
+            nodes.append(helper.make_node("SequenceAt", [sequence, position.name], [part]))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    model.graph.value_info.extend(known)
-    found, contract = read(model)
+    model.graph.value_info.extend(value_info)
+    detections, contract = read(model)
     assert contract.family == "YOLOv5"
     assert contract.class_count == 3
-    assert_same(found, expected(name, outputs_of(model, roles)))
+    assert_same(detections, expected(name, outputs_of(model, roles)))
 
 
 def test_scores_of_anchors_that_nothing_explains_are_refused():
@@ -193,9 +195,9 @@ def test_scores_of_anchors_that_nothing_explains_are_refused():
     model, _ = model_of("YOLOv5", 3)
     for node in list(model.graph.node):
         if node.op_type == "Concat" and len(node.input) == 3 and node.attribute[0].i == 4:
-            place = list(model.graph.node).index(node)
+            position = list(model.graph.node).index(node)
             node.input[2] = f"{(rest := node.input[2])}_unknown"
-            model.graph.node.insert(place, helper.make_node("Softsign", [rest], [node.input[2]]))
+            model.graph.node.insert(position, helper.make_node("Softsign", [rest], [node.input[2]]))
     with pytest.raises(ModelError, match="whether its scores begin with an objectness"):
         read(model)
 
@@ -226,10 +228,10 @@ def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name,
         if turned:
             roles = rearranged(model, roles, [1, 0])
         model, _ = renamed(model)
-        found, contract = read(model)
+        detections, contract = read(model)
         assert contract.family == ENDINGS[name].family
         assert contract.class_count == classes
-        assert_same(found, expected(name, outputs_of(model, roles)))
+        assert_same(detections, expected(name, outputs_of(model, roles)))
 
 
 # DeepStream's product that makes corners would be rounded too; it is refused.
@@ -242,9 +244,11 @@ def test_a_file_with_weights_in_int8_is_read_as_it_was(name, tmp_path):
     quantize_dynamic(tmp_path / "whole.onnx", tmp_path / "small.onnx", weight_type=QuantType.QUInt8)
     small = onnx.load(tmp_path / "small.onnx")
     assert {node.op_type for node in small.graph.node} & {"ConvInteger", "MatMulInteger"}
-    found, other = read(small)
-    assert other == replace(contract, head=other.head, heads=other.heads)
-    assert_same(found, expected(name, outputs_of(small, roles)))
+    detections, contract_of_int8 = read(small)
+    assert contract_of_int8 == replace(
+        contract, head=contract_of_int8.head, heads=contract_of_int8.heads
+    )
+    assert_same(detections, expected(name, outputs_of(small, roles)))
 
 
 STEPS = st.lists(st.sampled_from(["identity", "casts", "transposes", "reshape"]), max_size=3)
@@ -259,10 +263,10 @@ def test_a_changed_file_is_read_as_it_was_or_refused(data, name, classes):
         model = decorated(model, output, data.draw(STEPS, "steps"))
     roles = rearranged(model, roles, shuffled)
     model, _ = renamed(model)
-    wanted = expected(name, outputs_of(model, roles))
+    expected_detections = expected(name, outputs_of(model, roles))
     try:
-        found, contract = read(model)
+        detections, contract = read(model)
     except ModelError:
         return
     assert contract.family == ENDINGS[name].family
-    assert_same(found, wanted)
+    assert_same(detections, expected_detections)

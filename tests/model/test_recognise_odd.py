@@ -39,9 +39,9 @@ def test_a_join_of_unknown_rank_within_another_is_no_damage():
 
 def test_the_detector_with_a_rank_of_zero_is_refused_for_what_it_is(shared, detcli):
     model = shared("real/odd/yolofastest-xl-qqsuhao.onnx")
-    done = detcli("inspect", model, "--format", "json")
-    assert "damaged" not in done.stdout + done.stderr
-    assert "it is not clear which are boxes and which scores" in done.stdout + done.stderr
+    process = detcli("inspect", model, "--format", "json")
+    assert "damaged" not in process.stdout + process.stderr
+    assert "it is not clear which are boxes and which scores" in process.stdout + process.stderr
 
 
 def mutated(model, choices):
@@ -49,7 +49,7 @@ def mutated(model, choices):
     copy = ModelProto.FromString(model.SerializeToString())
     graph = copy.graph
     node = choices.choice(graph.node)
-    ways = [
+    mutations = [
         lambda: replace_constant(graph, choices, first_as_scalar),
         lambda: replace_constant(graph, choices, emptied),
         lambda: replace_constant(graph, choices, zeros),
@@ -59,7 +59,7 @@ def mutated(model, choices):
         lambda: change_size(graph, choices),
         lambda: setattr(node, "op_type", choices.choice(OPERATORS)),
     ]
-    choices.choice(ways)()
+    choices.choice(mutations)()
     return copy
 
 

@@ -142,8 +142,8 @@ def test_other_graphs_are_refused_with_their_inputs_and_outputs(
 def test_models_of_other_tasks_are_refused_with_what_can_be_done(task):
     with pytest.raises(ModelError, match=TASKS[task]) as error:
         contract_of(parsed(JOIN, HEAD, task=task))
-    wanted = BOXES_ONLY if task in {"segment", "pose"} else DETECTORS
-    assert error.value.hint == wanted
+    hint = BOXES_ONLY if task in {"segment", "pose"} else DETECTORS
+    assert error.value.hint == hint
 
 
 @pytest.mark.parametrize("names", [{}, {"names": str(["cat", "dog"])}], ids=["unnamed", "named"])
@@ -213,6 +213,6 @@ def test_of_many_outputs_some_are_listed():
 @pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])
 def test_the_hint_names_the_commands_that_have_the_option(name):
     module = importlib.import_module(f"detcli.commands.{name}")
-    commands = [one for one in vars(module).values() if inspect.isfunction(one)]
-    options = {option for one in commands for option in inspect.signature(one).parameters}
+    commands = [command for command in vars(module).values() if inspect.isfunction(command)]
+    options = {option for command in commands for option in inspect.signature(command).parameters}
     assert ("boxes_only" in options) == (name in BOXES_ONLY)

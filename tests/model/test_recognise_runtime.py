@@ -26,11 +26,11 @@ def test_a_file_that_onnx_runtime_saved_is_read_as_it_was_or_refused(name, tmp_p
     model, roles = model_of(name, 3)
     for level in ("EXTENDED", "ALL"):
         try:
-            found, contract = read(saved(model, tmp_path / "saved.onnx", level))
+            detections, contract = read(saved(model, tmp_path / "saved.onnx", level))
         except ModelError:
             continue
         assert contract.family == ENDINGS[name].family
-        assert_same(found, expected(name, outputs_of(model, roles)))
+        assert_same(detections, expected(name, outputs_of(model, roles)))
 
 
 def with_runtime_sigmoids():

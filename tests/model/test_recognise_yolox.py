@@ -30,9 +30,9 @@ def build(first_weight, *, stem=None):
 
 def normalised(graph, image, weights):
     """A convolution before its normalisation, which makes its weights a hundred times smaller."""
-    made = graph("Conv", image, weights)
+    convolution = graph("Conv", image, weights)
     ones, zeros = np.ones(3, np.float32), np.zeros(3, np.float32)
-    return graph("BatchNormalization", made, ones, zeros, zeros, ones * np.float32(10_000))
+    return graph("BatchNormalization", convolution, ones, zeros, zeros, ones * np.float32(10_000))
 
 
 def in_integers(graph, image, weights):
@@ -54,9 +54,9 @@ def values_of(model):
 @pytest.mark.parametrize("weight", [0.1, 0.303, 1.0])
 def test_large_first_weights_are_those_of_the_first_release(weight, stem):
     contract = values_of(build(weight, stem=stem))
-    ways = contract.preprocessing
-    assert (ways.mean, ways.std) == EARLIER
-    assert not ways.bgr
+    preprocessing = contract.preprocessing
+    assert (preprocessing.mean, preprocessing.std) == EARLIER
+    assert not preprocessing.bgr
     assert "values" not in dict(contract.assumed_preprocessing)
 
 
@@ -64,15 +64,15 @@ def test_large_first_weights_are_those_of_the_first_release(weight, stem):
 @pytest.mark.parametrize("weight", [0.0003, 0.0053, 0.0081])
 def test_small_first_weights_are_those_of_later_ones(weight, stem):
     contract = values_of(build(weight, stem=stem))
-    ways = contract.preprocessing
-    assert (ways.mean, ways.std) == LATER
-    assert ways.bgr
+    preprocessing = contract.preprocessing
+    assert (preprocessing.mean, preprocessing.std) == LATER
+    assert preprocessing.bgr
     assert "values" not in dict(contract.assumed_preprocessing)
 
 
 def test_a_normalisation_behind_it_counts():
-    ways = values_of(build(0.3, stem=normalised)).preprocessing
-    assert (ways.mean, ways.std) == LATER
+    preprocessing = values_of(build(0.3, stem=normalised)).preprocessing
+    assert (preprocessing.mean, preprocessing.std) == LATER
 
 
 def test_weights_that_are_computed_leave_the_values_assumed():
@@ -90,20 +90,20 @@ def test_values_that_are_given_count():
     metadata = {"detcli.preprocess": "corner,bgr,scale=1"}
     model = ModelProto.FromString(build(0.3).SerializeToString())
     helper.set_model_props(model, metadata)
-    ways = values_of(model).preprocessing
-    assert ways.bgr
+    preprocessing = values_of(model).preprocessing
+    assert preprocessing.bgr
 
 
 def test_a_network_of_the_first_release_is_right_without_an_option(shared, detcli):
     model, picture = shared("real/yolox-nano-hitsz.onnx"), shared("data/images/bus.jpg")
-    done = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
-    assert [line.split(",")[8] for line in done.stdout.splitlines()[1:]] == [
+    process = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
+    assert [line.split(",")[8] for line in process.stdout.splitlines()[1:]] == [
         *("bus", "person", "person", "person"),
     ]
 
 
 def test_a_network_that_mixes_channels_is_refused(shared, detcli):
     model, picture = shared("real/odd/yolox-nano-bubbliiiing.onnx"), shared("data/images/bus.jpg")
-    done = detcli("predict", picture, "-m", model, "--device", "cpu")
-    assert done.returncode == 4
-    assert "a Reshape in place of a Transpose" in done.stderr
+    process = detcli("predict", picture, "-m", model, "--device", "cpu")
+    assert process.returncode == 4
+    assert "a Reshape in place of a Transpose" in process.stderr

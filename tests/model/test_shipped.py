@@ -47,7 +47,7 @@ def test_the_model_is_small_and_describes_itself():
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()
     assert contract.conf == 0.5
-    assert [contract.names[one] for one, _ in contract.class_conf] == [*SYMBOLS]
+    assert [contract.names[class_id] for class_id, _ in contract.class_conf] == [*SYMBOLS]
     assert contract.tile == Tiling(1024, crowd=10)
     assert contract.preprocessing.enlarge == 1
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
@@ -55,13 +55,15 @@ def test_the_model_is_small_and_describes_itself():
 
 def test_every_symbol_of_the_demo_picture_is_found_once_and_nothing_else():
     with Detector(FILE, device="cpu") as detector:
-        found = detector(cv2.imread(str(DEMO)))
-    places = [(class_id, place) for class_id, name in enumerate(SYMBOLS) for place in SYMBOLS[name]]
-    for class_id, (x, y) in places:
-        x0, y0, x1, y1 = found.xyxy[found.class_id == class_id].T
+        detections = detector(cv2.imread(str(DEMO)))
+    symbols = [
+        (class_id, position) for class_id, name in enumerate(SYMBOLS) for position in SYMBOLS[name]
+    ]
+    for class_id, (x, y) in symbols:
+        x0, y0, x1, y1 = detections.xyxy[detections.class_id == class_id].T
         assert ((x0 < x) & (x < x1) & (y0 < y) & (y < y1)).sum() == 1
-    assert len(found) == len(places)
-    assert found.score.min() > 0.55
+    assert len(detections) == len(symbols)
+    assert detections.score.min() > 0.55
 
 
 def test_the_model_accepts_other_sizes():

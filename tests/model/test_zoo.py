@@ -49,13 +49,13 @@ def test_names_repositories_and_licences():
     [(False, "yolov10n", "model.onnx", b"nano"), (True, "yolov10n-fp16", "model_fp16.onnx", b"na")],
 )
 def test_a_named_model_is_fetched_on_first_use(hub, half, name, file, content):
-    found = find("yolov10n", half=half)
-    assert found.path.read_bytes() == content
-    assert found.name == name
-    assert found.half == half
-    assert found.path.name == file
+    model = find("yolov10n", half=half)
+    assert model.path.read_bytes() == content
+    assert model.name == name
+    assert model.half == half
+    assert model.path.name == file
     hub.requests.clear()
-    assert find("yolov10n", half=half) == found
+    assert find("yolov10n", half=half) == model
     assert hub.requests == []  # not even about a newer version
 
 
@@ -83,7 +83,7 @@ def test_neither_a_path_nor_a_name(name, reason, close, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=f"cannot read the model .*{reason}") as error:
         find(name)
-    assert all(known in error.value.hint for known in zoo.MODELS)
+    assert all(known_name in error.value.hint for known_name in zoo.MODELS)
     assert error.value.hint.startswith(f"did you mean {close}? " if close else "give the path")
 
 
@@ -189,13 +189,13 @@ def queries(hub, monkeypatch):
 
 @pytest.mark.usefixtures("queries")
 def test_what_belongs_to_a_model_is_fetched_with_it(hub):
-    found = find("queries")
-    contract = ModelFile.read(found.path).detector()
+    file = find("queries")
+    contract = ModelFile.read(file.path).detector()
     assert contract.names == ("r", "g", "b")
     assert contract.names_origin == "config.json"
     assert contract.preprocessing.interpolation is Interpolation.BICUBIC
     hub.requests.clear()
-    assert find("queries") == found
+    assert find("queries") == file
     assert hub.requests == []
 
 

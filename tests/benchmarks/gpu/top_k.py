@@ -76,12 +76,14 @@ def _ours(gpu, arrays, scope) -> Way:
         for memory, array in zip(memories, arrays, strict=True)
     ]
     shape = (arrays[0].shape[0], KEEP)
-    best = tuple(topk._empty(gpu, shape, np.dtype(kind)) for kind in (np.float32, np.int64))  # noqa: SLF001
+    values = topk._empty(gpu, shape, np.dtype(np.float32))  # noqa: SLF001
+    indices = topk._empty(gpu, shape, np.dtype(np.int64))  # noqa: SLF001
 
     def enqueue(number):
-        topk._enqueue(gpu, inputs[number], best, descending=True)  # type: ignore[arg-type]  # noqa: SLF001
+        topk._enqueue(gpu, inputs[number], values, indices, descending=True)  # noqa: SLF001
 
-    download = downloader(gpu, [(one.address, one.shape, one.dtype) for one in best], scope)
+    outputs = [(array.address, array.shape, array.dtype) for array in (values, indices)]
+    download = downloader(gpu, outputs, scope)
     return Way(enqueue, lambda _: download())
 
 

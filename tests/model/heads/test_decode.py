@@ -96,10 +96,10 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
     for operator, factor in steps:
         boxes = graph(operator, boxes, np.float32(factor))
-    found = boxes_of(read(graph, boxes), boxes)
-    assert found.method == BoxDecode.SIGMOID
-    assert found.box_format == BoxFormat.CXCYWH
-    assert found.fractions is fractions
+    decoded = boxes_of(read(graph, boxes), boxes)
+    assert decoded.method == BoxDecode.SIGMOID
+    assert decoded.box_format == BoxFormat.CXCYWH
+    assert decoded.fractions is fractions
 
 
 def test_what_only_moves_elements_and_what_makes_them():
@@ -124,26 +124,26 @@ def test_the_axis_that_is_cut_along():
         graph("Slice", source, [0], [1]): (None, 0),
     }
     index = read(graph, *cases)
-    found = {name: cut_along(index, index.producer(name), name) for name in cases}
-    assert {name: cut for name, cut in found.items() if cut[0] is not None} == {
+    cuts = {name: cut_along(index, index.producer(name), name) for name in cases}
+    assert {name: cut for name, cut in cuts.items() if cut[0] is not None} == {
         name: cut for name, cut in cases.items() if cut[0] is not None
     }
 
 
 def test_what_is_a_layers_output():
     graph = Graph()
-    one, other = (graph.linear(graph.queries(), 8, 4) for _ in range(2))
-    deep = one
+    first_layer, second_layer = (graph.linear(graph.queries(), 8, 4) for _ in range(2))
+    deep = first_layer
     for _ in range(250):
         deep = graph("Neg", deep)
     cases = {
         deep: True,
-        graph("Add", one, other): True,
-        graph("Mul", one, np.float32(2)): True,
-        graph("Mul", one, other): False,
-        graph("Sigmoid", one): False,
-        graph("Pow", one, np.float32(2)): False,
-        graph("Sub", one, graph("Abs", other)): False,
+        graph("Add", first_layer, second_layer): True,
+        graph("Mul", first_layer, np.float32(2)): True,
+        graph("Mul", first_layer, second_layer): False,
+        graph("Sigmoid", first_layer): False,
+        graph("Pow", first_layer, np.float32(2)): False,
+        graph("Sub", first_layer, graph("Abs", second_layer)): False,
     }
     index = read(graph, *cases)
     assert {name: is_linear(index, index.producer(name)) for name in cases} == cases
@@ -155,10 +155,10 @@ def test_boxes_that_are_joined_twice_are_still_followed(joins):
     graph = Graph()
     boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
     for _ in range(joins):
-        other = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
-        boxes = graph("Concat", boxes, other, np.zeros((1, 2, 4)), axis=1)
-    found = boxes_of(read(graph, boxes), boxes)
-    assert (found and found.method) == (BoxDecode.SIGMOID if joins < 3 else None)
+        decoded_otherwise = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+        boxes = graph("Concat", boxes, decoded_otherwise, np.zeros((1, 2, 4)), axis=1)
+    decoded = boxes_of(read(graph, boxes), boxes)
+    assert (decoded and decoded.method) == (BoxDecode.SIGMOID if joins < 3 else None)
 
 
 @pytest.mark.parametrize("dims", [(4,), (1, 1, 4), (24, 4)])
@@ -178,7 +178,7 @@ def test_a_softmax_without_an_axis_takes_the_last():
 
 
 @pytest.mark.parametrize(
-    ("steps", "same"),
+    ("steps", "is_same"),
     [
         ([], True),
         ([("Relu", {})], True),
@@ -186,7 +186,7 @@ def test_a_softmax_without_an_axis_takes_the_last():
         *(([("Relu", {})] * number, number <= 8) for number in (7, 8, 9, 20)),
     ],
 )
-def test_what_is_computed_twice_is_the_same(steps, same):
+def test_what_is_computed_twice_is_the_same(steps, is_same):
     graph = Graph()
     source = graph.queries()
 
@@ -195,13 +195,15 @@ def test_what_is_computed_twice_is_the_same(steps, same):
             tensor = graph(operator, tensor, **attributes)
         return tensor
 
-    one, twin = behind(source, steps), behind(source, steps)
-    others = [behind(graph.queries(), steps), behind(source, [*steps, ("Neg", {})])]
+    computed_tensor, twin = behind(source, steps), behind(source, steps)
+    different = [behind(graph.queries(), steps), behind(source, [*steps, ("Neg", {})])]
     if steps:
-        others += [behind(source, [*steps[:-1], ("Transpose", {"perm": [1, 0, 2]})])]
-    index = read(graph, one, twin, *others)
-    assert _same(index, one, twin) == same
-    assert not any(_same(index, one, other) for other in others)
+        different += [behind(source, [*steps[:-1], ("Transpose", {"perm": [1, 0, 2]})])]
+    index = read(graph, computed_tensor, twin, *different)
+    assert _same(index, computed_tensor, twin) == is_same
+    assert not any(
+        _same(index, computed_tensor, different_tensor) for different_tensor in different
+    )
 
 
 def test_constants_and_parts_are_the_same_by_what_they_hold():
@@ -216,7 +218,7 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
 
 
 @pytest.mark.parametrize(
-    ("before", "rank", "axis", "channels", "kept"),
+    ("before", "rank", "axis", "channels", "axis_before"),
     [
         ([1, 8, 4, 6], 3, 1, 8, 1),  # as far from the front
         ([1, 3, 4, 8], 3, 2, 8, 3),  # as far from the end
@@ -228,16 +230,16 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
         ([1, 24, 8], 0, 2, 8, 2),
     ],
 )
-def test_where_channels_were_before_a_reshape(before, rank, axis, channels, kept):
-    assert _axis_before(before, rank, axis, channels) == kept
+def test_where_channels_were_before_a_reshape(before, rank, axis, channels, axis_before):
+    assert _axis_before(before, rank, axis, channels) == axis_before
 
 
 def test_parts_that_are_joined_along_an_axis_from_the_end():
     graph = Graph()
     boxes, final = (graph.linear(graph.queries(), 8, count) for count in (4, 3))
-    other = graph.linear(graph.queries(), 8, 2)
-    head = graph("Concat", graph("Concat", boxes, final, axis=-1), other, axis=-1)
-    assert groups_along(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, other)]
+    second_part = graph.linear(graph.queries(), 8, 2)
+    head = graph("Concat", graph("Concat", boxes, final, axis=-1), second_part, axis=-1)
+    assert groups_along(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, second_part)]
 
 
 def four(graph):
@@ -265,9 +267,9 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
     columns_of_boxes = four(graph)
     centre = graph("Add", graph.cut(columns_of_boxes, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
     half = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
-    other = four(graph)
-    other_centre = graph("Add", graph.cut(other, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
-    other_half = graph("Exp", graph.cut(other, 2, 4, 2))
+    unrelated = four(graph)
+    other_centre = graph("Add", graph.cut(unrelated, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
+    other_half = graph("Exp", graph.cut(unrelated, 2, 4, 2))
     low = graph("Sub", centre, half)
     high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
     boxes = graph("Concat", low, high, axis=2)

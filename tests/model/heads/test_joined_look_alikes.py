@@ -28,8 +28,8 @@ def test_a_top_k_of_scores_that_were_not_split_from_boxes_is_no_end_to_end_head(
     graph = Graph(batch="N")
     boxes, scores = boxes_and_scores(graph)
     best = graph("ReduceMax", scores, axes=[2], keepdims=0)
-    _, places = graph.all("TopK", best, [5], outputs=2, axis=1)
-    entries = graph("Tile", graph("Unsqueeze", places, [2]), [1, 1, 4])
+    _, indices = graph.all("TopK", best, [5], outputs=2, axis=1)
+    entries = graph("Tile", graph("Unsqueeze", indices, [2]), [1, 1, 4])
     detections = graph("GatherElements", boxes, entries, axis=1)
     assert end_to_end(index_of(graph, detections), boxes_only=False) is None
 
@@ -56,12 +56,12 @@ def test_boxes_beside_two_outputs_of_scores_are_asked_about():
         pair(index_of(graph, boxes, scores, more_scores))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(place):
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(position):
     graph = Graph()
     boxes, scores = boxes_and_scores(graph)
     outputs = [boxes, scores]
-    outputs.insert(place, graph("ReduceMax", scores, axes=[2], keepdims=0))
+    outputs.insert(position, graph("ReduceMax", scores, axes=[2], keepdims=0))
     head = pair(index_of(graph, *outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
@@ -79,14 +79,14 @@ def test_a_best_class_that_no_output_tells_does_not_select():
 def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
     graph = Graph()
     boxes, scores = boxes_and_scores(graph)
-    best, places = graph.all("TopK", graph("Flatten", scores, axis=1), [5], outputs=2, axis=1)
-    rows = graph("Unsqueeze", graph("Div", places, np.int64(3)), [2])
+    best, indices = graph.all("TopK", graph("Flatten", scores, axis=1), [5], outputs=2, axis=1)
+    rows = graph("Unsqueeze", graph("Div", indices, np.int64(3)), [2])
     entries = graph("Tile", rows, [1, 1, 4])
-    chosen = graph("GatherElements", boxes, entries, axis=1)
-    outputs = [chosen, best]
+    chosen_boxes = graph("GatherElements", boxes, entries, axis=1)
+    outputs = [chosen_boxes, best]
     if suppresses:
         by_class = graph("Unsqueeze", best, [1])
-        outputs.append(graph("NonMaxSuppression", chosen, by_class, np.array([5])))
+        outputs.append(graph("NonMaxSuppression", chosen_boxes, by_class, np.array([5])))
     head = queries(index_of(graph, *outputs))
     assert (head is None) == suppresses
 

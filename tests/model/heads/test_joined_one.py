@@ -19,8 +19,8 @@ def keypoints(graph, count):
     raw = graph.flat(graph.convolution(count, 8), count)
     parts = []
     for start in range(0, count, 3):
-        place = graph("Mul", graph.cut(raw, start, start + 2, 1), np.float32(8))
-        parts += [place, graph("Sigmoid", graph.cut(raw, start + 2, start + 3, 1))]
+        coordinates = graph("Mul", graph.cut(raw, start, start + 2, 1), np.float32(8))
+        parts += [coordinates, graph("Sigmoid", graph.cut(raw, start + 2, start + 3, 1))]
     return graph("Concat", *parts, axis=1)
 
 
@@ -29,10 +29,10 @@ def built(task, *, nested=True, transposed=False, metadata=None):
     graph = Graph()
     boxes = graph.cut(distances(graph, centres=True), 0, 96, 2)
     final = graph.cut(scores(graph, CLASSES), 0, 96, 2)
-    more = {}
+    extra_outputs = {}
     if task == "segment":
         extra = graph.flat(graph.convolution(32, 8), 32)
-        more["masks"] = graph.convolution(32, 4)
+        extra_outputs["masks"] = graph.convolution(32, 4)
     elif task == "pose":
         extra = keypoints(graph, 12)
     else:
@@ -40,7 +40,7 @@ def built(task, *, nested=True, transposed=False, metadata=None):
         extra = graph("Mul", graph("Sub", turn, np.float32(0.25)), np.float32(np.pi))
     parts = [graph("Concat", boxes, final, axis=1)] if nested else [boxes, final]
     head = graph("Concat", *parts, extra, axis=1)
-    outputs = {"head": graph.swapped(head) if transposed else head} | more
+    outputs = {"head": graph.swapped(head) if transposed else head} | extra_outputs
     return graph.model(list(outputs.values()), metadata), list(outputs)
 
 
@@ -51,12 +51,12 @@ WHAT = {
 }
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["metadata", "bare"])
+@pytest.mark.parametrize("says_task", [True, False], ids=["metadata", "bare"])
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("task", WHAT)
-def test_other_tasks_are_named_and_their_boxes_can_be_had(task, known, nested, transposed):
-    metadata = {"task": task} if known else {}
+def test_other_tasks_are_named_and_their_boxes_can_be_had(task, says_task, nested, transposed):
+    metadata = {"task": task} if says_task else {}
     model, roles = built(task, nested=nested, transposed=transposed, metadata=metadata)
     with pytest.raises(ModelError, match=WHAT[task]) as caught:
         read(model)
@@ -65,38 +65,38 @@ def test_other_tasks_are_named_and_their_boxes_can_be_had(task, known, nested, t
         with pytest.raises(ModelError, match=WHAT[task]):
             read(model, boxes_only=True)
         return
-    found, contract = read(model, boxes_only=True)
+    detections, contract = read(model, boxes_only=True)
     assert contract.class_count == CLASSES
     assert contract.nms == 0.7
     assert contract.warnings == ("its masks or keypoints are left out",)
     rows = outputs_of(model, roles)["head"]
     rows = rows if transposed else rows.T
-    assert_same(found, expected_of_all(corners(rows[:, :4]), rows[:, 4 : 4 + CLASSES]))
+    assert_same(detections, expected_of_all(corners(rows[:, :4]), rows[:, 4 : 4 + CLASSES]))
 
 
 @pytest.mark.parametrize(
     ("extra", "task"), [(32, "segment"), (2, "pose"), (4, "pose"), (51, "pose"), (1, "obb")]
 )
-@pytest.mark.parametrize("known", [True, False], ids=["metadata", "bare"])
-def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, known):
+@pytest.mark.parametrize("says_task", [True, False], ids=["metadata", "bare"])
+def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, says_task):
     """[1, K, 6 + more] of a graph that suppresses duplicates itself."""
     graph = Graph()
     outputs = in_one(graph, CLASSES, more=extra)
     if task == "segment":
         outputs["masks"] = graph.convolution(32, 4)
-    model = graph.model(list(outputs.values()), {"task": task} if known else {})
-    with pytest.raises(ModelError, match=WHAT[task] if known or task != "obb" else "selects"):
+    model = graph.model(list(outputs.values()), {"task": task} if says_task else {})
+    with pytest.raises(ModelError, match=WHAT[task] if says_task or task != "obb" else "selects"):
         read(model)
     if task == "obb":
         with pytest.raises(ModelError):
             read(model, boxes_only=True)
         return
-    found, contract = read(model, boxes_only=True)
+    detections, contract = read(model, boxes_only=True)
     assert contract.layout == Layout.ROWS
     assert contract.class_count == CLASSES
     assert contract.warnings == ("its masks or keypoints are left out",)
     rows = outputs_of(model, list(outputs))["rows"]
-    assert_same(found, (rows[:, :4], rows[:, 4], rows[:, 5]))
+    assert_same(detections, (rows[:, :4], rows[:, 4], rows[:, 5]))
 
 
 def test_a_detector_is_the_same_with_boxes_only():
@@ -122,9 +122,9 @@ def test_maps_that_a_head_is_made_of_may_be_outputs_too():
     boxes, final = distances(graph, centres=True), scores(graph, CLASSES)
     head = graph("Concat", boxes, final, axis=1)
     model = graph.model([head, boxes, graph.swapped(final)])
-    found, _ = read(model)
+    detections, _ = read(model)
     rows = outputs_of(model, ["head", "boxes", "scores"])["head"].T
-    assert_same(found, expected_of_all(corners(rows[:, :4]), rows[:, 4:]))
+    assert_same(detections, expected_of_all(corners(rows[:, :4]), rows[:, 4:]))
 
 
 def test_a_nanodet_of_four_classes_is_not_read_as_scores_of_distances():

@@ -18,7 +18,7 @@ CLASSES = 3
 MIXED = "a Reshape in place of a Transpose mixes the channels"
 
 
-def yolox(way):
+def yolox(moves):
     """YOLOX's raw head [1, N, 5 + C]; `way` brings a map to cells before channels."""
     graph = Graph()
     scales = []
@@ -26,7 +26,7 @@ def yolox(way):
         parts = [graph.convolution(4, stride)]
         parts += [graph("Sigmoid", graph.convolution(count, stride)) for count in (1, CLASSES)]
         maps = graph("Concat", *parts, axis=1)
-        scales.append(way(graph, maps, (64 // stride) * (96 // stride)))
+        scales.append(moves(graph, maps, (64 // stride) * (96 // stride)))
     return graph.model([graph("Concat", *scales, axis=1)])
 
 
@@ -58,19 +58,19 @@ def cells_first_in_front(graph, maps, cells):
     return graph("Transpose", apart, perm=[2, 0, 1])
 
 
-@pytest.mark.parametrize("way", [transposed, transposed_first])
-def test_a_transpose_keeps_them_apart(way):
-    file = file_of(yolox(way))
+@pytest.mark.parametrize("moves", [transposed, transposed_first])
+def test_a_transpose_keeps_them_apart(moves):
+    file = file_of(yolox(moves))
     assert file.detector().family == "YOLOX"
 
 
 @pytest.mark.parametrize(
-    "way",
+    "moves",
     [reshaped, flattened_and_reshaped, reshaped_with_a_free_side, cells_first_in_front],
 )
-def test_a_reshape_alone_is_refused(way):
+def test_a_reshape_alone_is_refused(moves):
     with pytest.raises(ModelError, match=MIXED):
-        read(yolox(way))
+        read(yolox(moves))
 
 
 def test_scores_apart_are_looked_at_too():

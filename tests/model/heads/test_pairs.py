@@ -35,7 +35,8 @@ def ranked(graph, scores):
     """Values and places of the best queries, as columns."""
     best = graph("ReduceMax", scores, axes=[2], keepdims=0)
     return [
-        graph("Unsqueeze", one, [-1]) for one in graph.all("TopK", best, [24], outputs=2, axis=1)
+        graph("Unsqueeze", tensor, [-1])
+        for tensor in graph.all("TopK", best, [24], outputs=2, axis=1)
     ]
 
 
@@ -48,13 +49,13 @@ def test_what_was_chosen_for_one_was_chosen_for_the_other(chooses, is_head):
     features = graph.queries()
     boxes = graph("Sigmoid", graph.linear(features, 8, 4))
     scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    values, places = ranked(graph, scores)
+    values, indices = ranked(graph, scores)
     if chooses == "certainty":  # the values measure, and choose nothing
         scores = graph("Mul", scores, graph("Sigmoid", values))
     if chooses in {"both", "boxes"}:
-        boxes = graph("GatherElements", boxes, graph("Tile", places, [1, 1, 4]), axis=1)
+        boxes = graph("GatherElements", boxes, graph("Tile", indices, [1, 1, 4]), axis=1)
     if chooses in {"both", "scores"}:
-        scores = graph("GatherElements", scores, graph("Tile", places, [1, 1, 3]), axis=1)
+        scores = graph("GatherElements", scores, graph("Tile", indices, [1, 1, 3]), axis=1)
     index = GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)
     head = pair(index)
     assert (head is not None) == is_head
@@ -71,14 +72,14 @@ def test_what_is_made_of_scores_are_no_boxes():
     assert pair(GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)) is None
 
 
-@pytest.mark.parametrize(("count", "most"), [(np.array([24]), 24), (None, None)])
-def test_how_many_a_top_k_keeps(count, most):
+@pytest.mark.parametrize(("count", "expected"), [(np.array([24]), 24), (None, None)])
+def test_how_many_a_top_k_keeps(count, expected):
     graph = Graph()
     features = graph.queries()
     count = graph.cut(graph("Shape", features), 1, 2, 0) if count is None else count
     best, _ = graph.all("TopK", features, count, outputs=2, axis=1)
     index = GraphIndex(infer_shapes(graph.model([best])).graph)
-    assert _k_of(index, index.producer(best)) == most
+    assert _k_of(index, index.producer(best)) == expected
     assert _k_of(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
 
 
@@ -99,7 +100,7 @@ def test_what_was_flattened_for_a_top_k():
 
 
 @pytest.mark.parametrize(
-    ("how", "other", "scores_are", "layer", "apart"),
+    ("how", "score_method", "scores_are", "layer", "apart"),
     [
         ("GRID", "SIGMOID", "SIGMOID", "Conv", True),
         ("GRID", "GRID", "SIGMOID", "Conv", False),
@@ -111,8 +112,11 @@ def test_what_was_flattened_for_a_top_k():
         ("SIGMOID", "REFINED", "SIGMOID", "MatMul", False),
     ],
 )
-def test_boxes_of_four_classes_are_told_by_what_makes_them(how, other, scores_are, layer, apart):
+def test_boxes_of_four_classes_are_told_by_what_makes_them(
+    how, score_method, scores_are, layer, apart
+):
     ours, theirs = (
-        Decoded(BoxDecode[one], BoxFormat.CXCYWH) if one else None for one in (how, other)
+        Decoded(BoxDecode[method], BoxFormat.CXCYWH) if method else None
+        for method in (how, score_method)
     )
     assert _tells_apart(ours, theirs, Activation[scores_are], layer) == apart

@@ -59,24 +59,29 @@ def wanted_of(name, size, outputs):
     return expected_of_all(boxes, scores)
 
 
-def assert_equal(found, wanted):
+def assert_equal(detections, expected):
     """All anchors are found, each with its box to a thousandth of a pixel, or a millionth of it."""
-    assert len(found[1]) == len(wanted[1])
-    one, other = (
+    assert len(detections[1]) == len(expected[1])
+    sorted_detections, sorted_expected = (
         [part[np.lexsort((sides[1].round(6), sides[2]))] for part in sides]
-        for sides in (found, wanted)
+        for sides in (detections, expected)
     )
-    close = np.isclose(one[0], other[0], rtol=1e-6, atol=1e-3).all(1) & (one[2] == other[2])
-    close &= np.isclose(one[1], other[1], rtol=1e-5, atol=1e-6)
-    assert_same(*([part[~close] for part in sides] for sides in (one, other)), pixels=1e-3)
+    close = np.isclose(sorted_detections[0], sorted_expected[0], rtol=1e-6, atol=1e-3).all(1) & (
+        sorted_detections[2] == sorted_expected[2]
+    )
+    close &= np.isclose(sorted_detections[1], sorted_expected[1], rtol=1e-5, atol=1e-6)
+    assert_same(
+        *([part[~close] for part in sides] for sides in (sorted_detections, sorted_expected)),
+        pixels=1e-3,
+    )
 
 
-def check(name, model, size, wanted, image=None):
+def check(name, model, size, expected, image=None):
     export = EXPORTS[name]
-    found, contract = read(model, image=image_of(size) if image is None else image)
+    detections, contract = read(model, image=image_of(size) if image is None else image)
     assert contract.family == export.family
     assert (contract.multi_label is MultiLabel.NEVER) == export.one_class
-    assert_equal(found, wanted)
+    assert_equal(detections, expected)
     return contract
 
 
@@ -104,7 +109,9 @@ def test_cells_are_read_as_their_family_reads_them(name, classes, size):
 
 
 def test_each_family_of_cells_has_an_export():
-    assert {one.family for one in EXPORTS.values()} == {one.name for one in FAMILIES if one.grid}
+    assert {item.family for item in EXPORTS.values()} == {
+        item.name for item in FAMILIES if item.grid
+    }
 
 
 @pytest.mark.parametrize("name", ["YOLOv8, raw", "YOLOv6", "YOLOX, raw", "FastestDet"])
@@ -194,24 +201,24 @@ def test_a_file_of_either_of_two_families_is_asked_about_unless_it_says(export, 
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
     names = str([f"class {number}" for number in range(export[1])])
     for entries in ({"detcli.family": EXPORTS[export[0]].family}, {"names": names}):
-        named = type(model).FromString(model.SerializeToString())
-        helper.set_model_props(named, entries)
-        check(export[0], named, SIZE, wanted_of(export[0], SIZE, outputs))
+        model_with_family = type(model).FromString(model.SerializeToString())
+        helper.set_model_props(model_with_family, entries)
+        check(export[0], model_with_family, SIZE, wanted_of(export[0], SIZE, outputs))
 
 
 @pytest.mark.parametrize("family", EITHER["YOLOv8, raw, boxes apart", 4])
 def test_the_hint_says_how_to_name_the_family(family, tmp_path):
     onnx.save(made("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
     predict = ["predict", BUILT_IN, "--device", "cpu", "--format", "jsonl", "--conf", "0.01", "-m"]
-    asked = forked.run([*predict, "FILE"], cwd=tmp_path)
-    assert asked.returncode == 4
-    assert asked.stdout == ""
-    _, _, command = asked.stderr.partition("hint: say which: detcli ")
-    done = forked.run(shlex.split(command.replace("NAME", family)), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = forked.run([*predict, "NEW"], cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    ids = {one["class_id"] for one in json.loads(found.stdout)["detections"]}
+    refused = forked.run([*predict, "FILE"], cwd=tmp_path)
+    assert refused.returncode == 4
+    assert refused.stdout == ""
+    _, _, command = refused.stderr.partition("hint: say which: detcli ")
+    converted = forked.run(shlex.split(command.replace("NAME", family)), cwd=tmp_path)
+    assert converted.returncode == 0, converted.stderr
+    predicted = forked.run([*predict, "NEW"], cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    ids = {detection["class_id"] for detection in json.loads(predicted.stdout)["detections"]}
     assert (max(ids) < 4) == (family == "YOLO, scales apart")  # of 4 classes, or of 64
 
 
@@ -221,24 +228,27 @@ def layers(*kinds, strides=(8, 16, 32), joins=False):
     def build(graph):
         outputs = []
         for stride in strides:
-            made = [layer(graph, channels, stride, final) for channels, final in kinds]
-            outputs += [graph("Concat", *made, axis=1)] if joins else made
+            maps = [layer(graph, channels, stride, final) for channels, final in kinds]
+            outputs += [graph("Concat", *maps, axis=1)] if joins else maps
         return outputs
 
     return build
 
 
-def of_anchors(*widths, held=(2, 2, 2)):
+def of_anchors(*widths, anchors=(2, 2, 2)):
     """All scales of rows [1, N, width], so many anchors a cell; the second are shares."""
 
     def build(graph):
         outputs = []
         for width in widths:
-            scales = zip((8, 16, 32, 64), held, strict=False)
+            scales = zip((8, 16, 32, 64), anchors, strict=False)
             maps = [layer(graph, count * width, stride) for stride, count in scales]
-            rows = [in_rows(graph, one, width) for one in maps]
+            rows = [in_rows(graph, tensor, width) for tensor in maps]
             outputs.append(graph("Concat", *rows, axis=1))
-        return [graph("Softmax", one, axis=2) if one == outputs[1] else one for one in outputs]
+        return [
+            graph("Softmax", tensor, axis=2) if tensor == outputs[1] else tensor
+            for tensor in outputs
+        ]
 
     return build
 
@@ -281,8 +291,8 @@ OTHERS = {
     "RetinaFace, no landmarks": of_anchors(4, 2),
     "FCOS": layers((80, ""), (4, ""), (1, "")),
     "boxes and classes of one scale": layers((4, ""), (5, "Sigmoid"), strides=(32,)),
-    "SSD of three anchors": of_anchors(4, 2, held=(3, 3, 3)),
-    "YuNet of 2021": of_anchors(14, 2, 1, held=(3, 2, 2, 3)),
+    "SSD of three anchors": of_anchors(4, 2, anchors=(3, 3, 3)),
+    "YuNet of 2021": of_anchors(14, 2, 1, anchors=(3, 2, 2, 3)),
     "two classifiers": lambda graph: [
         graph.linear(graph("Reshape", layer(graph, 8, 32), [1, -1]), 8 * 4 * 6, width)
         for width in (4, 10)

@@ -32,7 +32,7 @@ def test_sides_that_were_cut_apart_are_a_box_in_their_order_alone(order, are_box
     features = graph.queries()
     boxes = graph("Sigmoid", graph.linear(features, 8, 4))
     scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    sides = [graph.cut(boxes, place, place + 1, 2) for place in order]
+    sides = [graph.cut(boxes, column, column + 1, 2) for column in order]
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
     rows = graph("Concat", *sides, best, labels, axis=2)
