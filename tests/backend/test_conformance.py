@@ -73,19 +73,19 @@ def promising(model, graph=None, **contract):
 def detect_once(open_model):
     """Detect in some pictures with a model that is opened for them."""
 
-    def once(model, images, wanted=WANTED, canvas=(64, 64)):
+    def once(model, images, options=WANTED, canvas=(64, 64)):
         backend = open_model(model)
-        found = detect(backend, images, wanted, canvas)
+        detections = detect(backend, images, options, canvas)
         backend.close()
-        return found
+        return detections
 
     return once
 
 
-def detect(backend, images, wanted, canvas=(64, 64)):
+def detect(backend, images, options, canvas=(64, 64)):
     letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
     buffer = backend.infer(backend.prepare(images, letterboxes))
-    return backend.select(buffer, letterboxes, wanted)()
+    return backend.select(buffer, letterboxes, options)()
 
 
 def as_rows(detections):
@@ -98,9 +98,9 @@ def as_rows(detections):
 )
 def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, detect_once):
     model = make_model(tail=tail, size=size, dtype=dtype)
-    wanted = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
-    (found,) = detect_once(model, [picture(("red", 2, 3), ("blue", 5, 0))], wanted)
-    assert as_rows(found) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
+    options = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
+    (detections,) = detect_once(model, [picture(("red", 2, 3), ("blue", 5, 0))], options)
+    assert as_rows(detections) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
 
 
 def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monkeypatch):
@@ -116,16 +116,18 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
     image = picture(*squares, size=(112, 160), grey=40)
     settings = Settings(conf=0.6, tile=Tiling(64, 0.25))
     with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
-        found, other = detector([image, picture(("blue", 1, 1), grey=40)])
-    assert sorted(as_rows(found)) == sorted((name, 1.0, cell_box(*at)) for name, *at in squares)
-    assert as_rows(other) == [("blue", 1.0, cell_box(1, 1))]
+        detections, other_detections = detector([image, picture(("blue", 1, 1), grey=40)])
+    assert sorted(as_rows(detections)) == sorted(
+        (name, 1.0, cell_box(*at)) for name, *at in squares
+    )
+    assert as_rows(other_detections) == [("blue", 1.0, cell_box(1, 1))]
     settings = Settings(conf=0.6, region=Shape.region("48,24,112,88"))
     with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
-        found, other = detector([image, picture(("blue", 12, 9), size=(104, 112))])
-    assert sorted(as_rows(found)) == [
+        detections, other_detections = detector([image, picture(("blue", 12, 9), size=(104, 112))])
+    assert sorted(as_rows(detections)) == [
         *(("blue", 1.0, cell_box(6, 6)), ("green", 1.0, cell_box(7, 3))),
     ]
-    assert as_rows(other) == [("blue", 1.0, cell_box(12, 9))]
+    assert as_rows(other_detections) == [("blue", 1.0, cell_box(12, 9))]
 
 
 @pytest.mark.parametrize("batch", [1, 2, None])
@@ -133,8 +135,8 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
 def test_any_batch_on_any_graph(batch, count, make_model, detect_once):
     model = make_model(tail="ultralytics", batch=batch)
     images = [picture(("green", column, 1)) for column in range(count)]
-    found = detect_once(model, images)
-    assert [as_rows(one) for one in found] == [
+    detections = detect_once(model, images)
+    assert [as_rows(of_picture) for of_picture in detections] == [
         [("green", 1.0, cell_box(column, 1))] for column in range(count)
     ]
 
@@ -143,16 +145,16 @@ def test_pictures_of_different_sizes_share_a_batch(make_model, detect_once):
     small = picture(("red", 1, 1))
     large = np.kron(picture(("red", 2, 2)), np.ones((2, 2, 1), np.uint8))
     wide = np.concatenate([picture(("red", 0, 0)), picture()], axis=1)
-    found = detect_once(make_model(batch=None), [small, large, wide])
-    assert found[0].xyxy.tolist() == [cell_box(1, 1)]
-    assert found[1].xyxy.tolist() == [[32, 32, 48, 48]]
-    assert found[2].xyxy.tolist() == []  # shrunk to half a cell, and so to half the score
+    detections = detect_once(make_model(batch=None), [small, large, wide])
+    assert detections[0].xyxy.tolist() == [cell_box(1, 1)]
+    assert detections[1].xyxy.tolist() == [[32, 32, 48, 48]]
+    assert detections[2].xyxy.tolist() == []  # shrunk to half a cell, and so to half the score
 
 
 def test_rectangular_input(make_model, detect_once):
     model = make_model(size=None)
-    found = detect_once(model, [picture(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
-    assert found[0].xyxy.tolist() == [cell_box(7, 3)]
+    detections = detect_once(model, [picture(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
+    assert detections[0].xyxy.tolist() == [cell_box(7, 3)]
 
 
 def test_selection_equals_the_graphs_own_top_k(make_model, random, detect_once):
@@ -162,10 +164,10 @@ def test_selection_equals_the_graphs_own_top_k(make_model, random, detect_once):
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     tensor = image[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
     expected = session.run(None, {"images": tensor})[0][0]
-    (found,) = detect_once(model, [image], SelectionOptions(-1, 16, None, None))
-    np.testing.assert_array_equal(found.xyxy, expected[:, :4])
-    np.testing.assert_array_equal(found.score, expected[:, 4])
-    np.testing.assert_array_equal(found.class_id, expected[:, 5])
+    (detections,) = detect_once(model, [image], SelectionOptions(-1, 16, None, None))
+    np.testing.assert_array_equal(detections.xyxy, expected[:, :4])
+    np.testing.assert_array_equal(detections.score, expected[:, 4])
+    np.testing.assert_array_equal(detections.class_id, expected[:, 5])
 
 
 @pytest.mark.parametrize("tail", ["body", "transposed"])
@@ -177,14 +179,18 @@ def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open
     of_logits = open_model(promising(file, score_form=ScoreForm.LOGITS))
     of_scores = open_model(file)
     for options in LOGIT_OPTIONS:
-        found = detect(of_logits, images, options)
+        detections = detect(of_logits, images, options)
         as_scores = replace(options, conf=logit_threshold(options.conf))
-        assert options.conf == 1 or len(found[0]), options
-        for own, wanted in zip(found, detect(of_scores, images, as_scores), strict=True):
-            np.testing.assert_array_equal(own.xyxy, wanted.xyxy, str(options))
-            np.testing.assert_array_equal(own.class_id, wanted.class_id, str(options))
-            np.testing.assert_array_equal(own.score, sigmoid(wanted.score), str(options))
-            assert (own.score > np.float32(options.conf)).all(), options
+        assert options.conf == 1 or len(detections[0]), options
+        for from_logits, from_scores in zip(
+            detections, detect(of_scores, images, as_scores), strict=True
+        ):
+            np.testing.assert_array_equal(from_logits.xyxy, from_scores.xyxy, str(options))
+            np.testing.assert_array_equal(from_logits.class_id, from_scores.class_id, str(options))
+            np.testing.assert_array_equal(
+                from_logits.score, sigmoid(from_scores.score), str(options)
+            )
+            assert (from_logits.score > np.float32(options.conf)).all(), options
     of_logits.close()
     of_scores.close()
 
@@ -196,8 +202,8 @@ LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_conf_thresholds(THREE
 @pytest.mark.parametrize("tail", ["body", "transposed"])
 def test_a_class_below_its_confidence_takes_no_place(tail, make_model, detect_once):
     image = weighted_picture(("red", 1, 1, 0.8), ("red", 3, 3, 0.7), ("blue", 5, 2, 0.6))
-    (found,) = detect_once(make_model(tail=tail), [image], LIMITED_TO_TWO)
-    assert found.class_name.tolist() == ["blue"]
+    (detections,) = detect_once(make_model(tail=tail), [image], LIMITED_TO_TWO)
+    assert detections.class_name.tolist() == ["blue"]
 
 
 def weighted_picture(*squares):
@@ -220,13 +226,13 @@ def test_confidences_of_classes_on_noise(
     model = promising(make_model(), score_form=form)
     options = SelectionOptions(0, 12, None, nms_iou, multi_label=multi_label)
     options = options.with_conf_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
-    (found,) = detect_once(model, [image], options)
+    (detections,) = detect_once(model, [image], options)
     (expected,) = detect(open_backend("cpu", model), [image], options)
     assert len(expected) > 3
-    np.testing.assert_array_equal(found.xyxy, expected.xyxy)
-    np.testing.assert_array_equal(found.score, expected.score)
-    np.testing.assert_array_equal(found.class_id, expected.class_id)
-    assert (found.score > np.float32([0.6, 0.52, 0.55])[found.class_id]).all()  # type: ignore[arg-type, index]
+    np.testing.assert_array_equal(detections.xyxy, expected.xyxy)
+    np.testing.assert_array_equal(detections.score, expected.score)
+    np.testing.assert_array_equal(detections.class_id, expected.class_id)
+    assert (detections.score > np.float32([0.6, 0.52, 0.55])[detections.class_id]).all()  # type: ignore[arg-type, index]
 
 
 def test_several_selections_from_one_batch(make_model, open_model, random):
@@ -237,11 +243,11 @@ def test_several_selections_from_one_batch(make_model, open_model, random):
     selections = [WANTED, LIMITED_TO_TWO, replace(WANTED, conf=0.0)]
     buffer = backend.infer(backend.prepare(images, letterboxes))
     pending = [backend.select(buffer, letterboxes, options) for options in selections]
-    other = detect(backend, [picture(("red", 2, 3))], WANTED)
-    found = [as_rows(wait()[0]) for wait in reversed(pending)]
+    other_detections = detect(backend, [picture(("red", 2, 3))], WANTED)
+    detections = [as_rows(wait()[0]) for wait in reversed(pending)]
     expected = [as_rows(detect(backend, images, options)[0]) for options in reversed(selections)]
-    assert found == expected
-    assert as_rows(other[0]) == [("red", 1.0, cell_box(2, 3))]
+    assert detections == expected
+    assert as_rows(other_detections[0]) == [("red", 1.0, cell_box(2, 3))]
     backend.close()
 
 
@@ -259,7 +265,7 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
         ("blue", 1.0, cell_box(5, 2)),
         ("green", 1.0, cell_box(7, 7)),
     )
-    for wanted, expected in (
+    for options, expected in (
         (WANTED, [[red, blue], [], [green]]),
         (replace(WANTED, max_det=1), [[red], [], [green]]),
         (replace(WANTED, class_ids=frozenset({0, 1})), [[red], [], [green]]),
@@ -270,27 +276,27 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
             [[blue], [], [green]],
         ),
     ):
-        found = detect(backend, images, wanted)
-        assert [as_rows(one) for one in found] == expected, wanted
+        detections = detect(backend, images, options)
+        assert [as_rows(of_picture) for of_picture in detections] == expected, options
     backend.close()
 
 
 @pytest.mark.parametrize("output", [[1, 7, 0], [1, 0, 7], [1, 0, 6]])
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
-def test_an_output_without_anchors_or_rows(output, known, nms_iou, make_model, detect_once):
+def test_an_output_without_anchors_or_rows(output, is_declared, nms_iou, make_model, detect_once):
     model = promising(
         make_model(),
         empty_output(output),
         layout=Layout.ROWS if output[2] == 6 else Layout.BODY,
         anchors_first=output[1] == 0,
-        anchor_count=0 if known else None,
+        anchor_count=0 if is_declared else None,
         input_name="images",
     )
-    wanted = SelectionOptions(0.25, 300, frozenset({1}), nms_iou)
-    (found,) = detect_once(model, [picture()], wanted)
-    assert len(found) == 0
-    assert found.names == colour_model.NAMES
+    options = SelectionOptions(0.25, 300, frozenset({1}), nms_iou)
+    (detections,) = detect_once(model, [picture()], options)
+    assert len(detections) == 0
+    assert detections.names == colour_model.NAMES
 
 
 def empty_output(output):

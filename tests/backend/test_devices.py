@@ -85,8 +85,8 @@ def test_the_requested_device_is_opened(device, opened, gpu, intel, prepared_mod
         name = open_backend(device, prepared_model, options).device
         assert name == open_tensors(device, b"graph", "m", options).device
         assert name == ("openvino:CPU" if engine is intel else "cuda:0")
-        asked = Device.parse(opened), options
-        assert engine.found == [(prepared_model, *asked), (b"graph", "m", *asked)]
+        request = Device.parse(opened), options
+        assert engine.found == [(prepared_model, *request), (b"graph", "m", *request)]
 
 
 def test_auto_prefers_a_gpu_then_openvino(gpu, intel, prepared_model, caplog):
@@ -104,8 +104,8 @@ def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, prepar
     with pytest.warns(DetcliWarning, match=r"^openvino:CPU is used: no libcublas \(install it\)$"):
         assert open_backend("auto", prepared_model).device == "openvino:CPU"
     intel.failure = ModelError("no MaxFool", "use cpu")
-    told = r"^the CPU is used: no libcublas \(install it\); no MaxFool \(use cpu\)$"
-    with pytest.warns(DetcliWarning, match=told):
+    warning = r"^the CPU is used: no libcublas \(install it\); no MaxFool \(use cpu\)$"
+    with pytest.warns(DetcliWarning, match=warning):
         assert open_backend("auto", prepared_model).device == "cpu"
 
 
@@ -128,13 +128,13 @@ def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, prepared_model):
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_requested_device_is_never_replaced(failure, gpu, intel, prepared_model):
     gpu.failure = intel.failure = failure
-    kept = isinstance(failure, (DeviceMemoryError, ModelError))
-    expected = type(failure) if kept else DeviceError
+    keeps_its_type = isinstance(failure, (DeviceMemoryError, ModelError))
+    expected = type(failure) if keeps_its_type else DeviceError
     for device in ("cuda", "tensorrt", "openvino"):
         with pytest.raises(expected, match=str(failure)) as caught:
             open_backend(device, prepared_model)
         assert caught.value.hint == "install it"
-        assert kept or caught.value.exit_code == 5
+        assert keeps_its_type or caught.value.exit_code == 5
 
 
 def test_unsupported_options_are_refused_first(gpu, prepared_model):
@@ -166,8 +166,8 @@ def test_gpu_libraries_are_checked_first(device, prepared_model, monkeypatch):
         raise DeviceError(f"no {provider}")
 
     monkeypatch.setattr(libraries, "require_provider", missing)
-    told = f"no {Device.parse(device).provider}"
-    with pytest.raises(DeviceError, match=told):
+    message = f"no {Device.parse(device).provider}"
+    with pytest.raises(DeviceError, match=message):
         open_backend(device, prepared_model)
-    with pytest.raises(DeviceError, match=told):
+    with pytest.raises(DeviceError, match=message):
         open_tensors(device, b"graph", "m")

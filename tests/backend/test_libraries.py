@@ -156,7 +156,7 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "library", "reason"),
+    ("message", "library", "reason"),
     [
         ("libcudnn.so.9: cannot open shared object file: No such file or directory",
          "libcudnn.so.9", ""),
@@ -172,10 +172,10 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
         ("Could not find module 'C:\\x\\p.dll' (or one of its dependencies).", "p.dll", ""),
     ],
 )  # fmt: skip
-def test_messages_of_the_loader(said, library, reason):
-    found = explain(library if library.endswith("dll") else "p.so", said)
-    assert found.library == library
-    assert found.reason == reason
+def test_messages_of_the_loader(message, library, reason):
+    unloadable = explain(library if library.endswith("dll") else "p.so", message)
+    assert unloadable.library == library
+    assert unloadable.reason == reason
 
 
 @pytest.mark.skipif(
@@ -209,8 +209,8 @@ def test_messages_of_the_real_loader(tmp_path):
 def failure_of(path):
     with pytest.raises(OSError, match="lib") as caught:
         ctypes.CDLL(str(path))
-    found = explain(path.name, str(caught.value))
-    return found.library, found.reason
+    unloadable = explain(path.name, str(caught.value))
+    return unloadable.library, unloadable.reason
 
 
 @pytest.fixture
@@ -268,7 +268,8 @@ def runtime(monkeypatch):
     """A runtime with these providers and the nodes they run; None fails to load."""
 
     def fake(**parts):
-        opened, placed = [], {f"{name}ExecutionProvider": told for name, told in parts.items()}
+        opened = []
+        placed = {f"{name}ExecutionProvider": nodes for name, nodes in parts.items()}
         monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(placed))
 
         def require(name):
@@ -277,8 +278,8 @@ def runtime(monkeypatch):
 
         def open_session(_graph, providers, title):
             opened.append((providers, title))
-            told = placed[providers[0][0]]
-            return object() if told == "nothing" else session_of(*told)
+            reported = placed[providers[0][0]]
+            return object() if reported == "nothing" else session_of(*reported)
 
         monkeypatch.setattr(libraries, "require_provider", require)
         monkeypatch.setattr(libraries, "open_session", open_session)

@@ -146,7 +146,7 @@ def test_the_command_that_installs_cuda(install):
 
 
 @pytest.mark.parametrize(
-    ("architectures", "capabilities", "others"),
+    ("architectures", "capabilities", "unsupported"),
     [
         (["sm_80"], ["8.0", "8.6", "8.9"], ["7.5", "9.0", "12.0"]),
         (["sm_86"], ["8.6", "8.9"], ["8.0", "9.0"]),
@@ -157,10 +157,10 @@ def test_the_command_that_installs_cuda(install):
         ([], [], ["9.0"]),
     ],
 )
-def test_what_code_runs_on(architectures, capabilities, others):
+def test_what_code_runs_on(architectures, capabilities, unsupported):
     extra = replace(CUDA_EXTRAS[0], architectures=" ".join(architectures))
-    assert [one for one in capabilities if not extra.runs_on(one)] == []
-    assert [one for one in others if extra.runs_on(one)] == []
+    assert [capability for capability in capabilities if not extra.runs_on(capability)] == []
+    assert [capability for capability in unsupported if extra.runs_on(capability)] == []
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_what_code_runs_on(architectures, capabilities, others):
 )
 def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lacks):
     gpus = [GpuFacts("NVIDIA B200", capability, 0) for capability in capabilities]
-    said = lacking_code(gpus, runtime, cuda)
-    assert (said is not None) == lacks
-    if said and cuda == "13.0":
-        assert said == (
+    message = lacking_code(gpus, runtime, cuda)
+    assert (message is not None) == lacks
+    if message and cuda == "13.0":
+        assert message == (
             "this ONNX Runtime has no code for NVIDIA B200, of compute capability 10.0: "
             "it was compiled for 7.5, 8.0, 8.6, 8.9, 9.0, 12.0"
         )
@@ -192,12 +192,12 @@ def check_readme(title, extra):
     """Each GPU of a row of README, with its compute capability; the last cell has what it lacks."""
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {title} \|(.*)\|$", text, re.MULTILINE)
-    driver, runs, other = row.split("|")
+    driver, runs, does_not_run = row.split("|")
     assert driver.strip() == f"{extra.driver} or later"
-    for capabilities, expected in ((runs, True), (other, False)):
-        named = re.findall(r"\((\d+\.\d)\)", capabilities)
-        assert named
-        assert [one for one in named if extra.runs_on(one) != expected] == []
+    for capabilities, expected in ((runs, True), (does_not_run, False)):
+        listed = re.findall(r"\((\d+\.\d)\)", capabilities)
+        assert listed
+        assert [capability for capability in listed if extra.runs_on(capability) != expected] == []
 
 
 def test_the_readme_names_drivers_and_gpus_of_each_extra():
@@ -213,7 +213,9 @@ def test_arm_servers_have_wheels_for_cuda_13_alone():
         "    print(getattr(n.fitting_extra(facts), 'name', None))\n"
         "print(n.CUDA_EXTRAS[0].architectures)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *names, built_for = done.stdout.splitlines()
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    *names, built_for = process.stdout.splitlines()
     assert names == ["cuda", "cuda", "None", "None"]
     check_readme("`cuda`, on arm64", replace(CUDA_EXTRAS[0], architectures=built_for))

@@ -36,59 +36,61 @@ def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
     return SelectionOptions(confidence, max_det, class_ids, nms_iou)
 
 
-def plain_select(head, wanted):
+def plain_select(head, options):
     """The steps, one loop at a time; rows are (anchor, class id, score)."""
-    classes = sorted(wanted.class_ids if wanted.class_ids is not None else range(len(head) - 4))
+    classes = sorted(options.class_ids if options.class_ids is not None else range(len(head) - 4))
     scores = {
         (anchor, class_id): float(head[4 + class_id, anchor])
         for anchor in range(head.shape[1])
         for class_id in classes
-        if head[4 + class_id, anchor] > np.float32(confidence_of(class_id, wanted))
+        if head[4 + class_id, anchor] > np.float32(confidence_of(class_id, options))
     }
     # 1. anchor score = maximum over the classes whose scores count
     best = {}
     for (anchor, _), score in scores.items():
         best[anchor] = max(score, best.get(anchor, -math.inf))
     # 2. the max_det best anchors; of equals, the lower
-    anchors = sorted(best, key=lambda anchor: (-best[anchor], anchor))[: wanted.max_det]
+    anchors = sorted(best, key=lambda anchor: (-best[anchor], anchor))[: options.max_det]
     # 3. the max_det best of their scores; of equals, the lower position
     flat = [(anchor, class_id) for anchor in anchors for class_id in classes]
     flat = [pair for pair in flat if pair in scores]
-    kept = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: wanted.max_det]
-    return [(*pair, scores[pair]) for pair in kept]
+    best_pairs = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: options.max_det]
+    return [(*pair, scores[pair]) for pair in best_pairs]
 
 
-def confidence_of(class_id, wanted):
+def confidence_of(class_id, options):
     """What the scores of a class must be strictly above."""
-    if wanted.conf_thresholds is None:
-        return wanted.conf
-    return wanted.conf_thresholds[class_id]
+    if options.conf_thresholds is None:
+        return options.conf
+    return options.conf_thresholds[class_id]
 
 
-def plain_select_with_nms(head, wanted):
+def plain_select_with_nms(head, options):
     """Greedy suppression one box at a time, of each anchor's best class that counts, or of all."""
-    everything = plain_select(head, replace(wanted, max_det=10**6, nms_iou=None))
+    everything = plain_select(head, replace(options, max_det=10**6, nms_iou=None))
     candidates = everything
-    if not wanted.suppresses_every_class:
+    if not options.suppresses_every_class:
         best = {}
         for anchor, class_id, score in everything:
             if anchor not in best or (-score, class_id) < (-best[anchor][2], best[anchor][1]):
                 best[anchor] = (anchor, class_id, score)
         candidates = list(best.values())
-    kept = []
+    selected = []
     for row in sorted(candidates, key=lambda row: (-row[2], row[0], row[1])):
-        rivals = [other for other in kept if wanted.class_agnostic or other[1] == row[1]]
+        rivals = [rival for rival in selected if options.class_agnostic or rival[1] == row[1]]
         box = head[:4, row[0]]
-        if all(plain_iou(head[:4, other[0]], box) <= wanted.nms_iou for other in rivals):
-            kept.append(row)
-    return kept[: wanted.max_det]
+        if all(plain_iou(head[:4, rival[0]], box) <= options.nms_iou for rival in rivals):
+            selected.append(row)
+    return selected[: options.max_det]
 
 
-def plain_iou(one, other):
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+def plain_iou(box, other_box):
+    width = min(box[2], other_box[2]) - max(box[0], other_box[0])
+    height = min(box[3], other_box[3]) - max(box[1], other_box[1])
     shared = max(width, 0) * max(height, 0)
-    area = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1])
+    area = (box[2] - box[0]) * (box[3] - box[1]) + (other_box[2] - other_box[0]) * (
+        other_box[3] - other_box[1]
+    )
     return shared / (area - shared)
 
 
@@ -128,17 +130,17 @@ SCORES = st_numpy.arrays(
 )
 def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_classes_only):
     class_ids = frozenset(range((len(scores) + 1) // 2)) if first_classes_only else None
-    wanted = options(confidence, max_det, class_ids)
+    selection_options = options(confidence, max_det, class_ids)
     head = head_of(scores, dtype)
-    assert rows(select(head, wanted)) == plain_select(head, wanted)
+    assert rows(select(head, selection_options)) == plain_select(head, selection_options)
 
 
 BY_CLASS = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.3, 0.5, 1.0]), min_size=5, max_size=5)
 
 
-def with_conf_thresholds(wanted, confidences, classes):
+def with_conf_thresholds(selection_options, confidences, classes):
     """The options with these confidences for the first classes."""
-    return wanted.with_conf_thresholds(np.float32(confidences[:classes]))
+    return selection_options.with_conf_thresholds(np.float32(confidences[:classes]))
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -153,14 +155,18 @@ def with_conf_thresholds(wanted, confidences, classes):
 def test_confidences_of_classes_act_before_the_limit(
     scores, confidences, dtype, max_det, class_ids, unique
 ):
-    wanted = with_conf_thresholds(options(0, max_det, class_ids), confidences, len(scores))
+    selection_options = with_conf_thresholds(
+        options(0, max_det, class_ids), confidences, len(scores)
+    )
     head = head_of(scores, dtype)
     if not unique:
-        assert rows(select(head, wanted)) == plain_select(head, wanted)
+        assert rows(select(head, selection_options)) == plain_select(head, selection_options)
         return
     head[2:4] = head[0] + 0.5  # as with NMS among boxes that do not meet
-    expected = plain_select_with_nms(head, replace(wanted, nms_iou=1, multi_label=MultiLabel.NEVER))
-    assert rows(select(head, replace(wanted, multi_label=MultiLabel.NEVER))) == expected
+    expected = plain_select_with_nms(
+        head, replace(selection_options, nms_iou=1, multi_label=MultiLabel.NEVER)
+    )
+    assert rows(select(head, replace(selection_options, multi_label=MultiLabel.NEVER))) == expected
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -176,16 +182,19 @@ def test_confidences_of_classes_act_before_suppression(
     scores, confidences, max_det, multi_label, class_agnostic, apart
 ):
     """Boxes whose neighbours overlap, by more the closer they are."""
-    wanted = options(0, max_det, nms_iou=0.45)
-    wanted = with_conf_thresholds(wanted, confidences, len(scores))
-    wanted = replace(wanted, multi_label=multi_label, class_agnostic=class_agnostic)
+    selection_options = options(0, max_det, nms_iou=0.45)
+    selection_options = with_conf_thresholds(selection_options, confidences, len(scores))
+    selection_options = replace(
+        selection_options, multi_label=multi_label, class_agnostic=class_agnostic
+    )
     head = head_of(scores)
     head[0] *= apart
     head[2], head[3] = head[0] + 4, 10
-    found = [
-        (anchor // apart, class_id, score) for anchor, class_id, score in rows(select(head, wanted))
+    selected = [
+        (anchor // apart, class_id, score)
+        for anchor, class_id, score in rows(select(head, selection_options))
     ]
-    assert found == plain_select_with_nms(head, wanted)
+    assert selected == plain_select_with_nms(head, selection_options)
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -198,15 +207,15 @@ def test_one_confidence_is_the_same_for_all_classes_or_said_of_each(scores, conf
 
 def test_confidences_of_classes_and_logits():
     head = head_of([[4, 3, -9], [-9, 1, 2]])
-    wanted = options(0, 1).with_conf_thresholds(np.float32([0.99, 0.3]))
-    assert rows(select(head, wanted, logits=True)) == [(2, 1, float(sigmoid(2)))]
+    selection_options = options(0, 1).with_conf_thresholds(np.float32([0.99, 0.3]))
+    assert rows(select(head, selection_options, logits=True)) == [(2, 1, float(sigmoid(2)))]
 
 
 def test_nan_is_counted_once_whatever_the_confidence_of_its_class(recwarn):
     head = head_of([[np.nan, 0.9], [0.5, np.nan]])
-    wanted = options(0).with_conf_thresholds(np.float32([0.95, 0.3]))
-    assert rows(select(head, wanted)) == [(0, 1, 0.5)]
-    assert [str(one.message)[:22] for one in recwarn] == ["2 of 4 scores are NaN "]
+    selection_options = options(0).with_conf_thresholds(np.float32([0.95, 0.3]))
+    assert rows(select(head, selection_options)) == [(0, 1, 0.5)]
+    assert [str(warning.message)[:22] for warning in recwarn] == ["2 of 4 scores are NaN "]
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -220,24 +229,31 @@ def test_anchors_count_once_or_with_every_class(nms_iou, multi_label, class_ids,
     head[2], head[3] = head[0] + 10, 10  # none over another
     classes = sorted(class_ids or range(9))
     for max_det in (5, 60, 10_000):
-        wanted = SelectionOptions(-0.5, max_det, class_ids, nms_iou, multi_label)
+        selection_options = SelectionOptions(-0.5, max_det, class_ids, nms_iou, multi_label)
         has_nms = nms_iou is not None
         is_always = multi_label is MultiLabel.ALWAYS
-        assert wanted.suppresses_every_class == (has_nms and is_always)
+        assert selection_options.suppresses_every_class == (has_nms and is_always)
         pairs = [
             (-head[4 + class_id, anchor], anchor, class_id)
             for anchor, class_id in itertools.product(range(200), classes)
             if head[4 + class_id, anchor] > -0.5
         ]
-        if not wanted.suppresses_every_class and (multi_label is MultiLabel.NEVER or has_nms):
-            pairs = [min(own) for _, own in itertools.groupby(pairs, lambda pair: pair[1])]
+        if not selection_options.suppresses_every_class and (
+            multi_label is MultiLabel.NEVER or has_nms
+        ):
+            pairs = [
+                min(of_anchor) for _, of_anchor in itertools.groupby(pairs, lambda pair: pair[1])
+            ]
         elif nms_iou is None:
-            pairs = [(-s, anchor, class_id) for anchor, class_id, s in plain_select(head, wanted)]
+            pairs = [
+                (-s, anchor, class_id)
+                for anchor, class_id, s in plain_select(head, selection_options)
+            ]
         else:
             pairs.sort()
         pairs.sort(key=lambda pair: pair[0])
         expected = [(100 * anchor, class_id, -score) for score, anchor, class_id in pairs[:max_det]]
-        assert rows(select(head, wanted)) == expected
+        assert rows(select(head, selection_options)) == expected
 
 
 def test_a_set_gives_no_more_than_it_has_anchors():
@@ -253,22 +269,22 @@ def test_nms_of_all_classes_together():
     head = head_of([[0.9, 0.1, 0.1], [0.2, 0.8, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [40, 0, 50, 10]]).T
     apart = SelectionOptions(0.25, 300, None, 0.5)
-    kept = [
+    remaining = [
         [class_id for _, class_id, _ in rows(select(head, each))]
         for each in (apart, replace(apart, class_agnostic=True))
     ]
-    assert kept == [[0, 1, 1], [0, 1]]
+    assert remaining == [[0, 1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("confidence", [0.25, 0.5])
 def test_nms_with_every_class_suppresses_within_each(confidence):
     head = head_of([[0.9, 0.8], [0.5, np.nan], [0.3, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10]]).T
-    wanted = SelectionOptions(confidence, 300, None, 0.5, multi_label=MultiLabel.ALWAYS)
+    selection_options = SelectionOptions(confidence, 300, None, 0.5, multi_label=MultiLabel.ALWAYS)
     with pytest.warns(DetcliWarning, match="1 of 6 scores are NaN"):
-        found = rows(select(head, wanted))
+        selected = rows(select(head, selection_options))
     assert (
-        found
+        selected
         == [(0, 0, np.float32(0.9)), (1, 2, np.float32(0.7)), (0, 1, 0.5)][
             : 3 if confidence < 0.5 else 2
         ]
@@ -290,19 +306,19 @@ def test_logits_are_ordered_by_themselves_and_kept_by_their_sigmoids(
     logits, confidence, max_det, classes
 ):
     head = head_of(logits)
-    wanted = options(confidence, max_det, **classes)
+    selection_options = options(confidence, max_det, **classes)
     everything = plain_select(head, options(-math.inf, max_det, **classes))
-    expected = [(*place, float(sigmoid(logit))) for *place, logit in everything]
+    expected = [(*position, float(sigmoid(logit))) for *position, logit in everything]
     expected = [row for row in expected if row[-1] > np.float32(confidence)]
-    assert rows(select(head, wanted, logits=True)) == expected
+    assert rows(select(head, selection_options, logits=True)) == expected
 
 
 @pytest.mark.parametrize("anchors", [1, 31, 1023, 1024, 1025, 2100])
 def test_real_sizes(anchors, random):
     for levels, confidence in ((3, 0.25), (3, -math.inf), (1000, 0.25), (1000, 0.9)):
         head = head_of(random.integers(0, levels, (8, anchors)) / np.float32(levels))
-        wanted = options(confidence, max_det=30)
-        assert rows(select(head, wanted)) == plain_select(head, wanted)
+        selection_options = options(confidence, max_det=30)
+        assert rows(select(head, selection_options)) == plain_select(head, selection_options)
 
 
 def test_confidence_is_strict_and_compared_as_float32():
@@ -312,7 +328,7 @@ def test_confidence_is_strict_and_compared_as_float32():
 
 
 @pytest.mark.parametrize(
-    ("scores", "logits", "said", "kept"),
+    ("scores", "logits", "message", "remaining_scores"),
     [
         ([[np.nan, 0.5], [np.nan, 0.25]], False, "2 of 4 scores are NaN", [0.5, 0.25]),
         ([[7.3, -2.0]], False, "without a sigmoid", [1, -2]),
@@ -320,29 +336,31 @@ def test_confidence_is_strict_and_compared_as_float32():
         ([[7.3, -2.0]], True, None, sigmoid([7.3, -2.0])),
     ],
 )
-def test_warnings(scores, logits, said, kept, recwarn):
-    found = select(head_of(scores), ALL, logits=logits)
-    np.testing.assert_array_equal(found.score, kept)
-    assert [said in str(one.message) for one in recwarn] == [True] * (said is not None)
+def test_warnings(scores, logits, message, remaining_scores, recwarn):
+    selection = select(head_of(scores), ALL, logits=logits)
+    np.testing.assert_array_equal(selection.score, remaining_scores)
+    assert [message in str(warning.message) for warning in recwarn] == [True] * (
+        message is not None
+    )
 
 
 def test_logits_with_nms_and_with_one_class_for_each_anchor():
     head = head_of([[3, 2, 1], [4, -3, 2]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
     unique = SelectionOptions(0.25, 300, None, None, multi_label=MultiLabel.NEVER)
-    for wanted, logits in ((options(0.25, nms_iou=0.5), [4, 2]), (unique, [4, 2, 2])):
-        chosen = select(head, wanted, logits=True)
-        assert chosen.score.tolist() == sigmoid(logits).tolist()
+    for selection_options, logits in ((options(0.25, nms_iou=0.5), [4, 2]), (unique, [4, 2, 2])):
+        selection = select(head, selection_options, logits=True)
+        assert selection.score.tolist() == sigmoid(logits).tolist()
 
 
 def test_a_head_without_anchors():
     kinds = (np.float32, np.float16), (None, frozenset({2})), (None, 0.5), (False, True)
     for dtype, class_ids, nms_iou, logits in itertools.product(*kinds):
-        wanted = options(0.25, 300, class_ids, nms_iou)
-        found = select(np.zeros((7, 0), dtype), wanted, logits=logits)
-        assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
-        assert found.boxes.dtype == found.score.dtype == np.float32
-        assert len(to_detections(found, Letterbox.fit((8, 8), (8, 8)), CONTRACT)) == 0
+        selection_options = options(0.25, 300, class_ids, nms_iou)
+        selection = select(np.zeros((7, 0), dtype), selection_options, logits=logits)
+        assert [part.shape for part in selection] == [(0, 4), (0,), (0,)]
+        assert selection.boxes.dtype == selection.score.dtype == np.float32
+        assert len(to_detections(selection, Letterbox.fit((8, 8), (8, 8)), CONTRACT)) == 0
 
 
 def test_scores_above_one_are_clipped_and_centre_and_size_become_corners():
@@ -355,22 +373,22 @@ def test_scores_above_one_are_clipped_and_centre_and_size_become_corners():
 def test_nms_takes_the_best_class_of_each_anchor():
     head = head_of([[0.9, 0.8, 0.6], [0.9, 0.1, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
-    chosen = select(head, options(0.25, nms_iou=0.5))
+    selection = select(head, options(0.25, nms_iou=0.5))
     # anchor 1 overlaps anchor 0 in class 0; anchor 2 is the only one of class 1
-    assert chosen.class_id.tolist() == [0, 1]
-    np.testing.assert_array_equal(chosen.boxes, [[0, 0, 10, 10], [0, 0, 10, 10]])
+    assert selection.class_id.tolist() == [0, 1]
+    np.testing.assert_array_equal(selection.boxes, [[0, 0, 10, 10], [0, 0, 10, 10]])
 
 
 def test_nms_ignores_nan_scores():
     head = head_of([[np.nan, 0.5], [0.75, 0.25]])
     with pytest.warns(DetcliWarning, match="1 of 4"):
-        chosen = select(head, options(nms_iou=0.5))
-    assert chosen.score.tolist() == [0.75, 0.5]
-    assert chosen.class_id.tolist() == [1, 0]
+        selection = select(head, options(nms_iou=0.5))
+    assert selection.score.tolist() == [0.75, 0.5]
+    assert selection.class_id.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
-    ("boxes", "side", "clips", "said", "kept"),
+    ("boxes", "side", "clips", "message", "remaining_boxes"),
     [
         ([[0.1, 0.2, 0.7, 1.5]], 640, True, "fractions", [[0.1, 0.2, 0.7, 1.5]]),
         ([[0, 0, 1.6, 1], [1, 0, 0, 1]], 8, True, "1 of 2 boxes have no", [[0, 0, 1.6, 1]]),
@@ -388,16 +406,16 @@ def test_nms_ignores_nan_scores():
         ),
     ],
 )
-def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
+def test_odd_boxes_are_warned_about(boxes, side, clips, message, remaining_boxes):
     boxes = np.array(boxes, np.float32)
     selection = SelectedBoxes(
         boxes, np.ones(len(boxes), np.float32), np.zeros(len(boxes), np.int64)
     )
     letterbox = Letterbox.fit((side, side), (side, side))
-    with pytest.warns(DetcliWarning, match=said):
-        found = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))
-    np.testing.assert_array_equal(found.xyxy, np.float32(kept))
-    assert len(found.selected) == len(boxes)
+    with pytest.warns(DetcliWarning, match=message):
+        detections = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))
+    np.testing.assert_array_equal(detections.xyxy, np.float32(remaining_boxes))
+    assert len(detections.selected) == len(boxes)
 
 
 # ---------------------------------------------------------------- logits
@@ -405,9 +423,9 @@ def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
 
 def float32(first, last, step=1):
     """Numbers at places of float32, counted from 0 towards -inf and inf."""
-    places = np.arange(first, last, step, np.int64)  # type: ignore[call-overload]
-    magnitude = np.abs(places).astype(np.uint32).view(np.float32)
-    return np.where(places < 0, -magnitude, magnitude)
+    positions = np.arange(first, last, step, np.int64)  # type: ignore[call-overload]
+    magnitude = np.abs(positions).astype(np.uint32).view(np.float32)
+    return np.where(positions < 0, -magnitude, magnitude)
 
 
 INFINITY = 0x7F800000
@@ -444,18 +462,18 @@ def test_each_value_has_one_sigmoid_alone_and_in_any_array(random):
     assert np.isnan(sigmoid(np.nan))
     assert sigmoid(np.zeros((0, 3))).shape == (0, 3)
     logits = random.normal(0, 5, 1000).astype(np.float32)
-    whole = sigmoid(logits)
-    assert whole.tolist() == [float(sigmoid(one)) for one in logits]
-    np.testing.assert_array_equal(sigmoid(logits[::7]), whole[::7])
+    sigmoids = sigmoid(logits)
+    assert sigmoids.tolist() == [float(sigmoid(logit)) for logit in logits]
+    np.testing.assert_array_equal(sigmoid(logits[::7]), sigmoids[::7])
 
 
 @given(st.floats(0, 1, width=32) | st.floats(0, 1))
 def test_the_threshold_is_exact(confidence):
-    least = np.float32(confidence)
+    conf = np.float32(confidence)
     threshold = np.float32(logit_threshold(confidence))
-    assert not sigmoid(threshold) > least
+    assert not sigmoid(threshold) > conf
     if threshold < np.inf:
-        assert sigmoid(np.nextafter(threshold, np.float32(np.inf))) > least
+        assert sigmoid(np.nextafter(threshold, np.float32(np.inf))) > conf
 
 
 def test_thresholds_of_all_halves_and_at_the_ends():
@@ -475,25 +493,25 @@ ANY = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=None)
 
 def made(*rows, dtype=np.float32):
     """Rows of (score, class id); x1 of each box is its place."""
-    boxes = [(place, 0, place + 10, 10) for place in range(len(rows))]
+    boxes = [(position, 0, position + 10, 10) for position in range(len(rows))]
     values = [(*box, *row) for box, row in zip(boxes, rows, strict=True)]
     return np.array(values, dtype).reshape(-1, 6)
 
 
-def places(chosen):
-    return chosen.boxes[:, 0].astype(int).tolist()
+def places(selection):
+    return selection.boxes[:, 0].astype(int).tolist()
 
 
-def plain_select_rows(rows, wanted):
+def plain_select_rows(rows, selection_options):
     """One loop at a time."""
-    known = [
-        (-score, place)
-        for place, (*_, score, class_id) in enumerate(rows.tolist())
+    candidates = [
+        (-score, position)
+        for position, (*_, score, class_id) in enumerate(rows.tolist())
         if class_id in range(CLASSES)
-        and score > np.float32(confidence_of(int(class_id), wanted))
-        and (wanted.class_ids is None or class_id in wanted.class_ids)
+        and score > np.float32(confidence_of(int(class_id), selection_options))
+        and (selection_options.class_ids is None or class_id in selection_options.class_ids)
     ]
-    return [place for _, place in sorted(known)][: wanted.max_det]
+    return [position for _, position in sorted(candidates)][: selection_options.max_det]
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -511,11 +529,11 @@ def plain_select_rows(rows, wanted):
     st.sampled_from([np.float32, np.float64]),
 )
 def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, dtype):
-    wanted = SelectionOptions(confidence, max_det, class_ids, None)
-    found = made(*rows, dtype=dtype)
-    chosen = select_rows(found, wanted, CLASSES)
-    assert places(chosen) == plain_select_rows(found, wanted)
-    assert (chosen.score <= 1).all()
+    selection_options = SelectionOptions(confidence, max_det, class_ids, None)
+    array = made(*rows, dtype=dtype)
+    selection = select_rows(array, selection_options, CLASSES)
+    assert places(selection) == plain_select_rows(array, selection_options)
+    assert (selection.score <= 1).all()
 
 
 @given(
@@ -528,28 +546,30 @@ def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, 
     st.sampled_from([None, frozenset({0, 2})]),
 )
 def test_confidences_of_classes_act_on_rows_before_the_limit(rows, confidences, max_det, class_ids):
-    wanted = SelectionOptions(0, max_det, class_ids, None)
-    wanted = with_conf_thresholds(wanted, confidences, CLASSES)
-    found = made(*rows)
-    assert places(select_rows(found, wanted, CLASSES)) == plain_select_rows(found, wanted)
+    selection_options = SelectionOptions(0, max_det, class_ids, None)
+    selection_options = with_conf_thresholds(selection_options, confidences, CLASSES)
+    array = made(*rows)
+    assert places(select_rows(array, selection_options, CLASSES)) == plain_select_rows(
+        array, selection_options
+    )
 
 
 def test_float16_rows_are_compared_as_float32():
-    chosen = select_rows(made((0.3, 1), (0.9, 2), dtype=np.float16), ANY, CLASSES)
-    assert chosen.score.tolist() == [np.float16(0.9), np.float16(0.3)]
-    assert [part.dtype for part in chosen] == [np.float32, np.float32, np.int64]
+    selection = select_rows(made((0.3, 1), (0.9, 2), dtype=np.float16), ANY, CLASSES)
+    assert selection.score.tolist() == [np.float16(0.9), np.float16(0.3)]
+    assert [part.dtype for part in selection] == [np.float32, np.float32, np.int64]
 
 
 def test_they_are_the_rows_that_the_head_would_have_given(random):
     head = np.concatenate([random.random((4, 50)) * 600, random.random((CLASSES, 50))])
-    own = select(head.astype(np.float32), ANY)
-    rows = np.column_stack([*own])[random.permutation(len(own.score))]
-    for part, wanted in zip(select_rows(rows, ANY, CLASSES), own, strict=True):
-        np.testing.assert_array_equal(part, wanted)
+    selection = select(head.astype(np.float32), ANY)
+    rows = np.column_stack([*selection])[random.permutation(len(selection.score))]
+    for part, expected in zip(select_rows(rows, ANY, CLASSES), selection, strict=True):
+        np.testing.assert_array_equal(part, expected)
 
 
 @pytest.mark.parametrize(
-    ("rows", "said", "kept"),
+    ("rows", "message", "remaining_scores"),
     [
         (
             [(0.9, 1), (0.8, 3), (0.7, -1), (0.6, 1.5), (0.1, 9)],
@@ -561,28 +581,30 @@ def test_they_are_the_rows_that_the_head_would_have_given(random):
         ([(0.5, 0), (7.3, 1)], "without a sigmoid", [1, 0]),
     ],
 )
-def test_warnings_about_rows(rows, said, kept, recwarn):
-    assert places(select_rows(made(*rows), ANY, CLASSES)) == kept
-    assert [said in str(one.message) for one in recwarn] == [True] * (said is not None)
+def test_warnings_about_rows(rows, message, remaining_scores, recwarn):
+    assert places(select_rows(made(*rows), ANY, CLASSES)) == remaining_scores
+    assert [message in str(warning.message) for warning in recwarn] == [True] * (
+        message is not None
+    )
 
 
 def test_nms_among_the_wanted():
     rows = made((0.8, 1), (0.9, 1), (0.7, 0), (0.6, 1))
     rows[3, [0, 2]] += 100
-    wanted = SelectionOptions(0.25, 2, None, nms_iou=0.5)
-    assert places(select_rows(rows, wanted, CLASSES)) == [1, 2]
-    wanted = SelectionOptions(0.25, 300, frozenset({1}), nms_iou=0.5)
-    assert places(select_rows(rows, wanted, CLASSES)) == [1, 103]
+    selection_options = SelectionOptions(0.25, 2, None, nms_iou=0.5)
+    assert places(select_rows(rows, selection_options, CLASSES)) == [1, 2]
+    selection_options = SelectionOptions(0.25, 300, frozenset({1}), nms_iou=0.5)
+    assert places(select_rows(rows, selection_options, CLASSES)) == [1, 103]
 
 
 def test_no_rows_and_rows_of_centre_and_size(recwarn):
     for nms_iou in (None, 0.5):
-        wanted = SelectionOptions(0.25, 300, frozenset({0}), nms_iou)
-        found = select_rows(np.zeros((0, 6), np.float16), wanted, CLASSES)
-        assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
+        selection_options = SelectionOptions(0.25, 300, frozenset({0}), nms_iou)
+        empty_selection = select_rows(np.zeros((0, 6), np.float16), selection_options, CLASSES)
+        assert [part.shape for part in empty_selection] == [(0, 4), (0,), (0,)]
     rows = np.array([[10, 20, 4, 6, 0.5, 1]], np.float32)
-    chosen = select_rows(rows, ANY, CLASSES, cxcywh=True)
-    np.testing.assert_array_equal(chosen.boxes, [[8, 17, 12, 23]])
+    selection = select_rows(rows, ANY, CLASSES, cxcywh=True)
+    np.testing.assert_array_equal(selection.boxes, [[8, 17, 12, 23]])
     assert not recwarn
 
 

@@ -19,7 +19,7 @@ READERS = [
 ]
 
 
-def lying(declared, given, share=0.0):
+def lying(declared, actual, share=0.0):
     """A graph that declares one shape and gives another, with a share of the brightness more rows.
 
     The shape is computed from the picture, so that nobody knows it before the graph runs.
@@ -32,8 +32,8 @@ def lying(declared, given, share=0.0):
     ]
     extra = {"Cast": {"to": TensorProto.INT64}, "ReduceMean": {"keepdims": 0}}
     constants = {
-        "share": np.array([0] * (len(given) - 1) + [share], np.float32)[: len(given)],
-        "shape": np.array(given),
+        "share": np.array([0] * (len(actual) - 1) + [share], np.float32)[: len(actual)],
+        "shape": np.array(actual),
         "flat": np.array([-1]),
         "zero": np.array([0]),
     }
@@ -82,33 +82,35 @@ def refused(invoke, make_picture, tmp_path):
         make_picture(name, *squares)
     image = {"width": 64, "height": 64}
     images = [image | {"id": n, "file_name": f"{name}.png"} for n, name in enumerate("ab")]
-    categories = [{"id": number, "name": one} for number, one in enumerate(("red", "green"))]
+    categories = [
+        {"id": number, "name": class_name} for number, class_name in enumerate(("red", "green"))
+    ]
     data = {"images": images, "categories": categories, "annotations": [BOX]}
     (tmp_path / "data.json").write_text(json.dumps(data))
 
     def run(model, *options, codes=(4,)):
         onnx.save(model, tmp_path / "lies.onnx")
         assert invoke("inspect", "lies.onnx", *options, cwd=tmp_path).returncode == 0  # no run
-        said = []
+        messages = []
         for command in READERS:
-            done = invoke(*command.split(), *options, cwd=tmp_path)
-            assert "bug in detcli" not in done.stderr + done.stdout
-            assert done.returncode in codes, (command, done.stderr)
-            said.append(done.stderr)
-        return said
+            process = invoke(*command.split(), *options, cwd=tmp_path)
+            assert "bug in detcli" not in process.stderr + process.stdout
+            assert process.returncode in codes, (command, process.stderr)
+            messages.append(process.stderr)
+        return messages
 
     return run
 
 
 @pytest.mark.parametrize("name", thin("shapes that were not declared", LIES, 4))
 def test_every_command_refuses_a_shape_that_was_not_declared(name, refused):
-    model, given, declared = LIES[name]
+    model, actual, declared = LIES[name]
     options = ["--box-format", "xyxy"] if model.graph.name == "lies" else []
-    for said in refused(model, *options):
-        assert f"output of shape {given}, though its graph declares {declared}\n" in said
+    for message in refused(model, *options):
+        assert f"output of shape {actual}, though its graph declares {declared}\n" in message
 
 
 def test_a_size_that_is_no_number_fails(refused):
     model = lying(DECLARED, [1, 7, 64], np.nan)
-    for said in refused(model, "--box-format", "xyxy", codes=(1, 3)):
-        assert "the network failed on a batch of shape [1, 3, 64, 64]" in said
+    for message in refused(model, "--box-format", "xyxy", codes=(1, 3)):
+        assert "the network failed on a batch of shape [1, 3, 64, 64]" in message

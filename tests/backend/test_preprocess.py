@@ -50,10 +50,10 @@ def test_floats_are_exact(size, random):
     kinds = ((640, 640), (384, 640), (64, 64), size), (np.float32, np.float16)
     for canvas, dtype in itertools.product(*kinds):
         tensor = np.full((3, *canvas), np.nan, dtype)
-        made = letterbox_image(image, Letterbox.fit(size, canvas))
-        to_tensor(made, tensor)
+        letterboxed = letterbox_image(image, Letterbox.fit(size, canvas))
+        to_tensor(letterboxed, tensor)
         np.testing.assert_array_equal(tensor, plain_tensor(image, canvas).astype(dtype))
-        made[:] = 0
+        letterboxed[:] = 0
     np.testing.assert_array_equal(image, before)
 
 
@@ -79,10 +79,12 @@ def test_mean_and_std_follow_the_order_of_the_channels(random):
     normalised = Preprocessing(Resize.NONE, mean=MEAN, std=STD)
     swapped = Preprocessing(Resize.NONE, mean=MEAN[::-1], std=STD[::-1], bgr=True)
     expected = ((rgb / 255 - mean) / std).astype(np.float32)
-    for preprocessing, wanted in ((normalised, expected), (swapped, expected[::-1])):
+    for preprocessing, expected_channels in ((normalised, expected), (swapped, expected[::-1])):
         letterbox = fit_letterbox((20, 30), (64, 64), preprocessing)
         batch = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 2)
-        np.testing.assert_allclose(batch, [wanted, wanted], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(
+            batch, [expected_channels, expected_channels], rtol=1e-6, atol=1e-7
+        )
 
 
 def test_levels_as_they_are(random):
@@ -156,9 +158,9 @@ def pillow(image, size, interpolation):
 
 
 def check(image, size, interpolation):
-    found = resample(image, size, interpolation)
-    assert found.dtype == np.uint8
-    np.testing.assert_array_equal(found, pillow(image, size, interpolation))
+    resampled = resample(image, size, interpolation)
+    assert resampled.dtype == np.uint8
+    np.testing.assert_array_equal(resampled, pillow(image, size, interpolation))
 
 
 def noise(random, height, width):

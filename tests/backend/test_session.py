@@ -34,22 +34,22 @@ ONES = np.ones((1, 3, 64, 64), np.float32)
 
 
 @pytest.fixture
-def made(monkeypatch):
+def creation(monkeypatch):
     """The arguments of each session; `made.result` is what opening one calls.
 
     By default that is ONNX Runtime's fallback: nothing is raised, and the CPU is used.
     """
-    made = SimpleNamespace(
+    creation = SimpleNamespace(
         calls=[], result=lambda: SimpleNamespace(get_providers=lambda: [CPU_NAME])
     )
 
-    def make(graph, options, providers, **more):
-        made.calls.append((graph, options, providers, more))
-        return made.result()
+    def make(graph, options, providers, **settings):
+        creation.calls.append((graph, options, providers, settings))
+        return creation.result()
 
     monkeypatch.setattr(libraries, "require_provider", lambda _: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
-    yield made
+    yield creation
     onnxruntime.set_default_logger_severity(2)  # its default
 
 
@@ -61,13 +61,13 @@ def failing(error, noise=""):
     return fail
 
 
-def test_a_session_on_another_provider_is_refused(made):
+def test_a_session_on_another_provider_is_refused(creation):
     with pytest.raises(DeviceError, match="chose CPUExecutionProvider instead of CUDA"):
         open_session(b"graph", ON_CUDA, "model")
-    ((graph, options, providers, more),) = made.calls
+    ((graph, options, providers, settings),) = creation.calls
     assert graph == b"graph"
     assert providers == list(ON_CUDA)
-    assert more == {"enable_fallback": 0}
+    assert settings == {"enable_fallback": 0}
     assert options.get_session_config_entry(session.RECORD_PLACEMENT) == "1"
 
 
@@ -85,9 +85,9 @@ def test_a_session_on_another_provider_is_refused(made):
         ("This is an invalid model", ModelError, "cannot load model"),
     ],
 )
-def test_why_a_session_cannot_be_made(message, error, words, made, capfd):
+def test_why_a_session_cannot_be_made(message, error, words, creation, capfd):
     for kind in (RuntimeError, runtime_errors.Fail, runtime_errors.EPFail):
-        made.result = failing(kind(f"[ONNXRuntimeError] : 1 : FAIL : {message}"), "noise")
+        creation.result = failing(kind(f"[ONNXRuntimeError] : 1 : FAIL : {message}"), "noise")
         with pytest.raises(error, match=words) as caught:
             open_session(b"", ON_CUDA, "model")
         assert type(caught.value) is error
@@ -142,7 +142,7 @@ SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("parts", "wanted", "told"),
+    ("parts", "requested", "message"),
     [
         ([(CUDA, [node("Conv")]), (CUDA, [node("Mul")])], [CUDA], []),
         (
@@ -160,9 +160,9 @@ SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
         ),
     ],
 )
-def test_nodes_elsewhere_are_listed(parts, wanted, told, info):
-    check_placement(session_of(*parts), wanted, "model")
-    assert info.messages == told
+def test_nodes_elsewhere_are_listed(parts, requested, message, info):
+    check_placement(session_of(*parts), requested, "model")
+    assert info.messages == message
 
 
 @pytest.mark.parametrize("provider", [CUDA, CPU_NAME])
@@ -186,16 +186,16 @@ def test_an_older_onnxruntime_is_trusted(info):
 
 def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, info):
     """A session that claims to have loaded CUDA but runs its nodes on the CPU."""
-    real = onnxruntime.InferenceSession
+    session_class = onnxruntime.InferenceSession
 
     def make(graph, options, providers, **_):
-        session = real(graph, options, [CPU_NAME])
+        session = session_class(graph, options, [CPU_NAME])
         session.get_providers = lambda: [name for name, _ in providers] + [CPU_NAME]
         return session
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     graph = make_model().read_bytes()
-    if hasattr(real, "get_provider_graph_assignment_info"):
+    if hasattr(session_class, "get_provider_graph_assignment_info"):
         open_session(graph, [(CPU_NAME, {})], "model")
         assert info.messages == []
         with pytest.raises(DeviceError, match=r"runs none of the \d\d nodes of model"):
@@ -221,14 +221,14 @@ def graph(make_model):
 def test_all_outputs_by_name_or_errors(graph):
     tensors = open_tensors("cpu", graph, "m")
     assert tensors.device == "cpu"
-    found = tensors.run("images", ONES)  # type: ignore[attr-defined]
-    assert {name: tensor.shape for name, tensor in found.items()} == {
+    outputs = tensors.run("images", ONES)  # type: ignore[attr-defined]
+    assert {name: tensor.shape for name, tensor in outputs.items()} == {
         "head": (1, 7, 64),
         "cells": (1, 3, 8, 8),
         "scores": (1, 3, 64),
         "anchors": (1, 2, 64),
     }
-    assert (found["cells"] == 1).all()
+    assert (outputs["cells"] == 1).all()
     with pytest.raises(InferenceError, match="batch of shape"):
         tensors.run("images", ONES[:, :, :32, :32])  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="cannot load m"):
@@ -261,24 +261,24 @@ def test_tensors_on_a_gpu(opened, make_model, half, monkeypatch):
     exact = make_model().read_bytes()
     open_tensors("cuda:2", exact, "m")
     assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
-    required, (graph, ((name, told),), title) = opened
+    required, (graph, ((name, provider_options),), title) = opened
     assert required == CUDA
     assert graph == exact
     assert name == CUDA
     assert title == "m"
-    assert told["device_id"] == "2"
-    assert told["use_tf32"] == "0"
-    assert "user_compute_stream" not in told
+    assert provider_options["device_id"] == "2"
+    assert provider_options["use_tf32"] == "0"
+    assert "user_compute_stream" not in provider_options
     open_tensors("cuda:2", half, "m")
-    _, ((_, told),), _ = opened[-1]
-    assert "use_tf32" not in told  # it would keep float16 from tensor cores
+    _, ((_, provider_options),), _ = opened[-1]
+    assert "use_tf32" not in provider_options  # it would keep float16 from tensor cores
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_tensors_with_tensorrt(asked, opened, make_model, half, monkeypatch):
+@pytest.mark.parametrize("requests_half", [True, False])
+def test_tensors_with_tensorrt(requests_half, opened, make_model, half, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    graph = make_model().read_bytes() if asked else half
-    open_tensors("tensorrt:0", graph, "m", DeviceOptions(half=asked))
+    graph = make_model().read_bytes() if requests_half else half
+    open_tensors("tensorrt:0", graph, "m", DeviceOptions(half=requests_half))
     required, (_, (engine, (second, _)), _) = opened
     assert required == TENSORRT
     assert engine == (TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})
@@ -302,8 +302,8 @@ FULL = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while runn
 def test_running_out_of_memory_on_the_cpu(failure, make_model, monkeypatch):
     tensors = open_tensors("cpu", make_model().read_bytes(), "m")
     monkeypatch.setattr(tensors, "_session", SimpleNamespace(run=failing(failure)))
-    told = r"shape \[1, 3, 64, 64\] does not fit into memory: "
-    with pytest.raises(DeviceMemoryError, match=told) as caught:
+    message = r"shape \[1, 3, 64, 64\] does not fit into memory: "
+    with pytest.raises(DeviceMemoryError, match=message) as caught:
         tensors.run("images", ONES)  # type: ignore[attr-defined]
     assert "GPU" not in str(caught.value)
     assert "--imgsz" in caught.value.hint
@@ -371,6 +371,6 @@ def test_verbose_says_which_package_is_loaded(make_model, make_picture):
     """`onnxruntime` and `onnxruntime-gpu` install the same module."""
     words = ["predict", make_picture("a.png"), "-v", "-m", make_model(), "--device", "cpu"]
     command = [sys.executable, "-m", "detcli", *map(str, words)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = f"{onnxruntime.__version__} of the package {onnxruntime.package_name}"
-    assert f"detcli: ONNX Runtime {loaded}\n" in done.stderr
+    assert f"detcli: ONNX Runtime {loaded}\n" in process.stderr

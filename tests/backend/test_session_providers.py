@@ -17,9 +17,9 @@ LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 def tensorrt(options=DeviceOptions(), graph=b"graph", *, half=False, profile=()):  # noqa: B008 - frozen
     contract = SimpleNamespace(input_dtype="float32")
     model = PreparedModel("model", contract, graph, half=half)  # type: ignore[arg-type]
-    name, told = tensorrt_provider(1, 32512, options, model, dict(profile))
+    name, provider_options = tensorrt_provider(1, 32512, options, model, dict(profile))
     assert name == TENSORRT
-    return told
+    return provider_options
 
 
 def test_cuda():
@@ -30,22 +30,22 @@ def test_cuda():
     }
     exact = plain | {"use_tf32": "0"}
     limit = {"gpu_mem_limit": "2147483648", "arena_extend_strategy": "kSameAsRequested"}
-    for options, graph, more in (
+    for options, graph, expected_more in (
         (DeviceOptions(), False, {}),
         (DeviceOptions(), True, {"enable_cuda_graph": "1"}),
         (LIMITED, False, limit),
     ):
-        assert cuda_provider(3, 0x7F00, options, graph=graph) == (CUDA, exact | more)
+        assert cuda_provider(3, 0x7F00, options, graph=graph) == (CUDA, exact | expected_more)
         # It would keep float16 convolutions from tensor cores, too.
-        given = cuda_provider(3, 0x7F00, options, half=True, graph=graph)
-        assert given == (CUDA, plain | more)
+        provider = cuda_provider(3, 0x7F00, options, half=True, graph=graph)
+        assert provider == (CUDA, plain | expected_more)
 
 
 def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
     """Models that differ only in weights have separate engines: their names are the tensors'."""
-    told = tensorrt()
-    engines = told.pop("trt_engine_cache_path")
-    assert told == {
+    provider_options = tensorrt()
+    engines = provider_options.pop("trt_engine_cache_path")
+    assert provider_options == {
         "device_id": "1",
         "user_compute_stream": "32512",
         "trt_fp16_enable": "False",
@@ -87,16 +87,18 @@ def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
         model = replace(model, canvas=(96, 96))
     names = [f"trt_profile_{bound}_shapes" for bound in ("min", "opt", "max")]
     contract, profile = model.contract, profile_of(model)
-    wanted = zip(names, shapes, strict=True) if shapes else ()
-    assert profile == {name: f"images:{shape}" for name, shape in wanted}
-    told = tensorrt(profile=profile)
-    assert profile.items() <= told.items()
+    expected_profile = zip(names, shapes, strict=True) if shapes else ()
+    assert profile == {name: f"images:{shape}" for name, shape in expected_profile}
+    provider_options = tensorrt(profile=profile)
+    assert profile.items() <= provider_options.items()
     # What follows the picture's own size may be larger than any canvas.
     free = replace(contract.preprocessing, resize=Resize.NONE)
     unbounded = replace(model, contract=replace(contract, preprocessing=free))
     assert contract.input_size or not profile_of(unbounded)
     # an engine of another profile is another engine
-    assert bool(profile) == (told["trt_engine_cache_path"] != tensorrt()["trt_engine_cache_path"])
+    assert bool(profile) == (
+        provider_options["trt_engine_cache_path"] != tensorrt()["trt_engine_cache_path"]
+    )
 
 
 def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
@@ -109,11 +111,11 @@ def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("part", ["cache", "timings", "engines", "engine"])
 def test_engines_that_others_may_have_written_are_not_run(cache, part):
-    told = tensorrt()
-    engines = Path(told["trt_engine_cache_path"])
+    provider_options = tensorrt()
+    engines = Path(provider_options["trt_engine_cache_path"])
     engine = engines / "planted.engine"
     engine.touch(0o600)
-    assert tensorrt() == told
-    places = {"cache": cache, "timings": engines.parent, "engines": engines, "engine": engine}
-    places[part].chmod(0o777)
+    assert tensorrt() == provider_options
+    paths = {"cache": cache, "timings": engines.parent, "engines": engines, "engine": engine}
+    paths[part].chmod(0o777)
     assert not {name for name in tensorrt() if "cache" in name}

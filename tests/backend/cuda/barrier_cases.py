@@ -79,18 +79,19 @@ def _selection_is_right(gpu, head, options) -> bool:
     uploaded, result = upload(gpu, head), gpu.pin(selection.result_size)
     selection.enqueue(uploaded.address, result.address)
     gpu.record().wait()
-    [found] = selection.read(result.array)
-    got, wanted = postprocess.as_selection(found[0]), postprocess.select(head, options)
-    return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))  # type: ignore[arg-type]
+    [pictures] = selection.read(result.array)
+    selection_on_gpu = postprocess.as_selection(pictures[0])
+    expected = postprocess.select(head, options)
+    return all(np.array_equal(*pair) for pair in zip(selection_on_gpu, expected, strict=True))  # type: ignore[arg-type]
 
 
 def _letterbox_is_right(gpu) -> bool:
     image = np.random.default_rng(0).integers(0, 256, (50, 70, 3), np.uint8)
     letterbox = Letterbox.fit(image.shape[:2], (64, 64))
-    wanted = np.empty((3, 64, 64), np.float32)
-    to_tensor(letterbox_image(image, letterbox), wanted)
-    batch = LetterboxBatch([image], [letterbox], wanted.dtype)
-    tensor = gpu.pin(wanted.nbytes)
+    expected = np.empty((3, 64, 64), np.float32)
+    to_tensor(letterbox_image(image, letterbox), expected)
+    batch = LetterboxBatch([image], [letterbox], expected.dtype)
+    tensor = gpu.pin(expected.nbytes)
     batch.enqueue(gpu, gpu.pin(batch.size), gpu.allocate(batch.size), tensor.address)
     gpu.record().wait()
-    return tensor.array.tobytes() == wanted.tobytes()
+    return tensor.array.tobytes() == expected.tobytes()

@@ -38,8 +38,12 @@ class FakeDriver:
         self._operations: list[object] = []  # that the stream has yet to call
         self._library.fake_resolver(resolve)
         if shim.checks is not None:
-            told = (shim.checks.checks_memory, shim.checks.checks_forget, shim.checks.checks_copied)
-            self._library.fake_checks(*told)
+            callbacks = (
+                shim.checks.checks_memory,
+                shim.checks.checks_forget,
+                shim.checks.checks_copied,
+            )
+            self._library.fake_checks(*callbacks)
         self._library.fake_calls.restype = ctypes.c_char_p
         self._library.fake_faults.restype = ctypes.c_char_p
         self._library.fake_launched.restype = ctypes.c_char_p

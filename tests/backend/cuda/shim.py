@@ -116,9 +116,9 @@ class Shim:
             letter, kind = PARAMETERS[type(argument)]
             letters.append(letter)
             values.append(kind(argument if isinstance(argument, int) else argument.item()))  # type: ignore[attr-defined]
-        wanted, _ = self.entry(kernel)
-        if wanted.decode() != (given := "".join(letters)):
-            raise ShimError(f"{kernel} takes {wanted.decode()}, but was given {given}")
+        signature, _ = self.entry(kernel)
+        if signature.decode() != (given_signature := "".join(letters)):
+            raise ShimError(f"{kernel} takes {signature.decode()}, but was given {given_signature}")
         launch = library[f"{kernel}_launch"]
         launch.restype = ctypes.c_char_p
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))  # type: ignore[arg-type]
@@ -166,12 +166,12 @@ class Shim:
     def _closure(self, name: str) -> dict[str, str]:
         """The file and all that it includes, name -> text."""
         files: dict[str, str] = {}
-        wanted = [name]
-        while wanted:
-            name = wanted.pop()
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
             if name not in files:
                 files[name] = self._sources[name]
-                wanted += INCLUDE.findall(files[name])
+                waiting += INCLUDE.findall(files[name])
         return files
 
     def _build(

@@ -40,9 +40,9 @@ def host(driver):
     """Open a model on the tests' driver, until the end of the test."""
     opened = []
 
-    def open_model(file, *given, **options):
+    def open_model(file, *arguments, **options):
         model = file if isinstance(file, PreparedModel) else prepare(file)
-        opened.append(open_on_host(driver, model, *given, **options))
+        opened.append(open_on_host(driver, model, *arguments, **options))
         return opened[-1]
 
     yield open_model
@@ -62,12 +62,15 @@ def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
     return backend.select(buffer, letterboxes, options)
 
 
-def rows(found):
-    return [(one.xyxy.tolist(), one.score.tolist(), one.class_id.tolist()) for one in found]
+def rows(detections):
+    return [
+        (of_picture.xyxy.tolist(), of_picture.score.tolist(), of_picture.class_id.tolist())
+        for of_picture in detections
+    ]
 
 
-def detected(*given, **options):
-    return rows(enqueue(*given, **options)())
+def detected(*arguments, **options):
+    return rows(enqueue(*arguments, **options)())
 
 
 def on_cpu(model, batches, **options):
@@ -90,12 +93,12 @@ def test_batches_in_flight_do_not_share_memory(host, make_model, random, options
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
     backend = host(model)
-    found, waiting = [], list
+    detections, waiting = [], list
     for images in batches:
         waiting, before = enqueue(backend, images), waiting
-        found.append(rows(before()))
-    found.append(rows(waiting()))
-    assert found[1:] == on_cpu(model, batches)
+        detections.append(rows(before()))
+    detections.append(rows(waiting()))
+    assert detections[1:] == on_cpu(model, batches)
 
 
 COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes them
@@ -110,7 +113,7 @@ def test_one_stream_may_run_ahead_of_the_other(host, early, driver, make_model, 
     backend = host(model)
     assert backend.in_flight == 3
     pending = [enqueue(backend, images) for images in batches]
-    assert [rows(one()) for one in pending] == on_cpu(model, batches)
+    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
 
 
 def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
@@ -140,19 +143,19 @@ def test_decoded_pictures_are_kept_until_they_are_uploaded(host, early, driver, 
     model = make_model(batch=None)
     batches = [noise(random, 3, (50, 60)) for _ in range(8)]
     driver.start(early=early)
-    backend, pending, seen = host(model), [], set()
+    backend, pending, addresses = host(model), [], set()
     for images in batches:
         decoded = []
         for image in images:
             decoded.append(backend.allocate((50, 60)))
             decoded[-1][:] = image
-            seen.add(decoded[-1].ctypes.data)
+            addresses.add(decoded[-1].ctypes.data)
         pending.append(enqueue(backend, decoded))
         del decoded
         if len(pending) >= backend.in_flight:
             pending[-backend.in_flight]()  # the device is done with these pictures
-    assert len(seen) == 3 * backend.in_flight
-    assert [rows(one()) for one in pending] == on_cpu(model, batches)
+    assert len(addresses) == 3 * backend.in_flight
+    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
     backend.close()
     assert driver.held == 0
 
@@ -178,7 +181,7 @@ def test_a_batch_can_be_selected_from_twice(host, make_model, random):
     backend = host(make_model())
     head = backend.infer(backend.prepare(noise(random, 1), PLACED))
     options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
-    pending = [backend.select(head, PLACED, one) for one in options]
+    pending = [backend.select(head, PLACED, selection_options) for selection_options in options]
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
 
 
@@ -193,8 +196,8 @@ class NotingSession(StreamSession):
 class GraphSession(StreamSession):
     """Replays a graph where it was captured, whatever is bound later, as CUDA graphs do."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.captured = {}
 
     def run_with_iobinding(self, binding, options):
@@ -225,7 +228,7 @@ def test_a_frame_is_not_overwritten_by_the_next_replay(
         driver.start(late=False)
         backend = host(model, GraphSession, uses_graph=True)
         pending = [enqueue(backend, frame) for frame in frames]
-        return [rows(one()) for one in pending]
+        return [rows(wait()) for wait in pending]
 
     assert read_one_late() == expected
     monkeypatch.setattr(module, "Ring", OneSharedBuffer)
@@ -242,8 +245,10 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     frames = [noise(random, 1) for _ in range(6)]
     at_once = [detected(backend, frame) for frame in frames]
     pending = [enqueue(backend, frame) for frame in frames]
-    assert [rows(one()) for one in pending] == at_once
-    assert all(one != other for one, other in itertools.combinations(at_once, 2))
+    assert [rows(wait()) for wait in pending] == at_once
+    assert all(
+        earlier != other_frame for earlier, other_frame in itertools.combinations(at_once, 2)
+    )
     backend.close()
 
 
@@ -265,8 +270,8 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
     driver.start(capacity=100_000)
     backend = host(model)
     runs = batch or 8  # as many at a time
-    said = rf"{runs} pictures, shape \[{runs}, 3, 64, 64\]"
-    with pytest.raises(DeviceMemoryError, match=said) as caught:
+    message = rf"{runs} pictures, shape \[{runs}, 3, 64, 64\]"
+    with pytest.raises(DeviceMemoryError, match=message) as caught:
         enqueue(backend, noise(random, 4))
     assert caught.value.exit_code == 1
     assert ("a batch of 1" in caught.value.hint) == (batch is None)
@@ -280,10 +285,10 @@ def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
     backend, images = host(make_model()), noise(random, 32)
     with pytest.warns(
         DetcliWarning, match=r"32 runs; `detcli convert MODEL --batch 32 -o NEW`"
-    ) as told:
-        found = [detected(backend, images) for _ in range(2)]
-    assert len(told) == 1
-    assert found == on_cpu(make_model(), [images] * 2)
+    ) as warned:
+        detections = [detected(backend, images) for _ in range(2)]
+    assert len(warned) == 1
+    assert detections == on_cpu(make_model(), [images] * 2)
     detected(host(make_model(batch=None)), noise(random, 352))  # of any number, whose runs are 32
 
 
@@ -297,15 +302,17 @@ def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):
     bound, bind = [], session._session.io_binding  # noqa: SLF001
 
     def binding():
-        made = bind()
-        given = made.bind_input
-        made.bind_input = lambda *told: bound.append(told[4][0]) or given(*told)
-        return made
+        io_binding = bind()
+        bind_input = io_binding.bind_input
+        io_binding.bind_input = lambda *arguments: (
+            bound.append(arguments[4][0]) or bind_input(*arguments)
+        )
+        return io_binding
 
     session._session.io_binding = binding  # noqa: SLF001
-    found = [detected(backend, images) for images in batches]
+    detections = [detected(backend, images) for images in batches]
     assert set(bound) == {1, 8, 32}
-    assert found == on_cpu(model, batches)
+    assert detections == on_cpu(model, batches)
 
 
 @pytest.mark.parametrize(
@@ -357,18 +364,18 @@ def test_the_device_is_made_current_before_the_network_runs(
     backend = host(make_model())
     buffer = backend.prepare(noise(random, 1), PLACED)
     backend.infer(buffer)  # from here on, nothing is allocated
-    other, told = Gpu(1), []
+    other_gpu, currents = Gpu(1), []
     run = backend._network.run  # noqa: SLF001
     driver.record()
 
-    def note_and_run(*given):
-        told.extend([call for call in driver.calls if "SetCurrent" in call][-1:])
-        run(*given)
+    def note_and_run(*arguments):
+        currents.extend([call for call in driver.calls if "SetCurrent" in call][-1:])
+        run(*arguments)
 
     monkeypatch.setattr(backend._network, "run", note_and_run)  # noqa: SLF001
     backend.infer(buffer)
-    assert told == ["cuCtxSetCurrent 0"]
-    other.close()
+    assert currents == ["cuCtxSetCurrent 0"]
+    other_gpu.close()
 
 
 def test_nan_is_counted_and_left_out(host, driver, make_model, random):
@@ -383,8 +390,8 @@ def test_nan_is_counted_and_left_out(host, driver, make_model, random):
     )
     pending = backend.select(buffer, PLACED * 2, EVERYTHING)
     with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
-        found = pending()
-    assert not np.isnan(found[1].score).any()
+        detections = pending()
+    assert not np.isnan(detections[1].score).any()
 
 
 def test_closing_frees_all_memory(host, driver, make_model, random):
@@ -396,7 +403,7 @@ def test_closing_frees_all_memory(host, driver, make_model, random):
     backend.close()
     backend.close()
     assert driver.held == 0
-    assert [len(one()) for one in pending] == [1, 2, 3]  # copied before
+    assert [len(wait()) for wait in pending] == [1, 2, 3]  # copied before
     with pytest.raises(InferenceError, match="closed"):
         enqueue(backend, images)
 
@@ -426,16 +433,16 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, r
     order = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
     for batch in (None, 2):  # of 2, the second is padded
         backend = host(make_model(batch=batch))
-        images, told = noise(random, 3), []
+        images, stages = noise(random, 3), []
         expected = detected(backend, images)
-        backend.observe(lambda part, told=told: told.append((part, driver.waiting)))
+        backend.observe(lambda part, stages=stages: stages.append((part, driver.waiting)))
         assert detected(backend, images) == expected
-        assert told == [(part, 0) for part in order]
+        assert stages == [(part, 0) for part in order]
         backend.observe(None)
         pending = enqueue(backend, images)
         assert driver.waiting > 0
         pending()
-        assert len(told) == len(order)
+        assert len(stages) == len(order)
 
 
 def test_every_kernel_is_launched(host, driver, shim, make_model, random):
@@ -454,7 +461,7 @@ def test_every_kernel_is_launched(host, driver, shim, make_model, random):
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
 def test_real_pictures_give_the_cpus_boxes(host, shared, name):
     model = shared(f"models/{name}")
-    images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
+    images = [cv2.imread(str(shared(f"data/images/{stem}.jpg"))) for stem in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
     backend = host(model)
     assert detected(backend, images, **options) == on_cpu(model, [images], **options)[0]

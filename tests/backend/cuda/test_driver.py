@@ -69,16 +69,16 @@ def test_a_failure_raises_inference_error(fake_gpu, driver, function, use):
 
 def test_the_device_is_made_current_for_each_call(fake_gpu, driver):
     """Another library, or another GPU's work, may have made another one current meanwhile."""
-    other = module.Gpu(1)
-    events = [gpu.record() for gpu in (fake_gpu, other, fake_gpu)]
+    other_gpu = module.Gpu(1)
+    events = [gpu.record() for gpu in (fake_gpu, other_gpu, fake_gpu)]
     driver.record()
     for event in events:
         event.record()
-    seen = [call for call in driver.calls if call.startswith(("cuCtxSet", "cuEventRecord"))]
+    calls = [call for call in driver.calls if call.startswith(("cuCtxSet", "cuEventRecord"))]
     record = "cuEventRecord"
     current = [f"cuCtxSetCurrent {ordinal}" for ordinal in (0, 1, 0)]
-    assert seen == [call for one in current for call in (one, record)]
-    other.close()
+    assert calls == [call for set_current in current for call in (set_current, record)]
+    other_gpu.close()
 
 
 def test_each_thread_may_allocate_while_another_captures_a_graph(fake_gpu, driver):
@@ -103,21 +103,23 @@ def test_freed_memory_is_given_back(driver):
 
 
 def test_top_k_runs_where_the_array_is(fake_gpu, driver):
-    other = module.Gpu(1)
+    other_gpu = module.Gpu(1)
     values = np.array([3, 1, 2], np.float32)
-    memory = upload(other, values)
+    memory = upload(other_gpu, values)
     array = DeviceArray(memory.address, values.shape, values.dtype)
     with pytest.raises(ValueError, match="on GPU number 1, not 0"):
         top_k(array, 2, gpu=fake_gpu)
     driver.record()
     best, _ = top_k(array, 2)
     launch = driver.calls.index("cuLaunchKernelEx top_k_float32")
-    assert [one for one in driver.calls[:launch] if "SetCurrent" in one][-1] == "cuCtxSetCurrent 1"
-    assert download(other, best.address, (2,), np.float32).tolist() == [3, 2]  # type: ignore[union-attr]
-    here = DeviceArray(values.ctypes.data, values.shape, values.dtype)
+    assert [call for call in driver.calls[:launch] if "SetCurrent" in call][
+        -1
+    ] == "cuCtxSetCurrent 1"
+    assert download(other_gpu, best.address, (2,), np.float32).tolist() == [3, 2]  # type: ignore[union-attr]
+    device_array = DeviceArray(values.ctypes.data, values.shape, values.dtype)
     with pytest.raises(ValueError, match="not in the memory of a GPU"):
-        top_k(here, 2, gpu=fake_gpu)
-    for gpu in (topk._gpu(0), topk._gpu(1), other):  # noqa: SLF001 - which it keeps
+        top_k(device_array, 2, gpu=fake_gpu)
+    for gpu in (topk._gpu(0), topk._gpu(1), other_gpu):  # noqa: SLF001 - which it keeps
         gpu.close()
     topk._gpu.cache_clear()  # noqa: SLF001
 
@@ -151,15 +153,15 @@ def test_work_waits_for_the_uploads_before_it(early, driver):
     """And an upload for the memory that it writes to."""
     driver.start(early=early)
     gpu = module.Gpu(0)
-    kept = []  # until the work is done
+    sources = []  # until the work is done
     for value in (1, 2):
-        memory, there, back = gpu.allocate(4), gpu.pin(4), gpu.pin(4)
-        there.array[:] = value
-        gpu.upload([(memory.address + at, there.address, 2) for at in (0, 2)])
+        memory, source, back = gpu.allocate(4), gpu.pin(4), gpu.pin(4)
+        source.array[:] = value
+        gpu.upload([(memory.address + at, source.address, 2) for at in (0, 2)])
         gpu.copy(back.address, memory.address, 4)
-        kept.append((memory, there, back))
+        sources.append((memory, source, back))
     gpu.record().wait()
-    assert [back.array.tolist() for _, _, back in kept] == [[1] * 4, [2] * 4]
+    assert [back.array.tolist() for _, _, back in sources] == [[1] * 4, [2] * 4]
     gpu.close()
 
 
@@ -167,14 +169,14 @@ def test_uploads_overtake_work_that_does_not_need_them(driver):
     driver.start(early=[UPLOADS])
     gpu = module.Gpu(0)
     first, second = gpu.allocate(4), gpu.allocate(4)
-    there = gpu.pin(4)
-    gpu.upload([(first.address, there.address, 4)])  # waits for both allocations
+    source = gpu.pin(4)
+    gpu.upload([(first.address, source.address, 4)])  # waits for both allocations
     gpu.synchronize()
     gpu.clear(first.address, 4)
-    there.array[:] = 7
+    source.array[:] = 7
     waiting = driver.waiting
-    gpu.upload([(second.address, there.address, 4)])
-    there.array[:] = 8
+    gpu.upload([(second.address, source.address, 4)])
+    source.array[:] = 8
     assert driver.waiting == waiting + 1  # the stream's, for the upload
     back = gpu.pin(4)
     gpu.copy(back.address, second.address, 4)
@@ -220,9 +222,9 @@ def test_closing_twice(fake_gpu, driver):
 
 def test_memory_outlives_its_gpus_stream(gpu):
     """As results of top_k do, which their owner may drop at any time."""
-    other = module.Gpu(gpu.ordinal)
-    memory, pinned = other.allocate(1000), other.pin(1000)
-    other.close()
+    other_gpu = module.Gpu(gpu.ordinal)
+    memory, pinned = other_gpu.allocate(1000), other_gpu.pin(1000)
+    other_gpu.close()
     memory.close()
     pinned.close()
     with pytest.raises(MemoryError):
@@ -230,25 +232,25 @@ def test_memory_outlives_its_gpus_stream(gpu):
     gpu.allocate(1000).close()  # it still works
 
 
-@pytest.mark.parametrize("place", [-1, 128, 128 + 255])
-def test_the_driver_on_the_cpu_notices_a_write_outside(fake_gpu, driver, place):
-    memory, one = fake_gpu.allocate(128), fake_gpu.pin(1)
-    one.array[:] = 1
-    fake_gpu.copy(memory.address + place, one.address, 1)
+@pytest.mark.parametrize("position", [-1, 128, 128 + 255])
+def test_the_driver_on_the_cpu_notices_a_write_outside(fake_gpu, driver, position):
+    memory, source = fake_gpu.allocate(128), fake_gpu.pin(1)
+    source.array[:] = 1
+    fake_gpu.copy(memory.address + position, source.address, 1)
     fake_gpu.synchronize()
     memory.close()
     fake_gpu.synchronize()
-    with pytest.raises(AssertionError, match=f"byte {place} of memory of 128 bytes was written"):
+    with pytest.raises(AssertionError, match=f"byte {position} of memory of 128 bytes was written"):
         driver.stop()
     driver.start()
 
 
 def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
     """What is read before anybody waited is rubbish, and the same afterwards is right."""
-    device, there, back = fake_gpu.allocate(4), fake_gpu.pin(4), fake_gpu.pin(4)
-    there.array[:] = 7
-    fake_gpu.copy(device.address, there.address, 4)
-    there.array[:] = 8  # too early: the copy has not run
+    device, source, back = fake_gpu.allocate(4), fake_gpu.pin(4), fake_gpu.pin(4)
+    source.array[:] = 7
+    fake_gpu.copy(device.address, source.address, 4)
+    source.array[:] = 8  # too early: the copy has not run
     fake_gpu.copy(back.address, device.address, 4)
     event = fake_gpu.record()
     fake_gpu.clear(back.address, 4)
@@ -265,15 +267,15 @@ def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
 def test_the_driver_on_the_cpu_runs_streams_apart_as_far_as_events_allow(early, fake_gpu, driver):
     driver.start(early=early)
     first, second = (fake_gpu._device.create_stream() for _ in range(2))  # noqa: SLF001
-    done, event = [], None
+    order, event = [], None
     for name in "ab":
-        driver.enqueue(lambda name=name: done.append(f"first {name}"), int(first.handle))
+        driver.enqueue(lambda name=name: order.append(f"first {name}"), int(first.handle))
         event = event or first.record()
-    driver.enqueue(lambda: done.append("second a"), int(second.handle))
+    driver.enqueue(lambda: order.append("second a"), int(second.handle))
     second.wait(event)
-    driver.enqueue(lambda: done.append("second b"), int(second.handle))
-    assert done == ["second a"][: len(early)]
+    driver.enqueue(lambda: order.append("second b"), int(second.handle))
+    assert order == ["second a"][: len(early)]
     second.sync()
-    assert done == ["second a", "first a", "second b"]
+    assert order == ["second a", "first a", "second b"]
     first.sync()
-    assert done[3:] == ["first b"]
+    assert order[3:] == ["first b"]

@@ -47,15 +47,15 @@ def source(tmp_path):
 @pytest.fixture
 def compilations(monkeypatch):
     """The sources that NVRTC is given."""
-    asked = []
+    requests = []
 
     class Counted(program.Program):
         def __init__(self, source, *arguments):
-            asked.append(source)
+            requests.append(source)
             super().__init__(source, *arguments)
 
     monkeypatch.setattr(program, "Program", Counted)
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize("architecture", thinning.thin("GPU architectures", ARCHITECTURES, 1))
@@ -112,26 +112,26 @@ def reads_in_flight(code):
 
     Between them lies no jump, and nothing that takes a register which one of them fills.
     """
-    most, filled = 0, []
+    max_in_flight, filled = 0, []
     for line in code.splitlines():
-        if not (found := INSTRUCTION.search(line)):
+        if not (instruction := INSTRUCTION.search(line)):
             continue
-        used = set(re.findall(r"\bR\d+", found["operands"] or ""))
-        if found["name"] == "LDG":
-            target = re.match(r"R\w+", found["operands"])[0]
-            used -= {target} if found["operands"].count(target) == 1 else set()
-        if found["name"] is None or found["name"] in JUMPS or used & set(filled):
+        used = set(re.findall(r"\bR\d+", instruction["operands"] or ""))
+        if instruction["name"] == "LDG":
+            target = re.match(r"R\w+", instruction["operands"])[0]
+            used -= {target} if instruction["operands"].count(target) == 1 else set()
+        if instruction["name"] is None or instruction["name"] in JUMPS or used & set(filled):
             filled = []
-        if found["name"] == "LDG":
+        if instruction["name"] == "LDG":
             filled.append(target)
-            most = max(most, len(filled))
-    return most
+            max_in_flight = max(max_in_flight, len(filled))
+    return max_in_flight
 
 
 def test_every_entry_point_is_listed():
     """Even if its declaration is written in another way than ENTRY_POINT expects."""
-    found = "".join(re.sub(r"//.*", "", path.read_text()) for path in FILES).count("__global__")
-    assert found == len(entry_points()) > 0
+    count = "".join(re.sub(r"//.*", "", path.read_text()) for path in FILES).count("__global__")
+    assert count == len(entry_points()) > 0
     assert "letterbox_float16" in entry_points()
 
 
@@ -145,14 +145,14 @@ def test_a_cached_kernel_is_not_compiled_again(cache, source, compilations):
 
 def test_what_a_kernel_is_compiled_again_for(cache, source, compilations):  # noqa: ARG001
     """Another architecture, a changed file or header, a new one."""
-    found = [compile_file(source, "sm_80").code, compile_file(source, "sm_90").code]
+    codes = [compile_file(source, "sm_80").code, compile_file(source, "sm_90").code]
     for path, old, new in [
         (source, "VALUE;", "VALUE+5;"),
         (source.with_name("value.cuh"), "VALUE 42", "VALUE 43"),
     ]:
         path.write_text(path.read_text().replace(old, new))
-        found.append(compile_file(source, "sm_90").code)
-    assert len(set(found)) == len(compilations) == 4
+        codes.append(compile_file(source, "sm_90").code)
+    assert len(set(codes)) == len(compilations) == 4
     source.with_name("other.cuh").write_text("")
     compile_file(source, "sm_90")
     assert len(compilations) == 5
@@ -190,15 +190,17 @@ def test_an_error_without_a_line(source):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "said"),
+    ("architecture", "message"),
     [
         ("sm_20", r"for sm_20: invalid value for --gpu-architecture"),
         ("compute_90", "no machine code for compute_90"),  # empty, and without an error
     ],
 )
-def test_an_architecture_without_machine_code_is_refused(architecture, said, source, compilations):
+def test_an_architecture_without_machine_code_is_refused(
+    architecture, message, source, compilations
+):
     for _ in range(2):
-        with pytest.raises(DeviceError, match=said):
+        with pytest.raises(DeviceError, match=message):
             compile_file(source, architecture)
     assert len(compilations) == 2
 

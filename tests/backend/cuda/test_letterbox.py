@@ -60,10 +60,10 @@ def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
 
 def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
     letterboxes = [fit_letterbox(image.shape[:2], canvas, preprocessing) for image in images]
-    got = letterbox(gpu, images, letterboxes, dtype, preprocessing)
+    tensor = letterbox(gpu, images, letterboxes, dtype, preprocessing)
     bits = np.dtype(f"u{dtype.itemsize}")
-    wanted = expected(images, letterboxes, dtype, preprocessing)
-    np.testing.assert_array_equal(got.view(bits), wanted.view(bits))
+    expected_tensor = expected(images, letterboxes, dtype, preprocessing)
+    np.testing.assert_array_equal(tensor.view(bits), expected_tensor.view(bits))
 
 
 def test_one_picture(dtype, gpu, random):
@@ -131,14 +131,16 @@ def test_the_pictures_may_change_as_soon_as_they_are_staged(fake_gpu, random):
     image = noise(random, 30, 40)
     letterboxes = [Letterbox.fit((30, 40), (32, 32))]
     dtype = np.dtype(np.float32)
-    wanted = expected([image], letterboxes, dtype)
+    expected_tensor = expected([image], letterboxes, dtype)
     batch = LetterboxBatch([image], letterboxes, dtype)
     staging, device = fake_gpu.pin(batch.size), fake_gpu.allocate(batch.size)
-    tensor = fake_gpu.pin(wanted.nbytes)
+    tensor = fake_gpu.pin(expected_tensor.nbytes)
     batch.enqueue(fake_gpu, staging, device, tensor.address)
     image[:] = 0
     fake_gpu.record().wait()
-    np.testing.assert_array_equal(tensor.array.view(dtype).reshape(wanted.shape), wanted)
+    np.testing.assert_array_equal(
+        tensor.array.view(dtype).reshape(expected_tensor.shape), expected_tensor
+    )
 
 
 def test_one_upload_and_one_launch(random):
@@ -192,18 +194,18 @@ def test_pictures_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu,
     copies = [LetterboxBatch([image.copy() for image in images], letterboxes, dtype).size]
     staged = fake_gpu.pin(batch.staged)  # not a byte more is written
     device, tensor = fake_gpu.allocate(batch.size), fake_gpu.allocate(10**6)
-    upload, told = fake_gpu.upload, []
-    fake_gpu.upload = lambda copies: (told.extend(copies), upload(copies))
+    upload, uploads = fake_gpu.upload, []
+    fake_gpu.upload = lambda copies: (uploads.extend(copies), upload(copies))
     batch.enqueue(fake_gpu, staged, device, tensor.address)
     fake_gpu.synchronize()
     direct = [images[0], images[2], images[3]]
-    assert [(source, size) for _, source, size in told] == [
+    assert [(source, size) for _, source, size in uploads] == [
         (staged.address, batch.staged),
         *((image.ctypes.data, image.nbytes) for image in direct),
     ]
     assert batch.size == copies[0]
     assert batch.size - batch.staged == sum(
-        -(-one.nbytes // ALIGNMENT) * ALIGNMENT for one in direct
+        -(-direct_image.nbytes // ALIGNMENT) * ALIGNMENT for direct_image in direct
     )
     del fake_gpu.upload, images, direct, batch
     memory.close()

@@ -40,27 +40,27 @@ def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     assert driver.held == 1
     first, view = address(image), image[3:5, ::2].T
     del image
-    other = memory.allocate(SIZE)
-    assert address(other) != first
+    second = memory.allocate(SIZE)
+    assert address(second) != first
     del view
     assert address(memory.allocate((40, 59))) == first  # of about the same size
     assert driver.held == 2
 
 
 def test_pictures_beyond_the_limit_are_in_ordinary_memory(memory, driver):
-    kept = [memory.allocate(SIZE) for _ in range(6)]
-    assert [is_page_locked(one) for one in kept] == [True] * 4 + [False] * 2
-    assert [one.shape for one in kept] == [(40, 60, 3)] * 6
+    images = [memory.allocate(SIZE) for _ in range(6)]
+    assert [is_page_locked(image) for image in images] == [True] * 4 + [False] * 2
+    assert [image.shape for image in images] == [(40, 60, 3)] * 6
     assert driver.held == 4
-    del kept[0]
+    del images[0]
     assert is_page_locked(memory.allocate(SIZE))
     assert not is_page_locked(memory.allocate((400, 600)))
 
 
 def test_memory_of_other_sizes_makes_room(memory, driver):
-    kept = [memory.allocate(SIZE) for _ in range(4)]
+    images = [memory.allocate(SIZE) for _ in range(4)]
     assert not is_page_locked(memory.allocate((40, 80)))
-    del kept[:2]
+    del images[:2]
     assert is_page_locked(memory.allocate((40, 80)))  # 12288 bytes
     assert driver.held == 3
     assert not is_page_locked(memory.allocate((400, 600)))  # for which nothing is freed
@@ -68,52 +68,52 @@ def test_memory_of_other_sizes_makes_room(memory, driver):
 
 
 def test_larger_memory_that_is_idle_is_used_before_any_is_freed(memory, driver):
-    kept = [memory.allocate((40, 80)), memory.allocate(SIZE)]
-    kept.clear()
-    one, two = memory.allocate(SIZE), memory.allocate((40, 50))
+    images = [memory.allocate((40, 80)), memory.allocate(SIZE)]
+    images.clear()
+    first, second = memory.allocate(SIZE), memory.allocate((40, 50))
     assert driver.held == 2
-    assert is_page_locked(one)
-    assert is_page_locked(two)
+    assert is_page_locked(first)
+    assert is_page_locked(second)
 
 
-@pytest.mark.parametrize(("most", "total"), [(8, 1000), (1000, 8 * SHARE)])
-def test_the_limit_follows_the_batches(most, total, fake_gpu, driver, monkeypatch):
-    monkeypatch.setattr(module, "MAX_LIMIT", most * LOCKED)
+@pytest.mark.parametrize(("max_images", "total"), [(8, 1000), (1000, 8 * SHARE)])
+def test_the_limit_follows_the_batches(max_images, total, fake_gpu, driver, monkeypatch):
+    monkeypatch.setattr(module, "MAX_LIMIT", max_images * LOCKED)
     machine = SimpleNamespace(total=total * LOCKED)
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: machine)
     memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
     memory.follow(LOCKED)
-    kept = [memory.allocate(SIZE) for _ in range(7)]
-    assert [is_page_locked(one) for one in kept] == [True] * 6 + [False]
+    images = [memory.allocate(SIZE) for _ in range(7)]
+    assert [is_page_locked(image) for image in images] == [True] * 6 + [False]
     memory.follow(100 * LOCKED)  # as far as the system is spared
-    kept = [*kept, *(memory.allocate(SIZE) for _ in range(3))]
+    images = [*images, *(memory.allocate(SIZE) for _ in range(3))]
     assert driver.held == 8
-    kept.clear()
+    images.clear()
     memory.close()
 
 
 def test_nothing_more_is_locked_once_the_system_refuses(memory, driver):
-    kept = [memory.allocate(SIZE)]
+    images = [memory.allocate(SIZE)]
     driver.fail("cuMemAllocHost", OUT_OF_MEMORY)
     assert not is_page_locked(memory.allocate(SIZE))
     driver.fail("", 0)
     driver.record()
     assert not is_page_locked(memory.allocate(SIZE))
     assert "cuMemAllocHost" not in driver.calls
-    kept.clear()
+    images.clear()
     assert is_page_locked(memory.allocate(SIZE))
 
 
 def test_pictures_outlive_their_owner_and_the_gpu(fake_gpu, driver):
     memory = PictureMemory(fake_gpu)
-    kept, idle = [memory.allocate(SIZE), memory.allocate(SIZE)], memory.allocate(SIZE)
+    images, idle = [memory.allocate(SIZE), memory.allocate(SIZE)], memory.allocate(SIZE)
     del idle
     memory.close()
     assert driver.held == 2
     assert not is_page_locked(memory.allocate(SIZE))
     fake_gpu.close()
-    kept[0][:] = 7
-    thread = threading.Thread(target=kept.clear)  # on which no device is current
+    images[0][:] = 7
+    thread = threading.Thread(target=images.clear)  # on which no device is current
     thread.start()
     thread.join()
     assert driver.held == 0
@@ -155,10 +155,19 @@ def test_memory_may_come_back_at_any_time(memory):
 
 def test_only_arrays_that_were_lent_count_as_page_locked(memory):
     image = memory.allocate(SIZE)
-    assert all(is_page_locked(one) for one in (image, image[3:7], image[:, :, :], image[5:6, 2:9]))
+    assert all(
+        is_page_locked(array) for array in (image, image[3:7], image[:, :, :], image[5:6, 2:9])
+    )
     ordinary = np.zeros((4, 4, 3), np.uint8)
-    for one in (ordinary, ordinary[1:], image.copy(), image[::2], image[:, 5:20], image[..., ::-1]):
-        assert not is_page_locked(one)
+    for array in (
+        ordinary,
+        ordinary[1:],
+        image.copy(),
+        image[::2],
+        image[:, 5:20],
+        image[..., ::-1],
+    ):
+        assert not is_page_locked(array)
 
 
 def enqueue(gpu, slot, value):

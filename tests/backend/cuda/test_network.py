@@ -174,7 +174,7 @@ def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contr
     for _ in range(4):
         network.run(1000, 2000, SHAPE)
     assert [kind for kind, _ in session.runs] == ["ordinary", "captured", "replayed", "replayed"]
-    assert {entry(one, WAITS_NOT) for one in session.options} == {"1"}
+    assert {entry(run_options, WAITS_NOT) for run_options in session.options} == {"1"}
     assert session.bound == {
         "input": ("images", "cuda", 2, np.float16, SHAPE, 1000),
         "output": ("head", "cuda", 2, np.float16, (1, 7, 64), 2000),
@@ -184,17 +184,17 @@ def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contr
 def test_other_addresses_are_never_written_by_a_replay(pair):
     """Fails if all pairs share a graph id."""
     session, network = pair
-    asked = [(1000, 2000), (1000, 3000), (4000, 2000)] * 3
-    for addresses in asked:
+    address_pairs = [(1000, 2000), (1000, 3000), (4000, 2000)] * 3
+    for addresses in address_pairs:
         network.run(*addresses, SHAPE)
-    assert [written for _, written in session.runs] == [output for _, output in asked]
+    assert [written for _, written in session.runs] == [output for _, output in address_pairs]
     assert len(session.captured) == 3
     assert session.runs[-1][0] == "replayed"
 
 
 def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
     """Full batches, on each pair of addresses; neither the short last one nor sizes in turns."""
-    full, short, other = (8, 3, 64, 64), (5, 3, 64, 64), (8, 3, 64, 32)
+    full, short, narrow = (8, 3, 64, 64), (5, 3, 64, 64), (8, 3, 64, 32)
     contract = replace(prepare(make_model(batch=None)).contract, input_size=None)
     session = Session()
     network = Network(session, contract, uses_graph=True, only_repeated=True)
@@ -206,7 +206,7 @@ def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
         return [kind for kind, _ in session.runs]
 
     assert run(full, full, full, short) == ["ordinary"] * 4
-    assert run(*[full, other] * 4) == ["ordinary"] * 8
+    assert run(*[full, narrow] * 4) == ["ordinary"] * 8
     assert run(*[full] * 8) == ["ordinary"] * 3 + ["captured"] * 3 + ["replayed"] * 2
     assert run(full, short, full, short) == ["replayed", "ordinary", "replayed", "ordinary"]
     assert len(session.captured) == 3
@@ -229,31 +229,31 @@ def test_large_batches_are_not_replayed_where_that_blocks_the_host(
 def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
     session = Session()
     network = Network(session, contract)
-    made = []
+    bindings = []
     bind = session.io_binding
-    session.io_binding = lambda: made.append(1) or bind()
+    session.io_binding = lambda: bindings.append(1) or bind()
     for _ in range(3):
         network.run(1000, 2000, SHAPE)
     assert session.runs == [("ordinary", 2000)] * 3
-    assert len(made) == 1
-    assert {entry(one, "gpu_graph_id") for one in session.options} == {None}
-    assert {entry(one, WAITS_NOT) for one in session.options} == {"1"}
+    assert len(bindings) == 1
+    assert {entry(run_options, "gpu_graph_id") for run_options in session.options} == {None}
+    assert {entry(run_options, WAITS_NOT) for run_options in session.options} == {"1"}
 
 
 def test_the_run_that_counts_anchors_is_not_captured(make_model):
     contract = prepare(make_model(size=None, batch=None)).contract
     session = Session()
-    seen = []
+    runs = []
 
     def run(names, feed, options):
-        seen.append((names, feed["images"].shape, entry(options, "gpu_graph_id")))
+        runs.append((names, feed["images"].shape, entry(options, "gpu_graph_id")))
         assert entry(options, WAITS_NOT) is None
         return [np.zeros((4, 7, 64), np.float16)]
 
     session.run = run  # type: ignore[attr-defined]
     network = Network(session, contract, uses_graph=True)
     network.run(1000, 2000, (4, 3, 64, 64))
-    assert seen == [(None, (4, 3, 64, 64), "-1")]  # planned for what will run
+    assert runs == [(None, (4, 3, 64, 64), "-1")]  # planned for what will run
 
 
 def test_neither_graphs_nor_bindings_grow_without_bound(pair):
@@ -333,22 +333,29 @@ def test_a_head_of_another_type_is_a_model_error(contract):
 @pytest.fixture
 def opened(monkeypatch):
     """The providers of each session; with `refuse`, those that capture are refused."""
-    asked = []
+    requests = []
 
     def open_double(graph, providers, title):
         assert graph
-        asked.append(providers)
+        requests.append(providers)
         refused = {"enable_cuda_graph", "trt_profile_max_shapes"}
-        if opened.refuse and not all(refused.isdisjoint(told) for _, told in providers):  # type: ignore[attr-defined]
+        asks_for_refused = not all(refused.isdisjoint(settings) for _, settings in providers)
+        if opened.refuse and asks_for_refused:  # type: ignore[attr-defined]
             raise OptionRefusedError(f"{title}: it has control flow")
         opened.session = Session()  # type: ignore[attr-defined]
         return opened.session  # type: ignore[attr-defined]
 
     def opened():
-        return [[(name, "enable_cuda_graph" in told) for name, told in one] for one in asked]
+        return [
+            [
+                (name, "enable_cuda_graph" in provider_options)
+                for name, provider_options in providers_of_session
+            ]
+            for providers_of_session in requests
+        ]
 
     opened.refuse = False  # type: ignore[attr-defined]
-    opened.asked = asked  # type: ignore[attr-defined]
+    opened.asked = requests  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "open_session", open_double)
     return opened
 
@@ -375,9 +382,9 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, ma
         network.run(1, 2, (4, 3, 64, 64))
     at_once = uses_graph and (wish or None not in properties.values())
     assert [kind for kind, _ in opened.session.runs[-1:]] == [("ordinary", "captured")[at_once]]
-    ((_, told),) = opened.asked[0]
-    assert told["device_id"] == "1"
-    assert told["user_compute_stream"] == "32512"
+    ((_, provider_options),) = opened.asked[0]
+    assert provider_options["device_id"] == "1"
+    assert provider_options["user_compute_stream"] == "32512"
 
 
 @pytest.mark.usefixtures("opened")
@@ -389,8 +396,8 @@ def test_a_request_is_told_that_large_batches_go_without_graphs(
     monkeypatch.setattr(module, "BLOCKS_WHILE_REPLAYING", blocks)
     options = DeviceOptions(cuda_graph=wish)
     open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
-    told = ["batches of 8 and more" in str(one.message) for one in recwarn]
-    assert told == [True] * bool(wish and blocks)
+    are_about_batches = ["batches of 8 and more" in str(warning.message) for warning in recwarn]
+    assert are_about_batches == [True] * bool(wish and blocks)
 
 
 @pytest.mark.parametrize("wish", [None, True])
@@ -403,9 +410,9 @@ def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
     network = open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
     assert opened() == [[(CUDA, True)], [(CUDA, False)]]
     assert not network.uses_graph
-    said = "without CUDA graphs: colours: it has control flow"
-    assert [said in str(one.message) for one in recwarn] == [True] * bool(wish)
-    assert wish or said in caplog.text
+    message = "without CUDA graphs: colours: it has control flow"
+    assert [message in str(warning.message) for warning in recwarn] == [True] * bool(wish)
+    assert wish or message in caplog.text
 
 
 @pytest.mark.usefixtures("cache")
@@ -413,8 +420,8 @@ def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
 def test_tensorrt_is_told_the_shapes_unless_it_takes_parts_of_a_graph(refuse, opened, make_model):
     opened.refuse = refuse
     open_network(prepare(make_model(batch=None)), Device.parse("tensorrt"), 1, DeviceOptions())
-    told = ["trt_profile_max_shapes" in engine for ((_, engine), _) in opened.asked]
-    assert told == [True, False][: 1 + refuse]
+    have_shapes = ["trt_profile_max_shapes" in engine for ((_, engine), _) in opened.asked]
+    assert have_shapes == [True, False][: 1 + refuse]
 
 
 def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):

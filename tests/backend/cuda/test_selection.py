@@ -62,21 +62,21 @@ def select(gpu, heads, options, *, anchors_first=False, cxcywh=False, logits=Fal
     for _ in range(runs):
         selection.enqueue(uploaded.address, download.address)
         gpu.record().wait()
-    found = selection.read(download.array)
+    pictures = selection.read(download.array)
     for memory in (selection, uploaded, download):
         memory.close()
-    return found
+    return pictures
 
 
-def assert_as_specified(found, heads, options, *, cxcywh=False, logits=False):
+def assert_as_specified(selections, heads, options, *, cxcywh=False, logits=False):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DetcliWarning)
-        for rows, head in zip(found, heads, strict=True):
+        for rows, head in zip(selections, heads, strict=True):
             expected = postprocess.select(head, options, cxcywh=cxcywh, logits=logits)
             own_rows = postprocess.as_selection(rows[0], logits=logits)
-            for own, wanted in zip(own_rows, expected, strict=True):
-                assert own.shape == wanted.shape  # type: ignore[attr-defined]
-                assert own.tobytes() == wanted.tobytes()  # type: ignore[attr-defined]
+            for rows_on_gpu, expected_rows in zip(own_rows, expected, strict=True):
+                assert rows_on_gpu.shape == expected_rows.shape  # type: ignore[attr-defined]
+                assert rows_on_gpu.tobytes() == expected_rows.tobytes()  # type: ignore[attr-defined]
             classes = slice(None) if options.class_ids is None else sorted(options.class_ids)
             assert rows[1] == np.count_nonzero(np.isnan(head[4:][classes]))
 
@@ -91,13 +91,13 @@ def test_any_shape(gpu, random, anchors):
             size = anchors * classes
             if size > 5_000_000 or (size > 500_000 and scores not in SCORES_OF_LARGE_HEADS):
                 continue
-            made = make_head(random, 2 if size < 100_000 else 1, classes, anchors, scores)
+            head = make_head(random, 2 if size < 100_000 else 1, classes, anchors, scores)
             max_det = WANTED[first % len(WANTED)]
             half, anchors_first, cxcywh = next(layouts)
-            heads = made.astype(np.float16) if half else made
+            heads = head.astype(np.float16) if half else head
             options = SelectionOptions(0.25 if max_det == 300 else 0.0, max_det, None, None)
-            found = select(gpu, heads, options, anchors_first=anchors_first, cxcywh=cxcywh)
-            assert_as_specified(found, heads, options, cxcywh=cxcywh)
+            selections = select(gpu, heads, options, anchors_first=anchors_first, cxcywh=cxcywh)
+            assert_as_specified(selections, heads, options, cxcywh=cxcywh)
 
 
 def test_logits(gpu, random):
@@ -113,8 +113,8 @@ def test_logits(gpu, random):
             (1.0, None, None, WITHOUT_NMS),
         ):
             options = SelectionOptions(confidence, 300, classes, nms_iou, multi_label=multi_label)
-            found = select(gpu, heads, options, logits=True)
-            assert_as_specified(found, heads, options, logits=True)
+            selections = select(gpu, heads, options, logits=True)
+            assert_as_specified(selections, heads, options, logits=True)
 
 
 CLASS_CONFIDENCES = np.array([0.5, 0.0, 0.9, 0.25, 0.75], np.float32)
@@ -140,12 +140,12 @@ def test_confidences_of_classes(gpu, random):
             options = SelectionOptions(0, max_det, class_ids, nms_iou, multi_label=multi_label)
             options = options.with_conf_thresholds(CLASS_CONFIDENCES)
             layout = {"anchors_first": number % 3 == 0}
-            found = select(gpu, heads, options, logits=logits, runs=2, **layout)
-            assert_as_specified(found, heads, options, logits=logits)
+            selections = select(gpu, heads, options, logits=logits, runs=2, **layout)
+            assert_as_specified(selections, heads, options, logits=logits)
 
 
 @pytest.mark.parametrize(
-    ("size", "wanted"),
+    ("size", "selection_options"),
     [
         (
             [((2, 5), anchors) for anchors in (1, 33, 1025, 8400)],
@@ -167,22 +167,22 @@ def test_confidences_of_classes(gpu, random):
     ],
     ids=["one class per anchor", "many rows", "selected classes", "no anchors"],
 )
-def test_options(gpu, random, size, wanted):
+def test_options(gpu, random, size, selection_options):
     """Where there are several runs, they share a workspace."""
     heads_of_all_scores = itertools.product(size, thin("scores of heads", SCORES, 3))
     for ((batch, classes), anchors), scores in heads_of_all_scores:
         heads = make_head(random, batch, classes, anchors, scores)
         runs = 3 if anchors in (0, 1025) else 1
-        for options in wanted:
+        for options in selection_options:
             assert_as_specified(select(gpu, heads, options, runs=runs), heads, options)
 
 
 def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     heads = make_head(random, 1, 3, 100) - np.float32(0.5)
     options = SelectionOptions(-0.25, 300, None, None)
-    found = select(gpu, heads, options)
-    assert found[0][0][-1, 4] < 0
-    assert_as_specified(found, heads, options)
+    selections = select(gpu, heads, options)
+    assert selections[0][0][-1, 4] < 0
+    assert_as_specified(selections, heads, options)
 
 
 SUPPRESSIONS = list(itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]))
@@ -197,8 +197,8 @@ def test_non_maximum_suppression(gpu, random, anchors, max_det):
     if anchors < 1000:
         cases = itertools.product(SCORES, (True, False), (True, False))
     else:
-        ways = itertools.cycle(itertools.product((True, False), repeat=2))
-        cases = ((scores, *way) for scores, way in zip(SCORES, ways, strict=False))
+        layouts = itertools.cycle(itertools.product((True, False), repeat=2))
+        cases = ((scores, *layout) for scores, layout in zip(SCORES, layouts, strict=False))
     for scores, cxcywh, together in cases:
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, :4] *= np.float32(0.25)  # crowded
@@ -207,5 +207,5 @@ def test_non_maximum_suppression(gpu, random, anchors, max_det):
         heads[:, 2, 2::50] *= -1
         options = SelectionOptions(0.25, max_det, None, nms_iou=0.45, class_agnostic=together)
         with np.errstate(invalid="ignore"):  # inf - inf
-            found = select(gpu, heads, options, cxcywh=cxcywh)
-            assert_as_specified(found, heads, options, cxcywh=cxcywh)
+            selections = select(gpu, heads, options, cxcywh=cxcywh)
+            assert_as_specified(selections, heads, options, cxcywh=cxcywh)

@@ -106,18 +106,18 @@ def test_accesses_that_nothing_orders_and_wrong_ones_are_told(watched, reverse):
     several = np.zeros((3, 256), np.int32)  # rows, so that nothing lies beside one by chance
     arrays = [watched.watch(several[0, 64:128]), watched.watch(several[1, :128])]
     arrays.append(watched.watch(several[2, 64:128], written=False))
-    said = {}
+    messages = {}
     for number, body in enumerate(WATCHED):
-        said[body], several[:] = "", 0
+        messages[body], several[:] = "", 0
         watched.watch(several[2, 64:128], written=False)
         try:
             watched.launch(f"k{number}", (2, 1, 1), 64, *arrays, reverse=reverse)
         except ShimError as error:
-            said[body] = str(error)
+            messages[body] = str(error)
     wrong = {
-        body: said[body]
+        body: messages[body]
         for body, expected in WATCHED.items()
-        if expected not in said[body] or (said[body] and not expected)
+        if expected not in messages[body] or (messages[body] and not expected)
     }
     assert wrong == {}
 

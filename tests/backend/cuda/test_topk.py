@@ -26,12 +26,12 @@ pytestmark = pytest.mark.slow
 
 def assert_same(gpu, values, k):
     for ordered in (True, False):
-        own, own_indices = top_k(values, k, sorted=ordered, gpu=gpu)
+        best, indices = top_k(values, k, sorted=ordered, gpu=gpu)
         expected, expected_indices = detcli.top_k(values, k, sorted=ordered)
-        assert own.shape == expected.shape
-        assert own.dtype == values.dtype
-        assert own.tobytes() == expected.tobytes()  # type: ignore[union-attr]  # the sign of zero and the bits of NaN too
-        np.testing.assert_array_equal(own_indices, expected_indices)
+        assert best.shape == expected.shape
+        assert best.dtype == values.dtype
+        assert best.tobytes() == expected.tobytes()  # type: ignore[union-attr]  # the sign of zero and the bits of NaN too
+        np.testing.assert_array_equal(indices, expected_indices)
 
 
 LENGTHS = [1, 1023, 1024, 1025, 8400, 16384, 33600]
@@ -88,8 +88,8 @@ def test_arrays_on_the_gpu_stay_there(gpu, random):
         expected, expected_indices = detcli.top_k(values, 3)
         np.testing.assert_array_equal(read(gpu, best), expected)
         np.testing.assert_array_equal(read(gpu, indices), expected_indices)
-        again, _ = top_k(best, 2, gpu=gpu)
-        np.testing.assert_array_equal(read(gpu, again), expected[:, :2])
+        best_of_best, _ = top_k(best, 2, gpu=gpu)
+        np.testing.assert_array_equal(read(gpu, best_of_best), expected[:, :2])
     uploaded.close()
 
 
@@ -99,12 +99,12 @@ def test_device_memory_is_freed(fake_gpu, driver, random):
     assert driver.held == 0
 
 
-@pytest.mark.parametrize("told", [{"stream": 7, "version": 3}, {}])
-def test_another_streams_work_is_waited_for(fake_gpu, driver, told):
+@pytest.mark.parametrize("interface", [{"stream": 7, "version": 3}, {}])
+def test_another_streams_work_is_waited_for(fake_gpu, driver, interface):
     """An array that names its stream, or has no such entry as in torch, may not be written yet."""
     memory, waited = upload(fake_gpu, np.array([1, 4, 2, 3], np.float32)), []
     driver.enqueue(lambda: waited.append(driver.launched))
-    array = Foreign(memory.address, np.zeros(4, np.float32), **told)
+    array = Foreign(memory.address, np.zeros(4, np.float32), **interface)
     driver.record()
     best, _ = top_k(array, 2, gpu=fake_gpu)
     before = [call for call in driver.calls if call.startswith(("cuCtxSync", "cuLaunchKernel"))]
@@ -115,27 +115,27 @@ def test_another_streams_work_is_waited_for(fake_gpu, driver, told):
 
 def test_refusals(gpu):
     values = np.ones((4, 6), np.float32)
-    for array, k, error, said in [
+    for array, k, error, message in [
         (values, -1, ValueError, "negative"),
         (np.float32(1), 1, ValueError, "axis"),
         (values.astype(np.float64), 1, TypeError, "float64"),
         (Foreign(0, values[:, ::2]), 1, ValueError, "contiguous"),
     ]:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             top_k(array, k, gpu=gpu)
 
 
 class Foreign:
     """An array of another library, described by its `__cuda_array_interface__`."""
 
-    def __init__(self, address, values, **told):
+    def __init__(self, address, values, **entries):
         self.__cuda_array_interface__ = {
             "data": (address, False),
             "shape": values.shape,
             "typestr": values.dtype.str,
             "strides": None if values.flags.c_contiguous else values.strides,
             "version": 2,
-            **told,
+            **entries,
         }
 
 
@@ -155,13 +155,13 @@ def test_upload_and_download(gpu, random):
         if array.nbytes > 2000:
             gpu.clear(memory.address + 10, 1000)
             array[10:1010] = 0
-        found = download(gpu, memory.address, array.shape, array.dtype)
-        np.testing.assert_array_equal(found, array)
+        downloaded = download(gpu, memory.address, array.shape, array.dtype)
+        np.testing.assert_array_equal(downloaded, array)
         memory.close()
 
 
 def test_the_limit_is_that_of_the_kernels():
-    told = re.search(r"SHARED_LIST = (\d+)", kernel_sources()["top.cuh"])
-    assert int(told[1]) == SHARED_LIST
+    limit = re.search(r"SHARED_LIST = (\d+)", kernel_sources()["top.cuh"])
+    assert int(limit[1]) == SHARED_LIST
     for k, capacity in [(1, 0), (2048, 0), (2049, 4096), (4096, 4096), (4097, 8192)]:
         assert spill_capacity(k) == capacity

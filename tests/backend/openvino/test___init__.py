@@ -44,19 +44,19 @@ def test_batches_in_flight_share_nothing(backend):
         pending = [start(backend, (NAMES[sum(cell) % 3], *cell)) for cell in cells]
         for cell, wait in [*zip(cells, pending, strict=True)][::order]:
             for _ in range(2):
-                (found,) = wait()
-                assert found.xyxy.tolist() == [cell_box(*cell)]
-                assert found.class_name.tolist() == [NAMES[sum(cell) % 3]]
+                (detections,) = wait()
+                assert detections.xyxy.tolist() == [cell_box(*cell)]
+                assert detections.class_name.tolist() == [NAMES[sum(cell) % 3]]
     assert len(backend.idle) == len(cells)
 
 
 def test_what_was_read_stays_when_a_request_runs_again(backend):
     wait = start(backend, ("red", 1, 1))
-    (kept,) = wait()
+    (detections,) = wait()
     start(backend, ("blue", 5, 5))()
     assert len(backend.idle) == 1  # the same request ran both
-    assert kept.xyxy.tolist() == [cell_box(1, 1)]
-    assert wait()[0] is kept
+    assert detections.xyxy.tolist() == [cell_box(1, 1)]
+    assert wait()[0] is detections
 
 
 def test_the_input_is_not_copied(backend):
@@ -135,11 +135,11 @@ def test_what_onnx_runtime_cannot_load_is_not_compared(make_model, monkeypatch):
 
 def test_a_start_from_the_cache_is_not_compared_again(make_model, monkeypatch, cache):
     model = prepare(make_model())
-    asked = []
-    monkeypatch.setattr(openvino, "require_same_head", lambda *_: asked.append(1))
+    comparisons = []
+    monkeypatch.setattr(openvino, "require_same_head", lambda *_: comparisons.append(1))
     for _ in range(2):
         open_backend("openvino", model).close()
-    assert asked == [1]
+    assert comparisons == [1]
     assert len(list(cache.rglob("*.openvino"))) == 1
 
 
@@ -148,30 +148,33 @@ def test_a_start_from_the_cache_is_not_compared_again(make_model, monkeypatch, c
 
 def test_a_graph_is_taken_as_a_whole(make_model, monkeypatch):
     graph = make_model().read_bytes()
-    found = place(graph, "m")
-    assert found.provider == "OpenVINO"
-    assert found.usable is True
-    assert found.left == ()
-    assert found.taken["AvgPool"] == 1
-    assert "Constant" not in found.taken
-    *_, own, cpu = survey(graph, "m")
-    assert own == found
+    placement = place(graph, "m")
+    assert placement.provider == "OpenVINO"
+    assert placement.usable is True
+    assert placement.left == ()
+    assert placement.taken["AvgPool"] == 1
+    assert "Constant" not in placement.taken
+    *_, openvino_placement, cpu = survey(graph, "m")
+    assert openvino_placement == placement
     assert cpu.provider == "CPUExecutionProvider"
     monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
-    assert all(one.provider.endswith("ExecutionProvider") for one in survey(graph, "m"))
+    assert all(
+        provider_placement.provider.endswith("ExecutionProvider")
+        for provider_placement in survey(graph, "m")
+    )
 
 
 def test_a_graph_that_it_cannot_read(make_model):
-    found = place(make_model().read_bytes().replace(b"AveragePool", b"AverageFool"), "m")
-    assert not found.usable
-    assert found.reason.startswith("OpenVINO cannot load m: ")
-    assert "AverageFool" in found.reason
+    placement = place(make_model().read_bytes().replace(b"AveragePool", b"AverageFool"), "m")
+    assert not placement.usable
+    assert placement.reason.startswith("OpenVINO cannot load m: ")
+    assert "AverageFool" in placement.reason
 
 
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):
     refuse = mock.Mock(side_effect=DeviceError("no plug-in", "install it"))
     monkeypatch.setattr(openvino, "open_core", refuse)
-    found = place(make_model().read_bytes(), "m")
-    assert found.usable is False
-    assert found.reason == "no plug-in"
-    assert found.hint == "install it"
+    placement = place(make_model().read_bytes(), "m")
+    assert placement.usable is False
+    assert placement.reason == "no plug-in"
+    assert placement.hint == "install it"

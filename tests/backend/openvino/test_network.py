@@ -51,16 +51,16 @@ def test_a_missing_package_is_a_device_error(make_model, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("package", "told"),
+    ("package", "message"),
     [
         ({"__version__": "2024.6.0-1-x"}, r"2024.6.0-1-x is older than 2026\.4"),
         ({}, "without a version is older"),  # an empty folder
     ],
 )
 @pytest.mark.usefixtures("_afresh")
-def test_an_old_version_is_refused(package, told, monkeypatch):
+def test_an_old_version_is_refused(package, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(**package))
-    with pytest.raises(DeviceError, match=told) as caught:
+    with pytest.raises(DeviceError, match=message) as caught:
         module.library()
     assert "--upgrade" in caught.value.hint
 
@@ -75,7 +75,7 @@ Unsupported configuration key: FULL_DEVICE_NAME
 
 
 @pytest.mark.parametrize(
-    ("device", "said", "told", "hint"),
+    ("device", "openvino_message", "message", "hint"),
     [
         ("openvino:GPU", NO_LIBRARY, "libOpenCL.so.1: cannot open", "intel-opencl-icd"),
         ("openvino:NPU", NO_NPU, "none was found", "driver of Intel's NPU"),
@@ -83,30 +83,36 @@ Unsupported configuration key: FULL_DEVICE_NAME
         ("openvino:CPU", "no plug-in", "no plug-in", "--device cpu"),
     ],
 )
-def test_a_missing_device_is_named_with_what_installs_it(device, said, told, hint, monkeypatch):
-    absent = SimpleNamespace(get_property=mock.Mock(side_effect=RuntimeError(said)))
+def test_a_missing_device_is_named_with_what_installs_it(
+    device, openvino_message, message, hint, monkeypatch
+):
+    absent = SimpleNamespace(get_property=mock.Mock(side_effect=RuntimeError(openvino_message)))
     monkeypatch.setattr(module, "core", lambda: absent)
     with pytest.raises(DeviceError) as caught:
         open_core(Device.parse(device))
     assert device.removeprefix("openvino:") in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert hint in caught.value.hint
 
 
 def test_reasons_are_one_line_without_source_files():
-    said = (
+    openvino_message = (
         "Exception from src/inference/src/cpp/core.cpp:105:\n"
         "Check 'false' failed at src/frontends/unconverted_ops_report.cpp:151:\n"
         "Model wasn't fully converted.\n-- No conversion rule found for operations: MaxFool-18\n\n"
     )
-    told = "Model wasn't fully converted. -- No conversion rule found for operations: MaxFool-18"
-    assert reason(RuntimeError(said)) == told
+    expected = (
+        "Model wasn't fully converted. -- No conversion rule found for operations: MaxFool-18"
+    )
+    assert reason(RuntimeError(openvino_message)) == expected
     assert reason(MemoryError()) == "out of memory"
 
 
 def in_a_process(code):
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return done.stdout.split()
+    process = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    return process.stdout.split()
 
 
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
@@ -120,7 +126,7 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     assert not [
         name for name in loaded if name.startswith(("openvino_telemetry", "openvino.tools."))
     ]
-    kept = in_a_process(
+    output = in_a_process(
         "from detcli.backend.openvino import library\n"
         "try:\n"
         "    library().convert_model('no-such-file')\n"
@@ -129,18 +135,18 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
         "from openvino.tools.ovc import convert_model\n"
         "print(convert_model.__module__)\n"
     )
-    assert kept[0].startswith("openvino")
-    assert kept[1].startswith("openvino.tools")
+    assert output[0].startswith("openvino")
+    assert output[1].startswith("openvino.tools")
 
 
 def test_a_converter_that_is_imported_already_stays():
-    kept = in_a_process(
+    output = in_a_process(
         "import openvino\n"
         "before = openvino.convert_model\n"
         "from detcli.backend.openvino import library\n"
         "print(library().convert_model is before)\n"
     )
-    assert kept == ["True"]
+    assert output == ["True"]
 
 
 # ---------------------------------------------------------------- networks
@@ -206,7 +212,7 @@ class Core:
 
 
 @pytest.mark.parametrize(
-    ("unit", "half", "capabilities", "told", "hint"),
+    ("unit", "half", "capabilities", "precision", "hint"),
     [
         ("GPU", False, ["FP32", "FP16"], "f32", None),
         ("GPU.1", True, ["FP32", "FP16"], "f16", None),
@@ -218,12 +224,12 @@ class Core:
         ("GPU", True, ["FP32"], "GPU does not compute in f16", "leave --half out"),
     ],
 )
-def test_the_precision_of_each_device(unit, half, capabilities, told, hint):
+def test_the_precision_of_each_device(unit, half, capabilities, precision, hint):
     """One that the device lacks is refused."""
     if hint is None:
-        assert choose_precision(Core(*capabilities), unit, half=half) == told
+        assert choose_precision(Core(*capabilities), unit, half=half) == precision
         return
-    with pytest.raises(DeviceError, match=told) as caught:
+    with pytest.raises(DeviceError, match=precision) as caught:
         choose_precision(Core(*capabilities), unit, half=half)
     assert hint in caught.value.hint
 
@@ -294,12 +300,12 @@ def test_networks_in_8_bits_of_free_size_are_refused(
     shape, precision, refused, make_model, monkeypatch
 ):
     openvino = optional.require("openvino")
-    given = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
-    compiled = SimpleNamespace(input=lambda _: given, get_property=lambda _: 1)
+    model_input = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
+    compiled = SimpleNamespace(input=lambda _: model_input, get_property=lambda _: 1)
     monkeypatch.setattr(module, "open_network", lambda *_: (compiled, precision))
-    asked = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
+    arguments = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
     with pytest.raises(ModelError, match="8 bits") if refused else contextlib.nullcontext():
-        module.open_backend(*asked)
+        module.open_backend(*arguments)
 
 
 @pytest.mark.slow
@@ -314,19 +320,19 @@ def test_int8_models_run_in_int8(shared):
 @pytest.fixture
 def compiled(monkeypatch):
     """The configurations that networks are compiled in, as opposed to read from the cache."""
-    found = []
+    networks = []
     core = module.open_core(CPU)
 
     class Counting:
         def compile_model(self, model, unit, config):
-            found.append(config["INFERENCE_PRECISION_HINT"])
+            networks.append(config["INFERENCE_PRECISION_HINT"])
             return core.compile_model(model, unit, config)
 
         def __getattr__(self, name):
             return getattr(core, name)
 
     monkeypatch.setattr(module, "open_core", lambda _: Counting())
-    return found
+    return networks
 
 
 def test_a_second_start_compiles_nothing(cache, compiled):
@@ -337,8 +343,8 @@ def test_a_second_start_compiles_nothing(cache, compiled):
     assert compiled == ["f32"]
     (entry,) = (cache / "prepared").glob("*.openvino")
     assert entry.stat().st_mode & 0o777 == 0o600
-    other = graph.replace(b"made", b"make")
-    open_network(other, "m", CPU, DeviceOptions())
+    other_graph = graph.replace(b"made", b"make")
+    open_network(other_graph, "m", CPU, DeviceOptions())
     assert compiled == ["f32", "f32"]
 
 
@@ -356,11 +362,11 @@ def test_a_damaged_entry_is_compiled_again(spoil, cache, compiled):
     graph = convolution()
     open_network(graph, "m", CPU, DeviceOptions())
     (entry,) = (cache / "prepared").glob("*.openvino")
-    whole = entry.read_bytes()
-    entry.write_bytes(spoil(whole))
+    content = entry.read_bytes()
+    entry.write_bytes(spoil(content))
     open_network(graph, "m", CPU, DeviceOptions())
     assert compiled == ["f32", "f32"]
-    assert entry.stat().st_size == len(whole)
+    assert entry.stat().st_size == len(content)
 
 
 def test_an_entry_that_openvino_refuses_is_compiled_again(cache, compiled, monkeypatch):
@@ -423,9 +429,9 @@ def test_tensors_of_any_graph_by_name():
     assert tensors.device == "openvino:CPU"
     ones = np.ones((1, 16, 8, 8), np.float32)
     ones.flags.writeable = False
-    found = tensors.run_watched("given", ones)
-    again = tensors.run_watched("given", ones * 2)
-    assert {name: tensor.shape for name, tensor in found.items()} == {"made": (1, 16, 6, 6)}
-    np.testing.assert_allclose(again["made"], 2 * found["made"], rtol=1e-5)
+    outputs = tensors.run_watched("given", ones)
+    outputs_of_twos = tensors.run_watched("given", ones * 2)
+    assert {name: tensor.shape for name, tensor in outputs.items()} == {"made": (1, 16, 6, 6)}
+    np.testing.assert_allclose(outputs_of_twos["made"], 2 * outputs["made"], rtol=1e-5)
     with pytest.raises(InferenceError, match=r"\[1, 16, 4\]"):
         tensors.run_watched("given", np.ones((1, 16, 4), np.float32))
