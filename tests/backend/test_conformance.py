@@ -125,7 +125,8 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
     with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
         detections, other_detections = detector([image, picture(("blue", 12, 9), size=(104, 112))])
     assert sorted(as_rows(detections)) == [
-        *(("blue", 1.0, cell_box(6, 6)), ("green", 1.0, cell_box(7, 3))),
+        ("blue", 1.0, cell_box(6, 6)),
+        ("green", 1.0, cell_box(7, 3)),
     ]
     assert as_rows(other_detections) == [("blue", 1.0, cell_box(12, 9))]
 
@@ -260,11 +261,9 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
     model = promising(file, file.read_bytes(), layout=Layout.ROWS, anchor_count=rows)
     backend = open_model(model)
     images = [picture(("red", 1, 1), ("blue", 5, 2)), picture(), picture(("green", 7, 7))]
-    red, blue, green = (
-        ("red", 1.0, cell_box(1, 1)),
-        ("blue", 1.0, cell_box(5, 2)),
-        ("green", 1.0, cell_box(7, 7)),
-    )
+    red = ("red", 1.0, cell_box(1, 1))
+    blue = ("blue", 1.0, cell_box(5, 2))
+    green = ("green", 1.0, cell_box(7, 7))
     for options, expected in (
         (WANTED, [[red, blue], [], [green]]),
         (replace(WANTED, max_det=1), [[red], [], [green]]),

@@ -33,7 +33,8 @@ class Loader:
     """A double of ctypes.CDLL that loads neither what is `missing` nor what depends on it."""
 
     def __init__(self):
-        self.missing, self.loaded = [], []
+        self.missing = []
+        self.loaded = []
 
     def __call__(self, name, mode=0):  # noqa: ARG002 - ctypes' signature
         if name is None or "vcruntime" in name:
@@ -191,7 +192,8 @@ def test_messages_of_the_real_loader(tmp_path):
     user = compile_library(
         tmp_path / "libuser.so",
         "int g(); int h() { return g(); }",
-        *(str(dependency), f"-Wl,-rpath,{tmp_path}"),
+        str(dependency),
+        f"-Wl,-rpath,{tmp_path}",
     )
     versions.write_text("V1 { global: f; };\n")
     compile_library(dependency, "int f() { return 1; }", script)

@@ -31,8 +31,11 @@ class Driver:
     """
 
     def __init__(self, status=0, count_status=0, gpus=0, version=13020):
-        self.status, self.count_status, self.gpus = status, count_status, gpus
-        self.version, self.uuid_status = version, 0
+        self.status = status
+        self.count_status = count_status
+        self.gpus = gpus
+        self.version = version
+        self.uuid_status = 0
         self.cuDriverGetVersion = lambda number: self._give(number, self.version)
         self.cuDeviceGet = lambda device, ordinal: self._give(device, 40 + ordinal)
         self.cuDeviceTotalMem_v2 = lambda memory, device: self._give(memory, device.value << 30)
@@ -127,10 +130,15 @@ def test_uuids_are_written_as_in_nvidia_smi(install):
 @pytest.mark.parametrize(
     ("cuda", "capabilities", "extra"),
     [
-        *(("13.0", ["9.0"], "cuda"), ("13.2", ["6.0", "12.0"], "cuda"), ("13.0", [], "cuda")),
-        *((None, [], "cuda"), ("12.9", ["9.0"], "cuda12"), ("12.0", ["7.0"], "cuda12")),
+        ("13.0", ["9.0"], "cuda"),
+        ("13.2", ["6.0", "12.0"], "cuda"),
+        ("13.0", [], "cuda"),
+        (None, [], "cuda"),
+        ("12.9", ["9.0"], "cuda12"),
+        ("12.0", ["7.0"], "cuda12"),
         *(("13.0", [gpu], "cuda12") for gpu in ("6.0", "10.0", "10.3")),
-        *(("11.8", ["9.0"], None), ("13.0", ["5.2"], None)),
+        ("11.8", ["9.0"], None),
+        ("13.0", ["5.2"], None),
     ],
 )
 def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):

@@ -393,16 +393,25 @@ def test_nms_ignores_nan_scores():
         ([[0.1, 0.2, 0.7, 1.5]], 640, True, "fractions", [[0.1, 0.2, 0.7, 1.5]]),
         ([[0, 0, 1.6, 1], [1, 0, 0, 1]], 8, True, "1 of 2 boxes have no", [[0, 0, 1.6, 1]]),
         (
-            *([[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]], 8, True),
-            *("1 of 3 boxes", [[0, 0, 5, 5], [0, 0, 8, 5]]),
+            [[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]],
+            8,
+            True,
+            "1 of 3 boxes",
+            [[0, 0, 5, 5], [0, 0, 8, 5]],
         ),
         (
-            *([[-9, 0, 5, 5], [0, 0, np.inf, 5]], 8, False),
-            *("1 of 2 boxes hold an infinity", [[-9, 0, 5, 5]]),
+            [[-9, 0, 5, 5], [0, 0, np.inf, 5]],
+            8,
+            False,
+            "1 of 2 boxes hold an infinity",
+            [[-9, 0, 5, 5]],
         ),
         (
-            *([[5, 0, 0, 5], [0, 3, 5, 3], [1, 1, 2, 2], [-9, 0, -1, 5]], 8, True),
-            *("2 of 4 boxes have no width or height", [[1, 1, 2, 2]]),
+            [[5, 0, 0, 5], [0, 3, 5, 3], [1, 1, 2, 2], [-9, 0, -1, 5]],
+            8,
+            True,
+            "2 of 4 boxes have no width or height",
+            [[1, 1, 2, 2]],
         ),
     ],
 )
@@ -563,7 +572,7 @@ def test_float16_rows_are_compared_as_float32():
 def test_they_are_the_rows_that_the_head_would_have_given(random):
     head = np.concatenate([random.random((4, 50)) * 600, random.random((CLASSES, 50))])
     selection = select(head.astype(np.float32), ANY)
-    rows = np.column_stack([*selection])[random.permutation(len(selection.score))]
+    rows = np.column_stack(list(selection))[random.permutation(len(selection.score))]
     for part, expected in zip(select_rows(rows, ANY, CLASSES), selection, strict=True):
         np.testing.assert_array_equal(part, expected)
 

@@ -25,10 +25,14 @@ def lying(declared, actual, share=0.0):
     The shape is computed from the picture, so that nobody knows it before the graph runs.
     """
     nodes = [
-        *(("ReduceMean", ["images"], "mean"), ("Mul", ["mean", "share"], "part")),
-        *(("Cast", ["part"], "more"), ("Add", ["shape", "more"], "sizes")),
-        *(("ReduceProd", ["sizes"], "count"), ("Reshape", ["images", "flat"], "elements")),
-        *(("Slice", ["elements", "zero", "count"], "cut"), ("Reshape", ["cut", "sizes"], "head")),
+        ("ReduceMean", ["images"], "mean"),
+        ("Mul", ["mean", "share"], "part"),
+        ("Cast", ["part"], "more"),
+        ("Add", ["shape", "more"], "sizes"),
+        ("ReduceProd", ["sizes"], "count"),
+        ("Reshape", ["images", "flat"], "elements"),
+        ("Slice", ["elements", "zero", "count"], "cut"),
+        ("Reshape", ["cut", "sizes"], "head"),
     ]
     extra = {"Cast": {"to": TensorProto.INT64}, "ReduceMean": {"keepdims": 0}}
     constants = {
@@ -58,7 +62,8 @@ def forged(tail, declared, **options):
     return model
 
 
-SYMBOLS, DECLARED = ["b", 7, "n"], [1, 7, 64]
+SYMBOLS = ["b", 7, "n"]
+DECLARED = [1, 7, 64]
 LIES = {
     "rows": (forged("transposed", [1, 300, 6]), "[1, 64, 7]", "[1, 300, 6]"),
     "anchors": (forged("body", [1, 7, 65]), "[1, 7, 64]", "[1, 7, 65]"),

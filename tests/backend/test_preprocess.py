@@ -28,13 +28,17 @@ SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (500
 def plain_tensor(image, canvas):
     height, width = image.shape[:2]
     gain = min(canvas[0] / height, canvas[1] / width)
-    new_height, new_width = max(1, round(height * gain)), max(1, round(width * gain))
+    new_height = max(1, round(height * gain))
+    new_width = max(1, round(width * gain))
     resized = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
-    vertical, horizontal = (canvas[0] - new_height) / 2, (canvas[1] - new_width) / 2
+    vertical = (canvas[0] - new_height) / 2
+    horizontal = (canvas[1] - new_width) / 2
     padded = cv2.copyMakeBorder(
         resized,
-        *(round(vertical - 0.1), round(vertical + 0.1)),
-        *(round(horizontal - 0.1), round(horizontal + 0.1)),
+        round(vertical - 0.1),
+        round(vertical + 0.1),
+        round(horizontal - 0.1),
+        round(horizontal + 0.1),
         cv2.BORDER_CONSTANT,
         value=(114, 114, 114),
     )
@@ -57,7 +61,8 @@ def test_floats_are_exact(size, random):
     np.testing.assert_array_equal(image, before)
 
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -75,7 +80,8 @@ def test_the_default_divides_by_255(dtype):
 def test_mean_and_std_follow_the_order_of_the_channels(random):
     image = random.integers(0, 256, (20, 30, 3), np.uint8)
     rgb = image[..., ::-1].transpose(2, 0, 1).astype(np.float64)
-    mean, std = np.array(MEAN)[:, None, None], np.array(STD)[:, None, None]
+    mean = np.array(MEAN)[:, None, None]
+    std = np.array(STD)[:, None, None]
     normalised = Preprocessing(Resize.NONE, mean=MEAN, std=STD)
     swapped = Preprocessing(Resize.NONE, mean=MEAN[::-1], std=STD[::-1], bgr=True)
     expected = ((rgb / 255 - mean) / std).astype(np.float32)
@@ -191,7 +197,7 @@ SIDES = st.integers(1, 300)
 @given(
     before=st.tuples(SIDES, SIDES),
     after=st.tuples(SIDES, SIDES),
-    interpolation=st.sampled_from([*PILLOW]),
+    interpolation=st.sampled_from(list(PILLOW)),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_any_sizes(before, after, interpolation, seed):

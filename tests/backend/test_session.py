@@ -80,7 +80,8 @@ def test_a_session_on_another_provider_is_refused(creation):
         ("CUDNN_STATUS_NOT_INITIALIZED", DeviceError, "the GPU failed while model was loaded"),
         (
             "This session cannot use the graph capture feature as the model has control flow",
-            *(OptionRefusedError, "control flow"),
+            OptionRefusedError,
+            "control flow",
         ),
         ("This is an invalid model", ModelError, "cannot load model"),
     ],
@@ -103,7 +104,8 @@ def test_the_runtimes_source_lines_are_left_out_of_errors(make_model, capfd):
     model.opset_import[0].version = 99
     with pytest.raises(ModelError, match=r"cannot load model: ONNX Runtime only \*guarantees"):
         open_session(model.SerializeToString(), CPU, "model")
-    model.opset_import[0].version, model.ir_version = 17, 99
+    model.opset_import[0].version = 17
+    model.ir_version = 99
     with pytest.raises(ModelError, match="cannot load model: Unsupported model IR version: 99"):
         open_session(model.SerializeToString(), CPU, "model")
     with pytest.raises(ModelError, match="cannot load rubbish"):
@@ -147,8 +149,10 @@ SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
         ([(CUDA, [node("Conv")]), (CUDA, [node("Mul")])], [CUDA], []),
         (
             [
-                *((CUDA, [node("Conv")] * 7), (CPU_NAME, SHAPES[:3])),
-                *((CPU_NAME, [node("Odd", "", "my")]), (CPU_NAME, SHAPES[3:])),
+                (CUDA, [node("Conv")] * 7),
+                (CPU_NAME, SHAPES[:3]),
+                (CPU_NAME, [node("Odd", "", "my")]),
+                (CPU_NAME, SHAPES[3:]),
             ],
             [CUDA],
             [LEFT],

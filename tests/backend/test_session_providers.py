@@ -86,7 +86,8 @@ def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
     if model.contract.input_size is None:
         model = replace(model, canvas=(96, 96))
     names = [f"trt_profile_{bound}_shapes" for bound in ("min", "opt", "max")]
-    contract, profile = model.contract, profile_of(model)
+    contract = model.contract
+    profile = profile_of(model)
     expected_profile = zip(names, shapes, strict=True) if shapes else ()
     assert profile == {name: f"images:{shape}" for name, shape in expected_profile}
     provider_options = tensorrt(profile=profile)

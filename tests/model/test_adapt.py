@@ -46,7 +46,8 @@ def found_in(file, **fed):
 
 def behind(model, steps, dtype, dims):
     """A model whose picture passes further nodes first: operator, constants, attributes of each."""
-    nodes, name = [], "raw"
+    nodes = []
+    name = "raw"
     for number, (operator, *constants) in enumerate(steps):
         attributes = constants.pop() if isinstance(constants[-1], dict) else {}
         output = "images" if number == len(steps) - 1 else f"step{number}"
@@ -103,7 +104,8 @@ def test_a_pixel_mask_says_that_all_pixels_are_the_pictures(dtype, fixed):
     dims = [1, HEIGHT, WIDTH] if fixed else ["batch", "height", "width"]
     mask = graph("Cast", graph.input("pixel_mask", dtype, dims), to=TensorProto.FLOAT)
     features = graph("Mul", graph.queries(), graph("ReduceMin", mask, keepdims=0))
-    logits, boxes = graph.linear(features, 8, 4), plain(graph, features)
+    logits = graph.linear(features, 8, 4)
+    boxes = plain(graph, features)
     model = graph.model([logits, boxes])
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     raw, cxcywh = outputs(model, images=IMAGE, pixel_mask=np.ones((1, HEIGHT, WIDTH), kind))
@@ -118,7 +120,7 @@ def test_a_pixel_mask_says_that_all_pixels_are_the_pictures(dtype, fixed):
 def test_tensorrts_plugin_is_cut_off(classes):
     """No other runtime has it: what it selects from is what the same graph without it gives."""
     graph = Graph()
-    model = graph.model([*plugin(graph, classes).values()])
+    model = graph.model(list(plugin(graph, classes).values()))
     node = next(node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -134,7 +136,7 @@ def test_tensorrts_plugin_is_cut_off(classes):
 
 def test_a_plugin_that_leaves_out_a_class_is_refused():
     graph = Graph()
-    model = graph.model([*plugin(graph, 3).values()])
+    model = graph.model(list(plugin(graph, 3).values()))
     model.graph.node[-1].attribute.append(helper.make_attribute("background_class", 0))
     with pytest.raises(ModelError, match="leaves out a class, that of no object"):
         file_of(model).detector()

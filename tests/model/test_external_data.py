@@ -27,7 +27,8 @@ def test_a_file_beside_or_below_the_model_is_read(
     (external_model.parent / "link").symlink_to("deep/weights")
     if location == "alias":  # the model's folder may be a link itself
         (tmp_path / "alias").symlink_to(external_model.parent)
-        external_model, location = tmp_path / "alias" / "model.onnx", "weights"
+        external_model = tmp_path / "alias" / "model.onnx"
+        location = "weights"
     if relative:
         monkeypatch.chdir(external_model.parents[1] if "/" in relative else external_model.parent)
         external_model = type(external_model)(

@@ -148,7 +148,8 @@ def test_rows_of_mmdetection(classes, order):
     out = outputs_of(model, order)
     detected = out["dets"][:, 4] > 0
     assert 0 < np.count_nonzero(detected) <= 20
-    rows, labels = out["dets"][detected], out["labels"][detected]
+    rows = out["dets"][detected]
+    labels = out["labels"][detected]
     assert_same(detections, (rows[:, :4], rows[:, 4], labels))
 
 
@@ -157,7 +158,8 @@ def test_rows_of_mmdetection(classes, order):
 )
 def test_masks_and_keypoints_are_named_and_boxes_can_be_had(axes, task):
     """As those of Mask R-CNN, cut out for each detection."""
-    model, dims = mmdetection(3), [1, 20, *axes]
+    model = mmdetection(3)
+    dims = [1, 20, *axes]
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(dims), "more_shape"))
     model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["more_shape"], ["more"]))
     extra_output = onnx.helper.make_tensor_value_info("more", TensorProto.FLOAT, dims)
@@ -185,7 +187,8 @@ def paddle(classes, order, *, normalised, limited):
         shape = graph.input("im_shape", TensorProto.FLOAT, [1, 2])
         sides = graph("Reshape", graph("Gather", shape, [1, 0, 1, 0], axis=1), [1, 1, 4])
         boxes = graph("Max", graph("Min", boxes, sides), np.float32(0))
-    final, compared = scores(graph, classes), boxes
+    final = scores(graph, classes)
+    compared = boxes
     if not normalised:
         sides = graph.all("Split", boxes, np.ones(4, np.int64), outputs=4, axis=2)
         high = [graph("Add", side, np.ones(1, np.float32)) for side in sides[2:]]

@@ -119,7 +119,7 @@ def contract_of(name, size, batch=1):
     export = EXPORTS[name]
     graph = Graph(size=size, batch=batch)
     outputs = export.build(graph, export.classes[0])
-    return file_of(graph.model([*outputs.values()])).detector()
+    return file_of(graph.model(list(outputs.values()))).detector()
 
 
 def fed(image, contract, canvas):

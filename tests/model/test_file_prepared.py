@@ -164,7 +164,8 @@ def test_each_requested_box_format_has_its_own_entry(make_model, cache):
 @pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
 def test_changed_external_data_changes_the_graph(tmp_path, options):
     path = tmp_path / "model.onnx"
-    content, boxes = set(), []
+    content = set()
+    boxes = []
     for stride in (8, 16, 16, 8):
         save_external(path, stride, **options)
         content.add(path.read_bytes())
@@ -314,8 +315,10 @@ def test_the_hash_of_a_single_file_is_its_own(make_model):
 
 def test_the_hash_is_of_all_that_decides(tmp_path):
     """Weights and names beside an unchanged file."""
-    path, beside = save_external(tmp_path / "model.onnx"), tmp_path / "config.json"
-    content, hashes = path.read_bytes(), [prepare(path).sha256]
+    path = save_external(tmp_path / "model.onnx")
+    beside = tmp_path / "config.json"
+    content = path.read_bytes()
+    hashes = [prepare(path).sha256]
     for label in ("red", "blue"):
         beside.write_text(json.dumps({"id2label": {"0": label, "1": "a", "2": "b"}}))
         hashes.append(prepare(path).sha256)
@@ -327,7 +330,7 @@ def test_the_hash_is_of_all_that_decides(tmp_path):
     assert path.read_bytes() == content
     assert hashes[0] == hashes[5]
     assert hashes[3] == hashes[4]
-    assert len({*hashes}) == 4
+    assert len(set(hashes)) == 4
     assert sha256(path) not in hashes
 
 
@@ -341,11 +344,12 @@ def test_files_that_are_renamed_over_during_a_start(tmp_path, cache, monkeypatch
         folder.mkdir()
         clean[stride] = save_external(folder / "model.onnx", stride)
     expected = {prepare(path).sha256: prepare(path).graph for path in clean.values()}
-    for path in [*cache.rglob("*")]:
+    for path in list(cache.rglob("*")):
         path.unlink() if path.is_file() else None
     (tmp_path / "now").mkdir()
     save_external(tmp_path / "now" / "model.onnx", 8)
-    read, names = ExternalFile.of, []
+    read = ExternalFile.of
+    names = []
 
     def exchange(external, file):
         names.append(external)

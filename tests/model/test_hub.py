@@ -301,7 +301,8 @@ def test_damage_is_detected_by_the_hash_and_a_dangling_link_is_not_a_file(monkey
 
 def test_forgetting_removes_all_revisions_and_keeps_what_others_have_there(hub):
     hub.add("yolov10n", CONTENT, half=b"half")
-    path, half = get(BRANCH), get(HALF)
+    path = get(BRANCH)
+    half = get(HALF)
     hub.main = NEWER
     hub.add("yolov10n", b"newer")
     get(BRANCH)
@@ -331,7 +332,8 @@ def test_forgetting_keeps_content_that_has_another_name(hub):
 
 @pytest.mark.parametrize("writable", ["", "models--onnx-community--yolov10n", "blobs", "content"])
 def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, writable):
-    first, storage = get(), PINNED.storage
+    first = get()
+    storage = PINNED.storage
     folder = {"": hub_folder(), "blobs": storage / "blobs", "content": first.resolve()}
     folder.get(writable, storage).chmod(0o777)
     caplog.clear()

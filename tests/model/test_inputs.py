@@ -8,7 +8,8 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
 from detcli.model.inputs import Role, find_inputs
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT = TensorProto.FLOAT
+INT64 = TensorProto.INT64
 PICTURES = ("x", FLOAT, [1, 3, 64, 96])
 
 

@@ -8,7 +8,8 @@ import pytest
 from detcli.model.graph import GraphIndex
 from detcli.model.inputs import find_inputs, read_input_nodes
 
-MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+MEAN = [0.485, 0.456, 0.406]
+STD = [0.229, 0.224, 0.225]
 SHAPES = {"NCHW": [1, 3, 8, 8], "NHWC": [1, 8, 8, 3], "CHW": [3, 8, 8], "any": [1, 3, "H", "W"]}
 CONSTANTS = f"""<
     float[1] by0 = {{0}}, float[1] by1 = {{1}}, float[1] by2 = {{2}}, float[1] by255 = {{255}},

@@ -196,7 +196,8 @@ DESCRIBED = (
 def test_files_that_say_it_themselves(name, shared):
     """Made by the families' own packages, described by who made them."""
     described = json.loads(shared(f"families/{name}.json").read_text())
-    path, expected = shared(f"families/{described['file']}"), described["preprocess"]
+    path = shared(f"families/{described['file']}")
+    expected = described["preprocess"]
     contract = resolved_of(onnx.load(path), None, beside=Sidecar.read(path))
     fed = contract.preprocessing
     assert fed.scale == expected["scale"]

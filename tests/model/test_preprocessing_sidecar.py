@@ -165,8 +165,15 @@ def test_values_that_make_no_sense_are_refused(model_folder, changed):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"{", b"null", b"[]", b"\xff\xfe", b"[" * 200_000, b'{"a":' * 100_000),
-        *(b"9" * 9999, b" " * (MAX_BYTES + 1)),
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+        b"9" * 9999,
+        b" " * (MAX_BYTES + 1),
     ],
     ids=lambda content: content[:4].hex(),
 )

@@ -361,7 +361,8 @@ def test_names_of_the_metadata_count_the_classes_of_rows_that_do_not_show_them()
 
 def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
     graph = Graph(batch=4)
-    boxes, final = graph.swapped(distances(graph, centres=False)), scores(graph, 3)
+    boxes = graph.swapped(distances(graph, centres=False))
+    final = scores(graph, 3)
     triples = graph("NonMaxSuppression", boxes, final, np.array([20]))
     selected_boxes = graph("GatherND", boxes, graph("Gather", triples, np.array([0, 2]), axis=1))
     score = graph("GatherND", final, triples)

@@ -75,7 +75,8 @@ for change in (shuffled, with_constant_nodes, with_fed_constants):
 )
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)
-    expected_detections, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    expected_detections = expected(name, outputs_of(model, roles))
+    contract = read(model)[1]
     detections, slimmed = read(slim(model))
     unchanged = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
     assert slimmed == replace(contract, **unchanged)
@@ -86,13 +87,15 @@ def test_a_slimmed_file_is_read_as_it_was(name, slim):
 def test_outputs_without_a_batch_are_read_as_those_with_one(name):
     """[N, 4 + C], or [N, 4] and [N, C]."""
     model, roles = model_of(name, 3)
-    expected_detections, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    expected_detections = expected(name, outputs_of(model, roles))
+    contract = read(model)[1]
     axis = helper.make_tensor("first", TensorProto.INT64, [1], [0])
     model.graph.initializer.append(axis)
     for output in model.graph.output:
         squeezed = f"{output.name}/single"
         model.graph.node.add(op_type="Squeeze", input=[output.name, "first"], output=[squeezed])
-        dims, kind = shape(output)[1:], output.type.tensor_type.elem_type
+        dims = shape(output)[1:]
+        kind = output.type.tensor_type.elem_type
         output.CopyFrom(helper.make_tensor_value_info(squeezed, kind, dims))
     detections, single = read(model)
     assert single.family == contract.family
@@ -120,8 +123,10 @@ def rearranged(model, roles, order):
 def decorated(model, output, steps):
     """A model with nodes behind one of its outputs that change nothing."""
     value = model.graph.output[output]
-    rank, dtype = len(shape(value)), value.type.tensor_type.elem_type
-    last, final = f"inner{output}", value.name
+    rank = len(shape(value))
+    dtype = value.type.tensor_type.elem_type
+    last = f"inner{output}"
+    final = value.name
     for node in model.graph.node:
         node.output[:] = [last if name == final else name for name in node.output]
         node.input[:] = [last if name == final else name for name in node.input]
@@ -130,7 +135,7 @@ def decorated(model, output, steps):
         nodes = {
             "identity": [("Identity", [last], {})],
             "casts": [("Cast", [last], {"to": TensorProto.DOUBLE}), ("Cast", [""], {"to": dtype})],
-            "transposes": [("Transpose", [last], {"perm": [*range(rank)][::-1]})] * 2,
+            "transposes": [("Transpose", [last], {"perm": list(range(rank))[::-1]})] * 2,
             "reshape": [("Unsqueeze", [last, "zero"], {}), ("Squeeze", ["", "zero"], {})],
         }[step]
         for position, (operator, (_, *extra_inputs), attributes) in enumerate(nodes):  # type: ignore[arg-type]
@@ -214,8 +219,18 @@ def test_what_each_layer_gives_for_each_query_is_no_mask():
 
 
 PAIRS = [
-    *("YOLO-NAS", "DAMO-YOLO", "PP-YOLOE", "SSD", "DETR", "RT-DETR", "RF-DETR", "D-FINE"),
-    *("YOLOv5 cut apart", "YOLOv8 cut apart", "YOLOX cut apart", "YOLOX decoded, cut apart"),
+    "YOLO-NAS",
+    "DAMO-YOLO",
+    "PP-YOLOE",
+    "SSD",
+    "DETR",
+    "RT-DETR",
+    "RF-DETR",
+    "D-FINE",
+    "YOLOv5 cut apart",
+    "YOLOv8 cut apart",
+    "YOLOX cut apart",
+    "YOLOX decoded, cut apart",
 ]
 
 
@@ -235,7 +250,7 @@ def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name,
 
 
 # DeepStream's product that makes corners would be rounded too; it is refused.
-@pytest.mark.parametrize("name", thin("heads in int8", sorted({*ENDINGS} - {"DeepStream"}), 17))
+@pytest.mark.parametrize("name", thin("heads in int8", sorted(set(ENDINGS) - {"DeepStream"}), 17))
 def test_a_file_with_weights_in_int8_is_read_as_it_was(name, tmp_path):
     """With scales that follow the picture, as the quantised files at Hugging Face have them."""
     model, roles = model_of(name, 3)

@@ -16,9 +16,28 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import groups_along
 
 OPERATORS = (
-    *("Cast", "Clip", "Concat", "Constant", "Conv", "DequantizeLinear", "Expand", "Flatten"),
-    *("Gather", "Mul", "QuantizeLinear", "ReduceMax", "Reshape", "Sigmoid", "Slice", "Softmax"),
-    *("Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze"),
+    "Cast",
+    "Clip",
+    "Concat",
+    "Constant",
+    "Conv",
+    "DequantizeLinear",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Mul",
+    "QuantizeLinear",
+    "ReduceMax",
+    "Reshape",
+    "Sigmoid",
+    "Slice",
+    "Softmax",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "TopK",
+    "Transpose",
+    "Unsqueeze",
 )
 MUTATIONS = thin("oddities of graphs", range(300), 75)
 

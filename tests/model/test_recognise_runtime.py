@@ -37,7 +37,8 @@ def with_runtime_sigmoids():
     model, _ = model_of("YOLOv8", 3)
     for node in model.graph.node:
         if node.op_type == "Sigmoid":
-            node.op_type, node.domain = "QLinearSigmoid", "com.microsoft"
+            node.op_type = "QLinearSigmoid"
+            node.domain = "com.microsoft"
     return model
 
 

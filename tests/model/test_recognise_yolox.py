@@ -31,7 +31,8 @@ def build(first_weight, *, stem=None):
 def normalised(graph, image, weights):
     """A convolution before its normalisation, which makes its weights a hundred times smaller."""
     convolution = graph("Conv", image, weights)
-    ones, zeros = np.ones(3, np.float32), np.zeros(3, np.float32)
+    ones = np.ones(3, np.float32)
+    zeros = np.zeros(3, np.float32)
     return graph("BatchNormalization", convolution, ones, zeros, zeros, ones * np.float32(10_000))
 
 
@@ -95,15 +96,20 @@ def test_values_that_are_given_count():
 
 
 def test_a_network_of_the_first_release_is_right_without_an_option(shared, detcli):
-    model, picture = shared("real/yolox-nano-hitsz.onnx"), shared("data/images/bus.jpg")
+    model = shared("real/yolox-nano-hitsz.onnx")
+    picture = shared("data/images/bus.jpg")
     process = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
     assert [line.split(",")[8] for line in process.stdout.splitlines()[1:]] == [
-        *("bus", "person", "person", "person"),
+        "bus",
+        "person",
+        "person",
+        "person",
     ]
 
 
 def test_a_network_that_mixes_channels_is_refused(shared, detcli):
-    model, picture = shared("real/odd/yolox-nano-bubbliiiing.onnx"), shared("data/images/bus.jpg")
+    model = shared("real/odd/yolox-nano-bubbliiiing.onnx")
+    picture = shared("data/images/bus.jpg")
     process = detcli("predict", picture, "-m", model, "--device", "cpu")
     assert process.returncode == 4
     assert "a Reshape in place of a Transpose" in process.stderr

@@ -47,7 +47,7 @@ def test_the_model_is_small_and_describes_itself():
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()
     assert contract.conf == 0.5
-    assert [contract.names[class_id] for class_id, _ in contract.class_conf] == [*SYMBOLS]
+    assert [contract.names[class_id] for class_id, _ in contract.class_conf] == list(SYMBOLS)
     assert contract.tile == Tiling(1024, crowd=10)
     assert contract.preprocessing.enlarge == 1
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"

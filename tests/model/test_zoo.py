@@ -134,7 +134,8 @@ def test_pull_updates_only_files_of_a_branch(hub):
 
 
 def test_pull_uses_the_cached_file_if_the_hub_is_down_but_no_damaged_one(hub, caplog):
-    path, pinned = pull("yolov10s"), pull("yolov10n")
+    path = pull("yolov10s")
+    pinned = pull("yolov10n")
     pinned.resolve().write_bytes(b"nanx")
     assert pull("yolov10n").read_bytes() == b"nano"
     assert "damaged" in caplog.text

@@ -45,7 +45,10 @@ def _cases(gpu) -> Iterator[tuple[str, Callable[[], bool]]]:
     random = np.random.default_rng(0)
     yield "letterbox", partial(_letterbox_is_right, gpu)
     for length, k, order in [
-        *((1000, 10, True), (5000, 300, False), (3000, 2500, True), (9000, 2500, False)),
+        (1000, 10, True),
+        (5000, 300, False),
+        (3000, 2500, True),
+        (9000, 2500, False),
         (17000, 10, True),
     ]:
         values = random.integers(0, 3, length).astype(np.float32)
@@ -76,7 +79,8 @@ def _selection_is_right(gpu, head, options) -> bool:
     rows, anchors = head.shape
     shape = HeadShape(1, rows, anchors, anchors_first=False, cxcywh=False, dtype="float32")
     selection = SelectionKernels(gpu, shape, options)
-    uploaded, result = upload(gpu, head), gpu.pin(selection.result_size)
+    uploaded = upload(gpu, head)
+    result = gpu.pin(selection.result_size)
     selection.enqueue(uploaded.address, result.address)
     gpu.record().wait()
     [pictures] = selection.read(result.array)

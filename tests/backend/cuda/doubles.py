@@ -26,7 +26,9 @@ class StreamSession:
     """A session whose runs on device memory wait for their turn on the stream."""
 
     def __init__(self, session, driver: FakeDriver, gpu) -> None:
-        self._session, self._driver, self._gpu = session, driver, gpu
+        self._session = session
+        self._driver = driver
+        self._gpu = gpu
 
     def __getattr__(self, name):
         return getattr(self._session, name)

@@ -111,7 +111,8 @@ class Shim:
     ) -> None:
         """Run a kernel to its end, as `Gpu.launch`; `reverse` begins with the last thread."""
         library = self._library(self._file_of[kernel])
-        letters, values = [], []
+        letters = []
+        values = []
         for argument in arguments:
             letter, kind = PARAMETERS[type(argument)]
             letters.append(letter)

@@ -93,7 +93,8 @@ def test_batches_in_flight_do_not_share_memory(host, make_model, random, options
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
     backend = host(model)
-    detections, waiting = [], list
+    detections = []
+    waiting = list
     for images in batches:
         waiting, before = enqueue(backend, images), waiting
         detections.append(rows(before()))
@@ -120,7 +121,8 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
     host, driver, make_model, random
 ):
     driver.start(early=[UPLOADS])
-    backend, runs = host(make_model(), NotingSession), []
+    backend = host(make_model(), NotingSession)
+    runs = []
     backend._network._session.runs = runs  # noqa: SLF001
     images = noise(random, 1)
     for _ in range(backend.in_flight):  # from here on, nothing is allocated
@@ -143,7 +145,9 @@ def test_decoded_pictures_are_kept_until_they_are_uploaded(host, early, driver, 
     model = make_model(batch=None)
     batches = [noise(random, 3, (50, 60)) for _ in range(8)]
     driver.start(early=early)
-    backend, pending, addresses = host(model), [], set()
+    backend = host(model)
+    pending = []
+    addresses = set()
     for images in batches:
         decoded = []
         for image in images:
@@ -282,7 +286,8 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
 
 def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
     """Their addresses are more than graphs are kept."""
-    backend, images = host(make_model()), noise(random, 32)
+    backend = host(make_model())
+    images = noise(random, 32)
     with pytest.warns(
         DetcliWarning, match=r"32 runs; `detcli convert MODEL --batch 32 -o NEW`"
     ) as warned:
@@ -299,7 +304,8 @@ def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):
     batches = [noise(random, count) for count in counts]
     backend = host(model)
     session = backend._network._session  # noqa: SLF001
-    bound, bind = [], session._session.io_binding  # noqa: SLF001
+    bound = []
+    bind = session._session.io_binding  # noqa: SLF001
 
     def binding():
         io_binding = bind()
@@ -318,9 +324,15 @@ def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):
 @pytest.mark.parametrize(
     ("multiprocessors", "gib", "canvas", "batch"),
     [
-        *((128, 8, (640, 640), 32), (127, 80, (640, 640), 16), (148, 7, (640, 640), 16)),
-        *((64, 4, (640, 640), 16), (64, 3, (640, 640), 8), (63, 80, (640, 640), 8)),
-        *((1, 0, (640, 640), 8), (128, 24, (640, 640), 32), (128, 24, (1280, 1280), 16)),
+        (128, 8, (640, 640), 32),
+        (127, 80, (640, 640), 16),
+        (148, 7, (640, 640), 16),
+        (64, 4, (640, 640), 16),
+        (64, 3, (640, 640), 8),
+        (63, 80, (640, 640), 8),
+        (1, 0, (640, 640), 8),
+        (128, 24, (640, 640), 32),
+        (128, 24, (1280, 1280), 16),
     ],
 )
 def test_a_batch_follows_multiprocessors_and_memory(multiprocessors, gib, canvas, batch):
@@ -351,7 +363,8 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(
             model.contract,
         ),
     )
-    settings, limited = Settings(imgsz=imgsz), DeviceOptions(gpu_mem_limit=limit)
+    settings = Settings(imgsz=imgsz)
+    limited = DeviceOptions(gpu_mem_limit=limit)
     with BatchDetector(make_model(**options), "cuda:0", settings, limited) as detector:
         assert detector.batch == batch
         assert detector.in_flight == 3
@@ -364,7 +377,8 @@ def test_the_device_is_made_current_before_the_network_runs(
     backend = host(make_model())
     buffer = backend.prepare(noise(random, 1), PLACED)
     backend.infer(buffer)  # from here on, nothing is allocated
-    other_gpu, currents = Gpu(1), []
+    other_gpu = Gpu(1)
+    currents = []
     run = backend._network.run  # noqa: SLF001
     driver.record()
 
@@ -433,7 +447,8 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, r
     order = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
     for batch in (None, 2):  # of 2, the second is padded
         backend = host(make_model(batch=batch))
-        images, stages = noise(random, 3), []
+        images = noise(random, 3)
+        stages = []
         expected = detected(backend, images)
         backend.observe(lambda part, stages=stages: stages.append((part, driver.waiting)))
         assert detected(backend, images) == expected

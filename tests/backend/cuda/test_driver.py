@@ -133,7 +133,9 @@ def test_each_file_of_kernels_is_loaded_once(fake_gpu, driver):
 
 def test_a_graph_does_its_work_in_order_each_time(gpu):
     """Enqueuing it takes one call, and what it reads is read then."""
-    source, memory, target = gpu.pin(8), gpu.allocate(8), gpu.pin(8)
+    source = gpu.pin(8)
+    memory = gpu.allocate(8)
+    target = gpu.pin(8)
     graph = gpu.graph()
     graph.copy(memory.address, source.address, 8)
     graph.clear(memory.address, 4)
@@ -155,7 +157,9 @@ def test_work_waits_for_the_uploads_before_it(early, driver):
     gpu = module.Gpu(0)
     sources = []  # until the work is done
     for value in (1, 2):
-        memory, source, back = gpu.allocate(4), gpu.pin(4), gpu.pin(4)
+        memory = gpu.allocate(4)
+        source = gpu.pin(4)
+        back = gpu.pin(4)
         source.array[:] = value
         gpu.upload([(memory.address + at, source.address, 2) for at in (0, 2)])
         gpu.copy(back.address, memory.address, 4)
@@ -168,7 +172,8 @@ def test_work_waits_for_the_uploads_before_it(early, driver):
 def test_uploads_overtake_work_that_does_not_need_them(driver):
     driver.start(early=[UPLOADS])
     gpu = module.Gpu(0)
-    first, second = gpu.allocate(4), gpu.allocate(4)
+    first = gpu.allocate(4)
+    second = gpu.allocate(4)
     source = gpu.pin(4)
     gpu.upload([(first.address, source.address, 4)])  # waits for both allocations
     gpu.synchronize()
@@ -187,7 +192,8 @@ def test_uploads_overtake_work_that_does_not_need_them(driver):
 
 def test_later_batches_take_one_call_for_kernels_and_copy(fake_gpu, driver):
     selection = SelectionKernels(fake_gpu, HEAD, SelectionOptions(0.5, 3, None, None))
-    head, download = fake_gpu.allocate(4 * 6 * 10), fake_gpu.pin(selection.result_size)
+    head = fake_gpu.allocate(4 * 6 * 10)
+    download = fake_gpu.pin(selection.result_size)
     fake_gpu.clear(head.address, head.size)
     selection.enqueue(head.address, download.address)
     for _ in range(2):
@@ -223,7 +229,8 @@ def test_closing_twice(fake_gpu, driver):
 def test_memory_outlives_its_gpus_stream(gpu):
     """As results of top_k do, which their owner may drop at any time."""
     other_gpu = module.Gpu(gpu.ordinal)
-    memory, pinned = other_gpu.allocate(1000), other_gpu.pin(1000)
+    memory = other_gpu.allocate(1000)
+    pinned = other_gpu.pin(1000)
     other_gpu.close()
     memory.close()
     pinned.close()
@@ -234,7 +241,8 @@ def test_memory_outlives_its_gpus_stream(gpu):
 
 @pytest.mark.parametrize("position", [-1, 128, 128 + 255])
 def test_the_driver_on_the_cpu_notices_a_write_outside(fake_gpu, driver, position):
-    memory, source = fake_gpu.allocate(128), fake_gpu.pin(1)
+    memory = fake_gpu.allocate(128)
+    source = fake_gpu.pin(1)
     source.array[:] = 1
     fake_gpu.copy(memory.address + position, source.address, 1)
     fake_gpu.synchronize()
@@ -247,7 +255,9 @@ def test_the_driver_on_the_cpu_notices_a_write_outside(fake_gpu, driver, positio
 
 def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
     """What is read before anybody waited is rubbish, and the same afterwards is right."""
-    device, source, back = fake_gpu.allocate(4), fake_gpu.pin(4), fake_gpu.pin(4)
+    device = fake_gpu.allocate(4)
+    source = fake_gpu.pin(4)
+    back = fake_gpu.pin(4)
     source.array[:] = 7
     fake_gpu.copy(device.address, source.address, 4)
     source.array[:] = 8  # too early: the copy has not run
@@ -267,7 +277,8 @@ def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
 def test_the_driver_on_the_cpu_runs_streams_apart_as_far_as_events_allow(early, fake_gpu, driver):
     driver.start(early=early)
     first, second = (fake_gpu._device.create_stream() for _ in range(2))  # noqa: SLF001
-    order, event = [], None
+    order = []
+    event = None
     for name in "ab":
         driver.enqueue(lambda name=name: order.append(f"first {name}"), int(first.handle))
         event = event or first.record()

@@ -112,7 +112,8 @@ def reads_in_flight(code):
 
     Between them lies no jump, and nothing that takes a register which one of them fills.
     """
-    max_in_flight, filled = 0, []
+    max_in_flight = 0
+    filled = []
     for line in code.splitlines():
         if not (instruction := INSTRUCTION.search(line)):
             continue

@@ -19,11 +19,23 @@ DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]
 
 # Heights and widths of pictures and canvases: up and down in scale, kept, halved, in strips.
 CASES = [
-    *(((480, 640), (64, 64)), ((1080, 1920), (96, 160)), ((33, 31), (64, 64))),
-    *(((20, 15), (96, 64)), ((64, 64), (64, 64)), ((64, 40), (64, 64)), ((128, 128), (64, 64))),
-    *(((128, 96), (64, 96)), ((1, 1), (32, 32)), ((1, 2), (32, 64)), ((2, 1), (64, 32))),
-    *(((1, 5000), (32, 64)), ((5000, 1), (64, 32)), ((3, 7), (1, 1)), ((50, 70), (7, 5))),
-    *(((50, 70), (9, 33)), ((7, 3), (63, 31))),
+    ((480, 640), (64, 64)),
+    ((1080, 1920), (96, 160)),
+    ((33, 31), (64, 64)),
+    ((20, 15), (96, 64)),
+    ((64, 64), (64, 64)),
+    ((64, 40), (64, 64)),
+    ((128, 128), (64, 64)),
+    ((128, 96), (64, 96)),
+    ((1, 1), (32, 32)),
+    ((1, 2), (32, 64)),
+    ((2, 1), (64, 32)),
+    ((1, 5000), (32, 64)),
+    ((5000, 1), (64, 32)),
+    ((3, 7), (1, 1)),
+    ((50, 70), (7, 5)),
+    ((50, 70), (9, 33)),
+    ((7, 3), (63, 31)),
 ]
 
 
@@ -47,8 +59,10 @@ def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
     """The tensor that the kernel makes."""
     batch = LetterboxBatch(images, letterboxes, dtype, preprocessing)
     size = math.prod(batch.shape) * dtype.itemsize
-    staging, result = gpu.pin(batch.size), gpu.pin(size)
-    device, tensor = gpu.allocate(batch.size), gpu.allocate(size)
+    staging = gpu.pin(batch.size)
+    result = gpu.pin(size)
+    device = gpu.allocate(batch.size)
+    tensor = gpu.allocate(size)
     batch.enqueue(gpu, staging, device, tensor.address)
     gpu.copy(result.address, tensor.address, size)
     gpu.record().wait()
@@ -120,8 +134,12 @@ def test_every_level(dtype, gpu):
 
 def test_pictures_that_are_views(dtype, gpu, random):
     for view in (
-        *(np.s_[:, ::2], np.s_[::3], np.s_[5:90, 7:81]),
-        *(np.s_[::-1], np.s_[:, ::-1], np.s_[..., ::-1]),
+        np.s_[:, ::2],
+        np.s_[::3],
+        np.s_[5:90, 7:81],
+        np.s_[::-1],
+        np.s_[:, ::-1],
+        np.s_[..., ::-1],
     ):
         check(gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
 
@@ -133,7 +151,8 @@ def test_the_pictures_may_change_as_soon_as_they_are_staged(fake_gpu, random):
     dtype = np.dtype(np.float32)
     expected_tensor = expected([image], letterboxes, dtype)
     batch = LetterboxBatch([image], letterboxes, dtype)
-    staging, device = fake_gpu.pin(batch.size), fake_gpu.allocate(batch.size)
+    staging = fake_gpu.pin(batch.size)
+    device = fake_gpu.allocate(batch.size)
     tensor = fake_gpu.pin(expected_tensor.nbytes)
     batch.enqueue(fake_gpu, staging, device, tensor.address)
     image[:] = 0
@@ -148,7 +167,8 @@ def test_one_upload_and_one_launch(random):
 
     class Recorder:
         def __init__(self):
-            self.uploads, self.launches = [], []
+            self.uploads = []
+            self.launches = []
 
         def upload(self, copies):
             self.uploads.extend(copies)
@@ -158,7 +178,9 @@ def test_one_upload_and_one_launch(random):
 
     class Area:
         def __init__(self, address, size):
-            self.address, self.size, self.array = address, size, np.zeros(size, np.uint8)
+            self.address = address
+            self.size = size
+            self.array = np.zeros(size, np.uint8)
 
     images = [noise(random, *size) for size in [(3, 5), (7, 1), (11, 13)]]
     letterboxes = [Letterbox.fit(image.shape[:2], (40, 72)) for image in images]
@@ -193,8 +215,10 @@ def test_pictures_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu,
     batch = LetterboxBatch(images, letterboxes, dtype)
     copies = [LetterboxBatch([image.copy() for image in images], letterboxes, dtype).size]
     staged = fake_gpu.pin(batch.staged)  # not a byte more is written
-    device, tensor = fake_gpu.allocate(batch.size), fake_gpu.allocate(10**6)
-    upload, uploads = fake_gpu.upload, []
+    device = fake_gpu.allocate(batch.size)
+    tensor = fake_gpu.allocate(10**6)
+    upload = fake_gpu.upload
+    uploads = []
     fake_gpu.upload = lambda copies: (uploads.extend(copies), upload(copies))
     batch.enqueue(fake_gpu, staged, device, tensor.address)
     fake_gpu.synchronize()

@@ -44,10 +44,12 @@ def sizes(random, count):
         elif relation == 1:
             new_width = width
         elif relation == 2:
-            height, width = new_height * 2, new_width * 2
+            height = new_height * 2
+            width = new_width * 2
         elif relation == 3:
             factor = random.integers(1, 6, 2)
-            height, width = new_height * int(factor[0]), new_width * int(factor[1])
+            height = new_height * int(factor[0])
+            width = new_width * int(factor[1])
         yield height, width, new_height, new_width
 
 

@@ -38,7 +38,8 @@ def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     assert image.strides == (180, 3, 1)
     image[:] = 1
     assert driver.held == 1
-    first, view = address(image), image[3:5, ::2].T
+    first = address(image)
+    view = image[3:5, ::2].T
     del image
     second = memory.allocate(SIZE)
     assert address(second) != first
@@ -70,7 +71,8 @@ def test_memory_of_other_sizes_makes_room(memory, driver):
 def test_larger_memory_that_is_idle_is_used_before_any_is_freed(memory, driver):
     images = [memory.allocate((40, 80)), memory.allocate(SIZE)]
     images.clear()
-    first, second = memory.allocate(SIZE), memory.allocate((40, 50))
+    first = memory.allocate(SIZE)
+    second = memory.allocate((40, 50))
     assert driver.held == 2
     assert is_page_locked(first)
     assert is_page_locked(second)
@@ -106,7 +108,8 @@ def test_nothing_more_is_locked_once_the_system_refuses(memory, driver):
 
 def test_pictures_outlive_their_owner_and_the_gpu(fake_gpu, driver):
     memory = PictureMemory(fake_gpu)
-    images, idle = [memory.allocate(SIZE), memory.allocate(SIZE)], memory.allocate(SIZE)
+    images = [memory.allocate(SIZE), memory.allocate(SIZE)]
+    idle = memory.allocate(SIZE)
     del idle
     memory.close()
     assert driver.held == 2
@@ -137,7 +140,8 @@ def test_memory_may_come_back_at_any_time(memory):
 
     class Cycle:
         def __init__(self, image):
-            self.image, self.itself = image, self
+            self.image = image
+            self.itself = self
 
     gc.disable()
     try:
@@ -172,7 +176,8 @@ def test_only_arrays_that_were_lent_count_as_page_locked(memory):
 
 def enqueue(gpu, slot, value):
     """Let the GPU copy a value from one part of the slot to another."""
-    staging, result = slot.pinned("staging", 1), slot.pinned("result", 1)
+    staging = slot.pinned("staging", 1)
+    result = slot.pinned("result", 1)
     staging.array[0] = value
     with slot.marked():
         gpu.copy(result.address, staging.address, 1)

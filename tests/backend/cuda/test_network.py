@@ -40,9 +40,12 @@ def tensor_of(shape, dtype, random):
 @pytest.mark.parametrize(
     ("tail", "size", "batch", "dtype"),
     [
-        *(("body", 64, 1, np.float32), ("body", None, None, np.float16)),
-        *(("transposed", None, 1, np.float16), ("transposed", 64, 2, np.float32)),
-        *(("ultralytics", None, 2, np.float32), ("ultralytics", 64, None, np.float16)),
+        ("body", 64, 1, np.float32),
+        ("body", None, None, np.float16),
+        ("transposed", None, 1, np.float16),
+        ("transposed", 64, 2, np.float32),
+        ("ultralytics", None, 2, np.float32),
+        ("ultralytics", 64, None, np.float16),
     ],
 )
 def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cpu, random):
@@ -65,7 +68,8 @@ def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cp
 def test_sizes_and_addresses_may_change_on_a_dynamic_graph(on_cpu, random):
     """Its anchors are counted once for each size, in the shape that will run."""
     network, session, contract = on_cpu(size=None, batch=None)
-    counted, run = [], session.run
+    counted = []
+    run = session.run
     session.run = lambda *arguments: counted.append(arguments[1]["images"].shape) or run(*arguments)
     assert network.output_shape((5, 3, 64, 64)) == (5, 7, 64)
     assert network.output_shape((9, 3, 64, 64)) == (9, 7, 64)
@@ -194,7 +198,9 @@ def test_other_addresses_are_never_written_by_a_replay(pair):
 
 def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
     """Full batches, on each pair of addresses; neither the short last one nor sizes in turns."""
-    full, short, narrow = (8, 3, 64, 64), (5, 3, 64, 64), (8, 3, 64, 32)
+    full = (8, 3, 64, 64)
+    short = (5, 3, 64, 64)
+    narrow = (8, 3, 64, 32)
     contract = replace(prepare(make_model(batch=None)).contract, input_size=None)
     session = Session()
     network = Network(session, contract, uses_graph=True, only_repeated=True)

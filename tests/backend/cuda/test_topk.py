@@ -102,7 +102,8 @@ def test_device_memory_is_freed(fake_gpu, driver, random):
 @pytest.mark.parametrize("interface", [{"stream": 7, "version": 3}, {}])
 def test_another_streams_work_is_waited_for(fake_gpu, driver, interface):
     """An array that names its stream, or has no such entry as in torch, may not be written yet."""
-    memory, waited = upload(fake_gpu, np.array([1, 4, 2, 3], np.float32)), []
+    memory = upload(fake_gpu, np.array([1, 4, 2, 3], np.float32))
+    waited = []
     driver.enqueue(lambda: waited.append(driver.launched))
     array = Foreign(memory.address, np.zeros(4, np.float32), **interface)
     driver.record()

@@ -45,10 +45,19 @@ def readings(tmp_path_factory):
         best = np.zeros(min(k, len(keys)), np.uint64)
         count, narrowed, reads = np.zeros((3, 1), np.uint32)
         shim.launch(
-            *("counted", (1, 1, 1), 1024, keys.ctypes.data, reads.ctypes.data),
-            *(np.uint32(len(keys)), np.uint32(k), np.uint64(floor)),
-            *(best.ctypes.data, count.ctypes.data, narrowed.ctypes.data),
-            *(spill.ctypes.data, np.uint32(len(spill))),
+            "counted",
+            (1, 1, 1),
+            1024,
+            keys.ctypes.data,
+            reads.ctypes.data,
+            np.uint32(len(keys)),
+            np.uint32(k),
+            np.uint64(floor),
+            best.ctypes.data,
+            count.ctypes.data,
+            narrowed.ctypes.data,
+            spill.ctypes.data,
+            np.uint32(len(spill)),
             reverse=reverse,
         )
         expected = np.sort(keys[keys >= floor])[::-1][:k]
@@ -123,7 +132,8 @@ def test_counts_around_each_limit(readings, k):
 def key_lists(draw):
     """Unique keys that differ in any of their digits, in any order."""
     some = draw(st.sets(st.integers(1, (1 << 64) - 1), min_size=1, max_size=100))
-    count, step = draw(st.sampled_from([0, 0, 1500, 2048, 5000])), 1 << draw(st.integers(0, 51))
+    count = draw(st.sampled_from([0, 0, 1500, 2048, 5000]))
+    step = 1 << draw(st.integers(0, 51))
     keys = sorted(some | set(range(step, (count + 1) * step, step)))
     draw(st.randoms(use_true_random=False)).shuffle(keys)
     return keys

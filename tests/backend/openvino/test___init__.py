@@ -42,7 +42,7 @@ def test_batches_in_flight_share_nothing(backend):
     cells = [(column, row) for row in range(8) for column in range(8)]
     for order in (1, -1):
         pending = [start(backend, (NAMES[sum(cell) % 3], *cell)) for cell in cells]
-        for cell, wait in [*zip(cells, pending, strict=True)][::order]:
+        for cell, wait in list(zip(cells, pending, strict=True))[::order]:
             for _ in range(2):
                 (detections,) = wait()
                 assert detections.xyxy.tolist() == [cell_box(*cell)]

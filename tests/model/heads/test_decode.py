@@ -65,7 +65,8 @@ def test_a_long_chain_of_cuts_ends_somewhere():
 
 def test_what_scores_are():
     graph = Graph()
-    final, raw = scores(graph, 3), graph.linear(graph.queries(), 8, 3)
+    final = scores(graph, 3)
+    raw = graph.linear(graph.queries(), 8, 3)
     kinds = {
         final: Activation.SIGMOID,
         graph("Mul", final, final): Activation.SIGMOID,
@@ -83,12 +84,19 @@ SIDES = [33, 64, 33, 64]
 @pytest.mark.parametrize(
     ("steps", "fractions"),
     [
-        *(([("Div", 33)], True), ([("Div", 32)], None), ([("Div", [8, 99, 8, 99])], None)),
-        *(([("Mul", SIDES)], False), ([("Mul", 33)], False), ([("Mul", [32, 99, 32, 99])], None)),
+        ([("Div", 33)], True),
+        ([("Div", 32)], None),
+        ([("Div", [8, 99, 8, 99])], None),
+        ([("Mul", SIDES)], False),
+        ([("Mul", 33)], False),
+        ([("Mul", [32, 99, 32, 99])], None),
         ([("Mul", [1 / 99, 1, 1 / 99, 1])], None),
         ([("Mul", [[33]] * 24)], None),  # a factor for each box: strides
-        *(([("Mul", 1 / 33)], True), ([("Mul", 1 / 32)], None), ([("Mul", 0)], None)),
-        *(([("Div", 99), ("Mul", 8)], True), ([("Mul", SIDES), ("Mul", 1 / 99)], True)),
+        ([("Mul", 1 / 33)], True),
+        ([("Mul", 1 / 32)], None),
+        ([("Mul", 0)], None),
+        ([("Div", 99), ("Mul", 8)], True),
+        ([("Mul", SIDES), ("Mul", 1 / 99)], True),
     ],
 )
 def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
@@ -105,9 +113,12 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
 def test_what_only_moves_elements_and_what_makes_them():
     node = helper.make_node
     for operator, moved in (("Where", "bc"), ("ScatterND", "c"), ("Tile", "a"), ("Concat", "abc")):
-        assert moved_inputs(node(operator, [*"abc"], ["y"]), "y") == [*moved]
-    assert moved_inputs(node("Add", [*"ab"], ["y"]), "y") is None
-    assert [moved_inputs(node("TopK", [*"ab"], [*"yz"]), name) for name in "yz"] == [["a"], None]
+        assert moved_inputs(node(operator, list("abc"), ["y"]), "y") == list(moved)
+    assert moved_inputs(node("Add", list("ab"), ["y"]), "y") is None
+    assert [moved_inputs(node("TopK", list("ab"), list("yz")), name) for name in "yz"] == [
+        ["a"],
+        None,
+    ]
 
 
 def test_the_axis_that_is_cut_along():
@@ -195,7 +206,8 @@ def test_what_is_computed_twice_is_the_same(steps, is_same):
             tensor = graph(operator, tensor, **attributes)
         return tensor
 
-    computed_tensor, twin = behind(source, steps), behind(source, steps)
+    computed_tensor = behind(source, steps)
+    twin = behind(source, steps)
     different = [behind(graph.queries(), steps), behind(source, [*steps, ("Neg", {})])]
     if steps:
         different += [behind(source, [*steps[:-1], ("Transpose", {"perm": [1, 0, 2]})])]

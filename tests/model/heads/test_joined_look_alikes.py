@@ -182,7 +182,7 @@ def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
 def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
     graph = Graph(size=(112, 112))
     weights = graph.weights(8, 3, *kernel)
-    maps = graph("Conv", "images", weights, kernel_shape=[*kernel], strides=[*kernel])
+    maps = graph("Conv", "images", weights, kernel_shape=list(kernel), strides=list(kernel))
     assert has_patches(index_of(graph, maps)) == are_patches
 
 

@@ -119,7 +119,8 @@ def test_classification_and_maps_are_named():
 def test_maps_that_a_head_is_made_of_may_be_outputs_too():
     """As in YOLOv5 exported with its training outputs."""
     graph = Graph()
-    boxes, final = distances(graph, centres=True), scores(graph, CLASSES)
+    boxes = distances(graph, centres=True)
+    final = scores(graph, CLASSES)
     head = graph("Concat", boxes, final, axis=1)
     model = graph.model([head, boxes, graph.swapped(final)])
     detections, _ = read(model)

@@ -15,15 +15,22 @@ from detcli.model.heads.pairs import _class_axis, _flattened, _k_of, _tells_apar
 @pytest.mark.parametrize(
     ("anchors", "scores", "first", "layer", "axis"),
     [
-        *((24, [1, 24, 3], True, "Conv", 2), (24, [1, 3, 24], True, "Conv", 1)),
-        *((24, [1, 3, 24], False, "Conv", 1), (24, [1, 24, 3], False, "Conv", 2)),
+        (24, [1, 24, 3], True, "Conv", 2),
+        (24, [1, 3, 24], True, "Conv", 1),
+        (24, [1, 3, 24], False, "Conv", 1),
+        (24, [1, 24, 3], False, "Conv", 2),
         # where the number of anchors is not known, there are more of them than classes
-        *(("N", [1, 3, 84], True, "Conv", 1), ("N", [1, 84, 3], True, "Conv", 2)),
-        *(("N", [1, 3, 84], False, "Conv", 1), ("N", [1, 84, 3], False, "Conv", 2)),
-        *(("N", [1, "N", 3], True, "Conv", 2), ("N", [1, 3, "N"], True, "Conv", 1)),
+        ("N", [1, 3, 84], True, "Conv", 1),
+        ("N", [1, 84, 3], True, "Conv", 2),
+        ("N", [1, 3, 84], False, "Conv", 1),
+        ("N", [1, 84, 3], False, "Conv", 2),
+        ("N", [1, "N", 3], True, "Conv", 2),
+        ("N", [1, 3, "N"], True, "Conv", 1),
         # of queries, there may be fewer
-        *(("N", [1, 3, 84], True, "MatMul", 2), (24, [1, 3, 24], True, "MatMul", None)),
-        *((24, [1, 25, 3], True, "Conv", None), ("N", [1, "A", "B"], True, "Conv", None)),
+        ("N", [1, 3, 84], True, "MatMul", 2),
+        (24, [1, 3, 24], True, "MatMul", None),
+        (24, [1, 25, 3], True, "Conv", None),
+        ("N", [1, "A", "B"], True, "Conv", None),
     ],
 )
 def test_the_axis_of_the_classes(anchors, scores, first, layer, axis):
@@ -95,7 +102,7 @@ def test_what_was_flattened_for_a_top_k():
         graph("Reshape", graph("ReduceMax", final, axes=[2], keepdims=0), [-1]): "",
         raw: "",
     }
-    index = GraphIndex(infer_shapes(graph.model([*cases])).graph)
+    index = GraphIndex(infer_shapes(graph.model(list(cases))).graph)
     assert {name: _flattened(index, name) for name in cases} == cases
 
 

@@ -43,7 +43,7 @@ def made(name, classes, size):
     """A file, and what its outputs hold."""
     graph = Graph(size=size, batch=10 if EXPORTS[name].at == size else 1)
     outputs = EXPORTS[name].build(graph, classes)
-    return graph.model([*outputs.values()]), [*outputs]
+    return graph.model(list(outputs.values())), list(outputs)
 
 
 def wanted_of(name, size, outputs):
@@ -117,7 +117,7 @@ def test_each_family_of_cells_has_an_export():
 @pytest.mark.parametrize("name", ["YOLOv8, raw", "YOLOv6", "YOLOX, raw", "FastestDet"])
 def test_each_picture_of_a_batch_has_its_own_boxes(name):
     graph = Graph(size=SIZE, batch=2)
-    body = file_of(graph.model([*EXPORTS[name].build(graph, 3).values()])).body()
+    body = file_of(graph.model(list(EXPORTS[name].build(graph, 3).values()))).body()
     alone = file_of(made(name, 3, SIZE)[0]).body()
     pictures = np.concatenate([image_of(SIZE), image_of(SIZE)[..., ::-1]])
     (heads,) = run(body, pictures)
@@ -145,7 +145,8 @@ CHANGED = [
 @pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 30))
 def test_a_changed_file_is_read_as_it_was(name, change):
     export = EXPORTS[name]
-    size, classes = export.sizes[0], export.classes[0]
+    size = export.sizes[0]
+    classes = export.classes[0]
     model, roles = made(name, classes, size)
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
     copy = type(model).FromString(made(name, classes, export.at or size)[0].SerializeToString())
@@ -167,7 +168,7 @@ def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
     model, roles = made(name, export.classes[0], SIZE)
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
     graph = Graph(size=("height", "width"), batch=batch)  # type: ignore[arg-type]
-    free = graph.model([*export.build(graph, export.classes[0]).values()])
+    free = graph.model(list(export.build(graph, export.classes[0]).values()))
     contract = check(name, free, SIZE, wanted_of(name, SIZE, outputs))
     assert contract.input_size is None
     assert contract.anchor_count is None
@@ -176,7 +177,8 @@ def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
 @pytest.mark.parametrize("name", EXPORTS)
 def test_a_file_in_float16_is_decoded_in_float32(name):
     export = EXPORTS[name]
-    size, classes = export.sizes[0], export.classes[0]
+    size = export.sizes[0]
+    classes = export.classes[0]
     model, roles = made(name, classes, size)
     image = image_of(size, np.float16)
     half = convert_float_to_float16(model)
