@@ -165,7 +165,8 @@ def letterbox_image(
     """Resize a picture and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
     height, width = letterbox.resized
     image = resize(image, letterbox.resized, preprocessing.interpolation)
-    top, left = letterbox.top, letterbox.left
+    top = letterbox.top
+    left = letterbox.left
     canvas = np.full((*letterbox.canvas, 3), preprocessing.pad, np.uint8)
     canvas[top : top + height, left : left + width] = image
     return canvas

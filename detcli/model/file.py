@@ -172,7 +172,9 @@ class ModelFile:
         if isinstance(reading, ModelError):  # most graphs can be read as they are
             folded_original, folded, folded_reading = self._read_as(copied(loaded), folds=True)
             if not isinstance(folded_reading, ModelError):
-                original, model, reading = folded_original, folded, folded_reading
+                original = folded_original
+                model = folded
+                reading = folded_reading
         return self._read_before_coarse(original, model, reading)
 
     def _read_before_coarse(

@@ -246,7 +246,8 @@ MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take
 MAX_CLASSES = 100_000
 HINT = "mend the file, or move the model away from it"
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 PILLOWS_BILINEAR = 2
 RESAMPLING = {PILLOWS_BILINEAR: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
 """Pillow's numbers of the filters that detcli has."""

@@ -474,7 +474,8 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
     That is a centre less and plus half a size, in place of a point less and plus two distances.
     """
     centre, half_size = low.input[:2]
-    first, second = high.input[0], high.input[1]
+    first = high.input[0]
+    second = high.input[1]
     if not _same(index, centre, first):
         first, second = second, first
     if not _same(index, centre, first) or not _same(index, half_size, second):
