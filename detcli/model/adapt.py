@@ -195,7 +195,7 @@ class _Builder:
         """A tensor with its last two of three axes swapped."""
         return self("Transpose", tensor, perm=[0, 2, 1])
 
-    def cut(self, tensor: str, start: int, stop: int | None, axis: int) -> str:
+    def cut(self, tensor: str, *, start: int, stop: int | None, axis: int) -> str:
         """The entries of a tensor from `start` to before `stop`, or to the end, on an axis."""
         if stop is None:
             stop = np.iinfo(np.int64).max
@@ -207,7 +207,9 @@ class _Builder:
         """The channels of a range, which lie on an axis; the tensor itself if these are all."""
         if (channel_range.start, channel_range.stop) == (0, None):
             return channel_range.tensor
-        return self.cut(channel_range.tensor, channel_range.start, channel_range.stop, axis)
+        return self.cut(
+            channel_range.tensor, start=channel_range.start, stop=channel_range.stop, axis=axis
+        )
 
     def scaled(self, tensor: str, factor: float) -> str:
         """A tensor in float32 times a number."""
@@ -231,8 +233,8 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
-        objectness = add.cut(scores, 0, 1, axis)
-        scores = add("Mul", add.cut(scores, 1, None, axis), objectness)
+        objectness = add.cut(scores, start=0, stop=1, axis=axis)
+        scores = add("Mul", add.cut(scores, start=1, stop=None, axis=axis), objectness)
     if not head.anchors_first and plan.anchors_first:
         boxes = add.swapped(boxes)
         scores = add.swapped(scores)
@@ -241,9 +243,9 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
         if head.scores_are is Activation.LINEAR:
             scores = add("Softmax", scores, axis=axis)
         if plan.no_object == 0:
-            scores = add.cut(scores, 1, None, axis)
+            scores = add.cut(scores, start=1, stop=None, axis=axis)
         else:
-            scores = add.cut(scores, 0, -1, axis)
+            scores = add.cut(scores, start=0, stop=-1, axis=axis)
     if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 are half pixels
         boxes = add.cast(boxes, FLOAT)
         scores = add.cast(scores, FLOAT)
@@ -309,11 +311,11 @@ def _from_offsets(
     add: _Builder, numbers: str, grid: GridHead, anchors: str, image: ImageInput
 ) -> str:
     """Centre and size, from what a family's layers give for them."""
-    centre = add.cut(numbers, 0, 2, 2)
-    size = add.cut(numbers, 2, 4, 2)
-    middle = add.cut(anchors, 0, 2, 2)
-    anchor_size = add.cut(anchors, 2, 4, 2)
-    stride = add.cut(anchors, 4, 6, 2)
+    centre = add.cut(numbers, start=0, stop=2, axis=2)
+    size = add.cut(numbers, start=2, stop=4, axis=2)
+    middle = add.cut(anchors, start=0, stop=2, axis=2)
+    anchor_size = add.cut(anchors, start=2, stop=4, axis=2)
+    stride = add.cut(anchors, start=4, stop=6, axis=2)
 
     match grid.spec.offset:
         case Offset.EXPONENTIAL:
@@ -338,7 +340,7 @@ def _from_offsets(
 
 def _of_slice(add: _Builder, channels: ChannelSlice) -> str:
     """A part of some grid as `[B, N, width]`."""
-    tensor = add.cut(channels.tensor, channels.start, channels.stop, channels.axis)
+    tensor = add.cut(channels.tensor, start=channels.start, stop=channels.stop, axis=channels.axis)
     batch = 0 if channels.rank > 2 else 1
     if channels.axis == 1 and channels.rank > 2:
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
@@ -356,10 +358,12 @@ def _from_distances(add: _Builder, distances: str, bins: int, anchors: str) -> s
         shares = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
         distances = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
         distances = add("Reshape", distances, [0, -1, 4])
-    point = add.cut(anchors, 0, 2, 2)
-    stride = add.cut(anchors, 4, 6, 2)
-    top_left = add("Sub", point, add("Mul", add.cut(distances, 0, 2, 2), stride))
-    bottom_right = add("Add", point, add("Mul", add.cut(distances, 2, 4, 2), stride))
+    point = add.cut(anchors, start=0, stop=2, axis=2)
+    stride = add.cut(anchors, start=4, stop=6, axis=2)
+    top_left = add("Sub", point, add("Mul", add.cut(distances, start=0, stop=2, axis=2), stride))
+    bottom_right = add(
+        "Add", point, add("Mul", add.cut(distances, start=2, stop=4, axis=2), stride)
+    )
     return add("Concat", top_left, bottom_right, axis=2)
 
 
@@ -416,7 +420,7 @@ def _input_size(add: _Builder, image: ImageInput) -> str:
     height_axis = 1 if image.channels_last else 2
     if image.single:
         height_axis -= 1
-    return add.cut(add("Shape", image.name), height_axis, height_axis + 2, 0)
+    return add.cut(add("Shape", image.name), start=height_axis, stop=height_axis + 2, axis=0)
 
 
 def _detection_rows(add: _Builder, plan: Adaptation) -> str:
@@ -471,7 +475,7 @@ def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
     if image.single:
         batch = add.constant([1])
     else:
-        batch = add.cut(add("Shape", image.name), 0, 1, 0)
+        batch = add.cut(add("Shape", image.name), start=0, stop=1, axis=0)
     shape = add("Concat", batch, size if other.role is Role.MASK else [2], axis=0)
 
     if other.role is Role.WIDTH_HEIGHT:

@@ -96,7 +96,13 @@ class ModelFile:
         content: bytes | None = None,
     ) -> Self:
         """A file with its bytes; `content` in place of those on the disk."""
-        file = cls(path, path.stem, False, box_format, preprocess, boxes_only)  # noqa: FBT003
+        file = cls(
+            path=path,
+            name=path.stem,
+            box_format=box_format,
+            preprocess=preprocess,
+            boxes_only=boxes_only,
+        )
         if content is not None:
             file.__dict__["content"] = content
         file.content  # noqa: B018 - read now
@@ -210,6 +216,7 @@ class ModelFile:
     def _read_as(
         self, original: "ModelProto", *, folds: bool
     ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+        """Tidy a model and read it: the model as given, as tidied, and its reading or refusal."""
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 

@@ -131,6 +131,7 @@ class HeadSearch:
 
 
 def _why_not(index: GraphIndex) -> str:
+    """Why no head was found in a graph."""
     selecting = {node.op_type for node in index.graph.node} & SELECTION
     if selecting:
         listed = ", ".join(sorted(selecting))

@@ -150,12 +150,7 @@ class HubFile:
                     endpoint=endpoint,
                 )
             )
-            received = _digest_of(path, digest)
-            if received != digest:
-                content.unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
-                kind = "SHA-256" if SHA_256.fullmatch(digest) else "git name"
-                raise _Unusable(f"the content has {kind} {received}, its record says {digest}")
+            _require_digest(path, content, digest)
         return path
 
     def _record(self, endpoint: str) -> tuple[str, str, int | None]:
@@ -271,6 +266,16 @@ def _digest_of(path: Path, recorded: str) -> str:
     content = path.read_bytes()
     git_object = b"blob %d\0" % len(content) + content
     return hashlib.sha1(git_object, usedforsecurity=False).hexdigest()
+
+
+def _require_digest(path: Path, content: Path, recorded: str) -> None:
+    """Check that a fetched file has the recorded hash; else remove it and its content."""
+    received = _digest_of(path, recorded)
+    if received != recorded:
+        content.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        kind = "SHA-256" if SHA_256.fullmatch(recorded) else "git name"
+        raise _Unusable(f"the content has {kind} {received}, its record says {recorded}")
 
 
 def _without_credentials(endpoint: str) -> str:

@@ -27,7 +27,7 @@ Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
 NO_CONFIDENCES: Confidences = (None, ())
 
 
-def sizes(metadata: dict[str, str]) -> tuple[Size, int]:
+def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
     """The size of inputs that are free, and the stride."""
     default_size = named_size(metadata) or DEFAULT_SIZE
     stride = max(_integers(metadata.get("stride"), 1))

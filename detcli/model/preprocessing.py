@@ -465,6 +465,7 @@ def _whole(name: str, value: object, *, minimum: int) -> int:
 
 
 def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
+    """A field that is true or false."""
     value = fields.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")

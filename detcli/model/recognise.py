@@ -49,6 +49,7 @@ from detcli.model.heads.selected_in_graph import (
 )
 from detcli.model.inputs import (
     ImageInput,
+    OtherInput,
     find_inputs,
     first_weight,
     with_preprocessing,
@@ -57,9 +58,9 @@ from detcli.model.metadata import (
     DEFAULT_SIZE,
     FAMILY_KEY,
     box_format_of,
+    default_size_and_stride,
     named_size,
     recommended,
-    sizes,
 )
 from detcli.model.preprocessing import BY_FAMILY, CONFIG, SIZE, Sidecar
 
@@ -224,6 +225,23 @@ def _in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]
     return False
 
 
+@frozen
+class _Recognised:
+    """What was recognised in a graph; its contract follows from it."""
+
+    head: Head
+    image: ImageInput
+    other_inputs: tuple[OtherInput, ...]
+    family: Family
+    box_format: BoxFormat
+    no_object: int | None  # index of a class that is dropped, see `Adaptation`
+    class_count: int  # C, without that class
+    y_first: bool  # corners of detections are y1, x1, y2, x2
+    fractions: bool  # boxes are fractions of the input
+    default_size: Size
+    stride: int
+
+
 def _reading(
     model: onnx.ModelProto,
     index: GraphIndex,
@@ -232,9 +250,36 @@ def _reading(
     *,
     boxes_only: bool,
 ) -> Reading:
+    """Read a graph.
+
+    Raises:
+        Unrecognised: It differs from every known detector.
+    """
+    recognised = _recognise(model, index, metadata, requested_format, boxes_only=boxes_only)
+    adaptation = Adaptation(
+        head=recognised.head,
+        image=recognised.image,
+        others=recognised.other_inputs,
+        no_object=recognised.no_object,
+        swapped=recognised.y_first,
+    )
+    contract = _contract(index, metadata, recognised, adaptation)
+    warnings = contract.warnings + tuple(_against_nodes(recognised.head, requested_format))
+    return Reading(replace(contract, warnings=warnings), adaptation)
+
+
+def _recognise(
+    model: onnx.ModelProto,
+    index: GraphIndex,
+    metadata: dict[str, str],
+    requested_format: BoxFormat | None,
+    *,
+    boxes_only: bool,
+) -> _Recognised:
+    """Recognise the inputs, the head and the family of a graph."""
     image, other_inputs = find_inputs(index)
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
-    default_size, stride = sizes(metadata)
+    default_size, stride = default_size_and_stride(metadata)
     search = HeadSearch(
         model=model,
         index=index,
@@ -247,51 +292,74 @@ def _reading(
     if head.takes_any_size:
         image = replace(image, size=None, batch=None)
     _check_head(model, index, head)
+
     family = _family(head, image, metadata.get(FAMILY_KEY))
     box_format = _box_format(head, requested_format or box_format_of(metadata))
     no_object = family.no_object
     # Some graphs leave the class of no object out themselves, and so do those that select.
     if head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head):
         no_object = None
-    class_count = _class_count(
-        head, parse_names(metadata.get("names", "")), drops_no_object=no_object is not None
+    names = parse_names(metadata.get("names", ""))
+    class_count = _class_count(head, names, drops_no_object=no_object is not None)
+    y_first, fractions = _corners(index, head, family)
+    return _Recognised(
+        head=head,
+        image=image,
+        other_inputs=other_inputs,
+        family=family,
+        box_format=box_format,
+        no_object=no_object,
+        class_count=class_count,
+        y_first=y_first,
+        fractions=fractions,
+        default_size=default_size,
+        stride=stride,
     )
+
+
+def _contract(
+    index: GraphIndex,
+    metadata: dict[str, str],
+    recognised: _Recognised,
+    adaptation: Adaptation,
+) -> Contract:
+    """The contract of a recognised graph."""
+    head = recognised.head
+    image = recognised.image
+    family = recognised.family
     names, names_origin, warnings = class_names(
-        metadata.get("names", ""), class_count, family.names
+        metadata.get("names", ""), recognised.class_count, family.names
     )
     if head.has_more:
         warnings = (*warnings, BOXES_OF_MORE)
-    y_first, fractions = _corners(index, head, family)
     layout = head.layout
     needs_nms = family.needs_nms
     if needs_nms is None:
         needs_nms = _gives_several(head, metadata)
         if needs_nms:
             layout = Layout.ONE_TO_MANY
-    (conf, class_conf), nms, tile, ignored = recommended(
-        metadata, family.nms if needs_nms else None, names
-    )
-    adaptation = Adaptation(head, image, other_inputs, no_object, y_first)
-    preprocessing, assumed_values = _preprocessing(index, family, image, default_size)
-    contract = Contract(
+    usual_nms = family.nms if needs_nms else None
+    (conf, class_conf), nms, tile, ignored = recommended(metadata, usual_nms, names)
+    preprocessing, assumed_values = _preprocessing(index, family, image, recognised.default_size)
+    return Contract(
         layout=layout,
         head=adaptation.head_name,
         anchors_first=adaptation.anchors_first,
-        box_format=box_format,
-        class_count=class_count,
+        box_format=recognised.box_format,
+        class_count=recognised.class_count,
         anchor_count=_anchor_count(index, head, image.size),
         input_name=image.name,
         input_dtype=image.floats,
         batch=_batch(index, head, image),
         input_size=image.size,
-        default_size=default_size,
-        stride=stride,
+        default_size=recognised.default_size,
+        stride=recognised.stride,
         names=names,
         names_origin=names_origin,
         counts_classes=head.class_count is not None,
         family=family.name,
         heads=adaptation.head_sources,
-        box_fractions=fractions,
+        box_fractions=recognised.fractions,
         score_form=adaptation.score_form,
         multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
         max_detections=_max_detections(index, head, family),
@@ -306,12 +374,12 @@ def _reading(
         takes_uint8=image.dtype == "uint8",
         preprocessing_sources=BY_FAMILY if preprocessing else (),
         assumed_preprocessing=_assumed(metadata, image, assumed_values),
-        warnings=(*warnings, *ignored, *_against_nodes(head, requested_format)),
+        warnings=(*warnings, *ignored),
     )
-    return Reading(contract, adaptation)
 
 
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
+    """Refuse a head whose channels are mixed, or of whose scores nobody knows what they are."""
     if mixes_channels(index, head.tensors):
         raise Unrecognised(MIXED)
     # An unknown operator may make them, final or not.

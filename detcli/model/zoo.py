@@ -113,10 +113,22 @@ def _models() -> Iterator[ZooModel]:
     yield ZooModel("codes", "Apache-2.0")
     for licence, rows in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
         for name, repository, revision, parameters in rows:
-            hub = f"onnx-community/{repository}"
-            yield ZooModel(name, licence, hub, revision, parameters, CONFIGURATION)
+            yield ZooModel(
+                name=name,
+                licence=licence,
+                repository=f"onnx-community/{repository}",
+                revision=revision,
+                parameters=parameters,
+                beside=CONFIGURATION,
+            )
     for name, revision, parameters in PUBLISHED:
-        yield ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
+        yield ZooModel(
+            name=name,
+            licence="AGPL-3.0",
+            repository=f"onnx-community/{name}",
+            revision=revision,
+            parameters=parameters,
+        )
 
 
 MODELS = {model.name: model for model in _models()}
@@ -228,6 +240,7 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
 
 
 def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
+    """Fetch a model's file, and the files beside it."""
     file = model.file(half=half)
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")

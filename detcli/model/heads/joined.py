@@ -165,6 +165,7 @@ def _of_join(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) 
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
+    """C of a head that joins four box rows to its scores; None where it is not known."""
     dims = index.shapes[head]
     channels = None
     if len(dims) == BATCHED:
