@@ -392,6 +392,8 @@ NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and 
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
+    """Load a model with OpenVINO; the first time, its head is compared with ONNX Runtime's."""
+
     def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
         require_same_head(compiled, model)
 

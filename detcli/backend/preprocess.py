@@ -150,6 +150,7 @@ def _rounded_up(size: Size, multiple: int) -> Size:
 
 
 def _fit_with_proportions(picture: Size, canvas: Size, preprocessing: Preprocessing) -> Letterbox:
+    """Where a picture lies that is scaled with its proportions."""
     return Letterbox.fit(
         picture,
         canvas,

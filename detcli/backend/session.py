@@ -227,6 +227,7 @@ class TensorSession:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """Feed the named input and return all outputs that are arrays, by name."""
         if self._session is None:
             raise closed_error()
         try:

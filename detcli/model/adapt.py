@@ -360,10 +360,10 @@ def _from_distances(add: _Builder, distances: str, bins: int, anchors: str) -> s
         distances = add("Reshape", distances, [0, -1, 4])
     point = add.cut(anchors, start=0, stop=2, axis=2)
     stride = add.cut(anchors, start=4, stop=6, axis=2)
-    top_left = add("Sub", point, add("Mul", add.cut(distances, start=0, stop=2, axis=2), stride))
-    bottom_right = add(
-        "Add", point, add("Mul", add.cut(distances, start=2, stop=4, axis=2), stride)
-    )
+    to_top_left = add("Mul", add.cut(distances, start=0, stop=2, axis=2), stride)
+    top_left = add("Sub", point, to_top_left)
+    to_bottom_right = add("Mul", add.cut(distances, start=2, stop=4, axis=2), stride)
+    bottom_right = add("Add", point, to_bottom_right)
     return add("Concat", top_left, bottom_right, axis=2)
 
 

@@ -27,6 +27,7 @@ __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
+    """Load a model on a GPU, with its kernels."""
     _require_runtime(device)
     from detcli.backend.cuda.driver import Gpu  # needs cuda-core
     from detcli.backend.cuda.network import open_network
@@ -37,12 +38,19 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         gpu.load_kernels()  # now, instead of in the first picture
         network = open_network(model, device, gpu.stream, options)
         stack.pop_all()
-    return CudaBackend(gpu, network, model.contract, str(device), options.gpu_mem_limit)
+    return CudaBackend(
+        gpu=gpu,
+        network=network,
+        contract=model.contract,
+        device=str(device),
+        memory_limit=options.gpu_mem_limit,
+    )
 
 
 def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> "TensorSession":
+    """Load any graph on a GPU."""
     _require_runtime(device)
     import onnx
 
@@ -50,7 +58,8 @@ def open_tensors(
     from detcli.model.graph import is_all_half
 
     half = is_all_half(onnx.load_model_from_string(graph).graph)
-    return TensorSession(str(device), tensor_providers(device, options, half=half), graph, title)
+    providers = tensor_providers(device, options, half=half)
+    return TensorSession(str(device), providers, graph, title)
 
 
 def _require_runtime(device: Device) -> None:

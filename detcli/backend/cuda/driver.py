@@ -309,6 +309,7 @@ def _check(result: tuple[Any, ...]) -> None:
 
 
 def _failure(reason: str) -> Exception:
+    """The error for a call of CUDA that failed."""
     reason = reason.strip().partition("\n")[0]
     if "OUT_OF_MEMORY" in reason:
         return MemoryError(reason)
@@ -353,6 +354,7 @@ def compile_file(path: Path, architecture: str) -> ObjectCode:
 
 
 def _compile(source: str, options: ProgramOptions) -> bytes:
+    """Compile the text of a `.cu` file to machine code."""
     log.info("compiling %s for %s", options.name, options.arch)
     warnings = io.StringIO()
     try:
