@@ -77,11 +77,11 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     placements = survey(graph, title)
     if not has_openvino():
         return placements
-    from detcli.backend.openvino import place
+    from detcli.backend.openvino import placement_of
 
     before_cpu = placements[:-1]
     cpu = placements[-1:]
-    return before_cpu + (place(graph, title),) + cpu
+    return before_cpu + (placement_of(graph, title),) + cpu
 
 
 def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:

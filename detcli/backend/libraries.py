@@ -304,10 +304,12 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 
     `title` names the graph in errors. ONNX Runtime's preferred provider comes first, the CPU last.
     """
-    return tuple(_place(graph, name, title) for name in onnxruntime.get_available_providers())
+    return tuple(
+        _placement_of(graph, name, title) for name in onnxruntime.get_available_providers()
+    )
 
 
-def _place(graph: bytes, name: str, title: str) -> Placement:
+def _placement_of(graph: bytes, name: str, title: str) -> Placement:
     """Load a graph with a provider, and see what of it the provider runs."""
     providers: list[Provider] = [(name, {})]
     if name == TENSORRT:

@@ -98,6 +98,7 @@ def library() -> Any:  # noqa: ANN401 - its types are incomplete
                 del sys.modules[CONVERTER]
         if leaves_out_converter:
             openvino.convert_model = _convert_model  # type: ignore[attr-defined]
+
     version = getattr(openvino, "__version__", "")  # an empty folder is left by pip at times
     release = re.match(r"(\d+)\.(\d+)", version)
     if release is None or (int(release[1]), int(release[2])) < MIN_VERSION:
@@ -544,7 +545,7 @@ def _difference_of_rows(rows: HeadArray, expected: HeadArray) -> float:
     return float(np.abs(values - expected_values).mean()) / max(1.0, largest)
 
 
-def place(graph: bytes, title: str) -> "Placement":
+def placement_of(graph: bytes, title: str) -> "Placement":
     """Ask OpenVINO which nodes its CPU takes; it runs a graph only if it takes them all.
 
     They are counted as OpenVINO reads them, by its own names of operators. `title` names the graph

@@ -69,12 +69,14 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
     centre = (np.arange(target) + 0.5) * scale  # (target,)
     first = np.maximum((centre - reach * widened + 0.5).astype(int), 0)
     last = np.minimum((centre + reach * widened + 0.5).astype(int), source)
+
     position = first[:, np.newaxis] + np.arange((last - first).max())  # (target, taps)
     weight = kernel((position - centre[:, np.newaxis] + 0.5) * (1 / widened))
     weight[position >= last[:, np.newaxis]] = 0
     # One tap after the other, as Pillow sums them: a pairwise sum would round differently.
     weight /= np.add.accumulate(weight, axis=1)[:, -1:]
     weight = np.trunc(weight * PRECISION + np.copysign(0.5, weight)) / PRECISION
+
     blocks = []
     for begin in range(0, target, ROWS):
         rows = slice(begin, min(begin + ROWS, target))

@@ -168,6 +168,7 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
                 f"ONNX Runtime chose {loaded[0]} instead of {provider}",
                 "use --device cpu to run there on purpose",
             )
+
     nodes = placement(session)
     if nodes is None:
         log.info("%s: ONNX Runtime reports where nodes run from version 1.24 on", title)
@@ -178,6 +179,7 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
             f"{requested} runs none of the {node_count} nodes of {title}",
             "export the model again with another opset, or use --device cpu",
         )
+
     for provider, nodes_of_provider in nodes.items():
         if provider != requested:
             log.info(

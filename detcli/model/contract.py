@@ -197,6 +197,7 @@ class Contract:
                 return self.default_size
             _, longest = self.preprocessing.edges
             return longest, longest
+
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -387,6 +388,7 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
     except ValueError as error:  # of the path
         raise UsageError(f"no file can be named {str(path)!r}", hint) from error
+
     if is_lfs_pointer(text.encode()):
         raise UsageError(f"{path} is {LFS_REASON}", LFS_HINT)
     if "\0" in text:

@@ -75,6 +75,7 @@ class HeadSearch:
             or pair(index)
             or single_tensor(index, self._names, boxes_only=boxes_only)
         )
+
         if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
             head = self._grid(self.default_size) or head
         if head is None:
@@ -106,6 +107,7 @@ class HeadSearch:
             shapes = shapes_at(self.model, self.image.name, size)
             grids = grid_heads(self.index, shapes, size, family_names)
         heads = list(grids)
+
         names = self._names
         if names:
             with_as_many_classes = [head for head in heads if head.class_count == len(names)]

@@ -118,6 +118,7 @@ def _image(value: ValueInfoProto) -> ImageInput | None:
         dims = [1, *dims]
     if dtype is None or len(dims) != 4:
         return None
+
     has_three_channels = CHANNELS in {dims[1], dims[3]}
     if not has_three_channels and (is_single or isinstance(dims[1], int)):
         return None
@@ -125,6 +126,7 @@ def _image(value: ValueInfoProto) -> ImageInput | None:
     height, width = dims[1:3] if channels_last else dims[2:4]
     if isinstance(height, int) != isinstance(width, int):
         raise Unrecognised("its input fixes one side of the image but not the other")
+
     batch = known_size(dims[0])
     size = image_size(height, width)
     pixels = (batch or 1) * math.prod(size or (1, 1))
@@ -253,15 +255,18 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
             first_inputs |= traced.keys() & set(node.input)
     if len(first_inputs) != 1:
         return InputNodes()
+
     tensor = traced[first_inputs.pop()]
     picture_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
     values = np.moveaxis(tensor, picture_axes, [-2, -1])
     colours = values[..., 0, 0].reshape(4, -1)
+
     black = colours[0]
     changes = colours[1:] - black
     shows = changes != 0  # `(colours, channels)`, in which channel a colour is seen
     if shows.shape != (3, 3) or (shows.sum(0) != 1).any() or (shows.sum(1) != 1).any():
         return InputNodes()
+
     channels = shows.argmax(1)
     return InputNodes(
         gains=tuple(changes[shows].tolist()),
@@ -419,6 +424,7 @@ def with_preprocessing(
         preprocessing = changed(preprocessing, {"resize": Resize.NONE})
         sources["resize"] = NODES
         sources["interpolation"] = NODES
+
     if contract.preprocessing_sources and metadata.get("author") == EXPORTER:
         # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
         preprocessing = replace(preprocessing, interpolation=Interpolation.LINEAR)
@@ -430,12 +436,14 @@ def with_preprocessing(
             sources[step] = PREPROCESSOR
         if size:
             sources[SIZE] = PREPROCESSOR
+
     takes_uint8 = image.dtype == "uint8"
     preprocessing = _through_nodes(preprocessing, nodes, sources, takes_uint8=takes_uint8)
     text = metadata.get(METADATA_KEY)
     if text:
         preprocessing = _through_metadata(preprocessing, text, takes_uint8=takes_uint8)
         sources |= dict.fromkeys(named_steps(text), METADATA)
+
     contract = replace(contract, default_size=size or contract.default_size)
     try:
         return settle(contract, preprocessing, sources)
@@ -477,6 +485,7 @@ def _through_nodes(
     if shown_bgr is not None:
         bgr = shown_bgr
         sources["channels"] = NODES
+
     model_input = replace(trained, bgr=bgr)
     if bgr != trained.bgr:
         model_input = replace(model_input, mean=trained.mean[::-1], std=trained.std[::-1])
@@ -488,6 +497,7 @@ def _through_nodes(
         red, green, blue = model_input.std
         gain = nodes.gains[0]
         return replace(model_input, std=(red * gain, green * gain, blue * gain))
+
     white = WHITE if takes_uint8 else nodes.domain
     if white is None:
         sources.pop("values", None)

@@ -127,6 +127,7 @@ def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, 
                     f"scale, mean and std make values that {contract.input_dtype} cannot hold",
                     "give those that the network was trained with",
                 )
+
     settled = replace(
         contract,
         preprocessing=preprocessing,
@@ -135,6 +136,7 @@ def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, 
         ),
         unknown_preprocessing=tuple(step for step in PREPROCESSING_STEPS if step not in sources),
     )
+
     assumed = []
     for step, assumption in contract.assumed_preprocessing:
         is_told = sources.get(step, RULE) != RULE
@@ -363,6 +365,7 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
         scale = fields.get("rescale_factor", 1 / 255)
         if not _finite(scale):
             raise ValueError("rescale_factor is not a number")
+
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
     if _flag(fields, "do_normalize", default="image_mean" in fields):
@@ -370,10 +373,12 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
         std = _three(fields, "image_std", IMAGENET_STD)
     if 0 in std:
         raise ValueError("image_std has a 0")
+
     resizing, size = _resizing(fields)
     if resizing.get("resize") is Resize.CORNER and scale:
         # Transformers pad with 0 after the normalisation: the nearest level.
         resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
+
     steps: StepFields = {}
     if resizing:
         steps["resize"] = resizing

@@ -173,6 +173,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     selects = any(node.output[0] in depend_on_head for node in index.nodes("TopK"))
     if contract.layout is Layout.ROWS or not selects:
         return None
+
     head = _selected_head(index, contract.layout)
     if head is None:
         return None
@@ -180,6 +181,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     decoded = head.decoded or reading.adaptation.head.decoded
     if decoded is not None:
         box_format = decoded.box_format
+
     selection = replace(
         contract,
         layout=Layout.ROWS,
@@ -332,6 +334,7 @@ def _contract(
     )
     if head.has_more:
         warnings = (*warnings, BOXES_OF_MORE)
+
     layout = head.layout
     needs_nms = family.needs_nms
     if needs_nms is None:
@@ -340,7 +343,9 @@ def _contract(
             layout = Layout.ONE_TO_MANY
     usual_nms = family.nms if needs_nms else None
     (conf, class_conf), nms, tile, ignored = recommended(metadata, usual_nms, names)
+
     preprocessing, assumed_values = _preprocessing(index, family, image, recognised.default_size)
+
     return Contract(
         layout=layout,
         head=adaptation.head_name,

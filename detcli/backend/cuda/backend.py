@@ -108,6 +108,7 @@ class CudaBackend:
         """
         if self._closed:
             raise closed_error()
+
         slot = self._ring.take()
         dtype = self._network.input_dtype
         pictures = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
@@ -118,11 +119,13 @@ class CudaBackend:
         shape = (padded_count, channels, height, width)
         used = dtype.itemsize * math.prod(pictures.shape)
         size = dtype.itemsize * math.prod(shape)
+
         with self._memory_for(shape):
             tensor = slot.device("tensor", size)
             staging = slot.pinned("pictures", pictures.staged)
             uploaded = slot.device("pictures", pictures.size)
         self._ended(Stage.PREPROCESS)
+
         slot.pictures = tuple(images)
         with slot.marked():
             pictures.enqueue(
@@ -280,6 +283,7 @@ class CudaBackend:
                 self._contract,
                 options,
             )
+
         head = HeadShape(
             batch=pictures,
             rows=4 + self._contract.class_count,
@@ -289,6 +293,7 @@ class CudaBackend:
             logits=self._contract.score_form is ScoreForm.LOGITS,
             dtype=self._network.output_dtype.name,
         )
+
         selection = self._selections.pop((head, options), None)
         if selection is None:
             selection = SelectionKernels(self._gpu, head, options)

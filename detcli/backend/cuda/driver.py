@@ -175,6 +175,7 @@ class Gpu:
                 f"GPU number {ordinal} does not work: {error}",
                 "see whether nvidia-smi lists the GPU; or use --device cpu",
             ) from error
+
         self._closed = False
         self._has_allocated = False  # since the last upload
         self._kernels: dict[str, Kernel] = {}
@@ -339,6 +340,7 @@ def compile_file(path: Path, architecture: str) -> ObjectCode:
         fma=False,  # NumPy rounds a * b + c twice
         include_path=str(path.parent),
     )
+
     # Any file may include any header.
     headers = [(header.name, header.read_bytes()) for header in sorted(path.parent.glob("*.cuh"))]
     key = make_program_cache_key(
@@ -348,6 +350,7 @@ def compile_file(path: Path, architecture: str) -> ObjectCode:
         target_type="cubin",
         extra_digest=hashlib.sha256(repr(headers).encode()).digest(),
     )
+
     # The driver may crash on a damaged cubin, which `cached` compiles again instead.
     cubin = cached(f"kernels/{key.hex()}.cubin", lambda: _compile(source, options))
     return ObjectCode.from_cubin(cubin, name=path.stem)
@@ -370,6 +373,7 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
                     f"{cuda_command()}; or use --device cpu",
                 ) from error
         raise
+
     report = DEPRECATED.sub("", warnings.getvalue()).strip(BLANK)
     if report:
         log.warning("%s", report)

@@ -114,6 +114,7 @@ class LetterboxBatch:
             if part.dtype == PICTURE:
                 for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
+
         gpu.upload(copies)
         uploaded()
         count, _, height, width = self.shape

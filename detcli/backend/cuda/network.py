@@ -85,6 +85,7 @@ class Network:
                 f"the head {output.name} is a {output.type}, not float32 or float16",
                 "export the model in one of them, or use --device cpu",
             )
+
         self.batch = contract.batch
         self.input_dtype = np.dtype(contract.input_dtype)
         self.output_dtype = ELEMENT_TYPES[output.type]
@@ -122,6 +123,7 @@ class Network:
             first_head = of_pictures(head, len(zeros), self._contract)[0]
             anchors = first_head.shape[0 if self._contract.anchors_first else 1]
             self._anchors[height, width] = anchors
+
         if self._contract.layout is Layout.ROWS:
             return batch, anchors, 6
         rows = 4 + self._contract.class_count
@@ -201,6 +203,7 @@ class Network:
             if len(self._bindings) < MAX_BINDINGS:
                 break
             del self._bindings[key]
+
         output_shape = self.output_shape(shape)
         io = self._bound_input(input_address, shape)
         device_type, ordinal = self._device
@@ -304,6 +307,7 @@ def _open_with_graphs(
             DetcliWarning,
             stacklevel=3,
         )
+
     contract = model.contract
     ordinal = device.ordinal or 0
     provider = cuda_provider(ordinal, stream, options, half=model.half, graph=True)

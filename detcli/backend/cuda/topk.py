@@ -83,6 +83,7 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         array = DeviceArray(memory.address, host_values.shape, host_values.dtype, memory)
     else:
         gpu, array = _device_array(gpu, values)
+
     if not array.shape:
         raise ValueError("top_k needs at least one axis")
     if k < 0:
@@ -91,6 +92,7 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         raise TypeError(f"float16 or float32 is needed, this is {array.dtype}")
     if array.shape[-1] > MAX_ROW:
         raise ValueError(f"rows have up to {MAX_ROW} entries, these have {array.shape[-1]}")
+
     *leading, length = array.shape
     shape = (*leading, min(k, length))
     best_values = _empty(gpu, shape, array.dtype)

@@ -93,6 +93,7 @@ def channel_groups(
     length = None if axis is None else index.size(tensor, axis)
     if axis is None or length is None:
         return tensor, []
+
     stop = start + length
     groups: ChannelGroups = []
     group_start = 0
@@ -474,8 +475,7 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
     That is a centre less and plus half a size, in place of a point less and plus two distances.
     """
     centre, half_size = low.input[:2]
-    first = high.input[0]
-    second = high.input[1]
+    first, second = high.input[:2]
     if not _same(index, centre, first):
         first, second = second, first
     if not _same(index, centre, first) or not _same(index, half_size, second):

@@ -198,6 +198,7 @@ def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> 
     decoded = decoded_from(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
+
     anchors_first = axis == 2
     classes = _classes_of(index, decoded, rest)
     if classes is None:

@@ -62,6 +62,7 @@ def pair(index: GraphIndex) -> Head | None:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     if not heads:
         return None
+
     head = heads[0]
     anchor_count = index.shapes[head.boxes[0].tensor][1 if head.anchors_first else 2]
     for name in outputs:
@@ -84,6 +85,7 @@ def _of_pair(
     channel_axis, anchor_axis = (2, 1) if anchors_first else (1, 2)
     if box_dims[channel_axis] != BOX_ROWS:
         return None
+
     decoded = boxes_of(index, boxes)
     scores_are = scores_of(index, scores)
     layer = layer_of(index, boxes)
@@ -93,12 +95,14 @@ def _of_pair(
     score_count = None if class_axis is None else known_size(score_dims[class_axis])
     if score_count is None or scores_are is None or not _chosen_alike(index, boxes, scores):
         return None
+
     has_objectness = _with_objectness(index, boxes, scores)
     if score_count == BOX_ROWS:  # boxes and scores have one shape
         is_grid_with_objectness = has_objectness and layer not in PRODUCTS
         as_boxes = boxes_of(index, scores)
         if not is_grid_with_objectness and not _tells_apart(decoded, as_boxes, scores_are, layer):
             return None
+
     return Head(
         Layout.PAIR,
         boxes=(ChannelRange(boxes),),

@@ -141,17 +141,20 @@ def _head_of_family(
     for scale, stride in enumerate(strides):
         map_sizes.append([-(-side // stride) for side in input_size])  # rounded up
         anchor_counts.append(len(spec.anchors[scale]) if spec.anchors else 1)
+
     layouts = []
     for name, dims in outputs.items():
         layout = _layout_of(name, dims, map_sizes, anchor_counts)
         if layout is None:
             return None
         layouts.append(layout)
+
     groups = _groups_by_scale(layouts, spec, len(strides))
     slices_of_groups = [_slices_of_group(index, group, spec) for group in groups]
     parts = _parts_of_scales(slices_of_groups)
     if parts is None:
         return None
+
     total_anchors = 0
     for map_size, anchor_count in zip(map_sizes, anchor_counts, strict=True):
         total_anchors += math.prod(map_size) * anchor_count

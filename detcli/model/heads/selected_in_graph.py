@@ -77,6 +77,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     boxes = [part for part in parts if part.width == BOX_ROWS]
     if len(boxes) != 1:
         return None
+
     candidates = _scores_or_labels(index, parts, boxes[0].columns)
     scores = [part for part in candidates if not is_integral(index, part.tensor)]
     labels = []
@@ -86,6 +87,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
             labels.append(part)
     if len(labels) != 1 or len(scores) != 1:
         return None
+
     return Head(
         Layout.ROWS,
         boxes=(boxes[0].columns,),

@@ -11,7 +11,7 @@ from colour_model import NAMES, cell_box, picture
 
 from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino, survey
-from detcli.backend.openvino import place
+from detcli.backend.openvino import placement_of
 from detcli.backend.postprocess import SelectionOptions
 from detcli.config.device import DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
@@ -148,7 +148,7 @@ def test_a_start_from_the_cache_is_not_compared_again(make_model, monkeypatch, c
 
 def test_a_graph_is_taken_as_a_whole(make_model, monkeypatch):
     graph = make_model().read_bytes()
-    placement = place(graph, "m")
+    placement = placement_of(graph, "m")
     assert placement.provider == "OpenVINO"
     assert placement.usable is True
     assert placement.left == ()
@@ -165,7 +165,7 @@ def test_a_graph_is_taken_as_a_whole(make_model, monkeypatch):
 
 
 def test_a_graph_that_it_cannot_read(make_model):
-    placement = place(make_model().read_bytes().replace(b"AveragePool", b"AverageFool"), "m")
+    placement = placement_of(make_model().read_bytes().replace(b"AveragePool", b"AverageFool"), "m")
     assert not placement.usable
     assert placement.reason.startswith("OpenVINO cannot load m: ")
     assert "AverageFool" in placement.reason
@@ -174,7 +174,7 @@ def test_a_graph_that_it_cannot_read(make_model):
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):
     refuse = mock.Mock(side_effect=DeviceError("no plug-in", "install it"))
     monkeypatch.setattr(openvino, "open_core", refuse)
-    placement = place(make_model().read_bytes(), "m")
+    placement = placement_of(make_model().read_bytes(), "m")
     assert placement.usable is False
     assert placement.reason == "no plug-in"
     assert placement.hint == "install it"
