@@ -64,7 +64,8 @@ def anchors(graph, classes, *, power=False, logarithm=False, fractions=False):
     """
     rows = []
     for number, stride in enumerate(STRIDES):
-        height, width = HEIGHT // stride, WIDTH // stride
+        height = HEIGHT // stride
+        width = WIDTH // stride
         maps = graph.convolution(2 * (5 + classes), stride)
         split = graph("Reshape", maps, [-1, 2, 5 + classes, height, width])
         cells = graph("Transpose", split, perm=[0, 1, 3, 4, 2])
@@ -146,12 +147,14 @@ def damo(graph, classes):
     points = (cells * strides).T[:, None]
     left, top, right, bottom = (graph("Gather", sides, np.int64(n), axis=2) for n in range(4))
     ends = [
-        *(graph("Sub", points[0], left), graph("Sub", points[1], top)),
-        *(graph("Add", points[0], right), graph("Add", points[1], bottom)),
+        graph("Sub", points[0], left),
+        graph("Sub", points[1], top),
+        graph("Add", points[0], right),
+        graph("Add", points[1], bottom),
     ]
     boxes = graph("Concat", *(graph("Unsqueeze", end, np.array([2])) for end in ends), axis=2)
-    shown = graph.cut(graph.swapped(scores(graph, classes + 1)), 0, classes, 2)
-    return {"scores": shown, "boxes": boxes}
+    class_scores = graph.cut(graph.swapped(scores(graph, classes + 1)), 0, classes, 2)
+    return {"scores": class_scores, "boxes": boxes}
 
 
 def cut_apart(family, build, expected, axis=2):
@@ -178,7 +181,8 @@ def deepstream(graph, classes):
     head = graph.swapped(
         graph("Concat", distances(graph, centres=True), scores(graph, classes), axis=1)
     )
-    boxes, rest = graph.cut(head, 0, 4, 2), graph.cut(head, 4, 4 + classes, 2)
+    boxes = graph.cut(head, 0, 4, 2)
+    rest = graph.cut(head, 4, 4 + classes, 2)
     matrix = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
     best = graph("ReduceMax", rest, axes=[2], keepdims=1)
     label = graph("Cast", graph("ArgMax", rest, axis=2, keepdims=1), to=TensorProto.FLOAT)
@@ -204,7 +208,8 @@ def scales(*, bins, total):
         return outputs
 
     def expected(out):
-        boxes, found = [], []
+        boxes = []
+        class_scores = []
         for stride in STRIDES:
             maps = out[f"boxes{stride}"]
             sides = maps.reshape(4, bins, -1)
@@ -215,8 +220,8 @@ def scales(*, bins, total):
             points = np.stack([x, y], -1).reshape(-1, 2) + 0.5
             box = np.concatenate([points - sides[:, :2], points + sides[:, 2:]], 1)
             boxes.append(box * stride)
-            found.append(out[f"scores{stride}"].reshape(-1, len(sides)).T)
-        return np.concatenate(boxes), np.concatenate(found)
+            class_scores.append(out[f"scores{stride}"].reshape(-1, len(sides)).T)
+        return np.concatenate(boxes), np.concatenate(class_scores)
 
     family = "YOLO, scales apart" if bins > 1 else "YOLOv6, scales apart"
     return Ending(family, build, expected)
@@ -251,7 +256,8 @@ def ssd(graph, classes, *, background=True):
 def plugin(graph, classes):
     """YOLOv7 for TensorRT: what its plug-in EfficientNMS selects from."""
     head = anchors(graph, classes)
-    boxes, rest = graph.cut(head, 0, 4, 2), graph.cut(head, 5, 5 + classes, 2)
+    boxes = graph.cut(head, 0, 4, 2)
+    rest = graph.cut(head, 5, 5 + classes, 2)
     final = graph("Mul", rest, graph.cut(head, 4, 5, 2))
     names = graph.all(
         "EfficientNMS_TRT", boxes, final, outputs=4, domain="TRT", box_coding=1, max_output_boxes=9

@@ -50,8 +50,8 @@ def layer(graph, channels, stride, final=""):
     weights = graph.weights(channels, 3, 3, 3)
     bias = graph.random.standard_normal(channels).astype(np.float32)
     kernel = {"kernel_shape": [3, 3], "strides": [stride] * 2, "auto_pad": "SAME_UPPER"}
-    made = graph("Conv", "images", weights, bias, **kernel)
-    return graph(final, made) if final else made
+    convolution = graph("Conv", "images", weights, bias, **kernel)
+    return graph(final, convolution) if final else convolution
 
 
 def in_rows(graph, tensor, channels, *, batched=True):
@@ -89,14 +89,14 @@ def mean_of_bins(numbers, bins):
 
 def yolov8(graph, classes, *, apart=False):
     """The head in training mode: boxes in 16 bins, then the classes, of each scale."""
-    made = {}
+    outputs = {}
     for stride in (8, 16, 32):
         parts = [layer(graph, channels, stride) for channels in (64, classes)]
         names = [f"box{stride}", f"class{stride}"]
         if not apart:
             parts, names = [graph("Concat", *parts, axis=1)], [f"map{stride}"]
-        made.update(zip(names, parts, strict=True))
-    return made
+        outputs.update(zip(names, parts, strict=True))
+    return outputs
 
 
 def yolov8_expected(out, size):
@@ -115,17 +115,18 @@ def yolov8_expected(out, size):
 
 def yolov6(graph, classes):
     """RKNN's model zoo: distances and final scores of each scale."""
-    made = {}
+    outputs = {}
     for stride in (8, 16, 32):
-        made[f"box{stride}"] = layer(graph, 4, stride)
-        made[f"class{stride}"] = layer(graph, classes, stride, "Sigmoid")
-    return made
+        outputs[f"box{stride}"] = layer(graph, 4, stride)
+        outputs[f"class{stride}"] = layer(graph, classes, stride, "Sigmoid")
+    return outputs
 
 
 def yolov6_expected(out, size):
     pairs = []
     for stride in (8, 16, 32):
-        sides, scores = listed(out[f"box{stride}"], 4), out[f"class{stride}"]
+        sides = listed(out[f"box{stride}"], 4)
+        scores = out[f"class{stride}"]
         pairs.append(
             (around(cells(size, stride) + 0.5, sides) * stride, listed(scores, len(scores)))
         )
@@ -140,13 +141,17 @@ def yolox(graph, classes, *, apart=False):
         maps[f"map{stride}"] = graph("Concat", *parts, axis=1)
     if apart:
         return maps
-    flat = [graph.flat(one, 5 + classes) for one in maps.values()]
+    flat = [graph.flat(feature_map, 5 + classes) for feature_map in maps.values()]
     return {"rows": graph.swapped(graph("Concat", *flat, axis=2))}
 
 
 def yolox_expected(out, size):
     maps = [out[f"map{stride}"] for stride in (8, 16, 32) if f"map{stride}" in out]
-    rows = np.concatenate([listed(one, len(one)) for one in maps]) if maps else out["rows"]
+    rows = (
+        np.concatenate([listed(feature_map, len(feature_map)) for feature_map in maps])
+        if maps
+        else out["rows"]
+    )
     grid = np.concatenate([cells(size, stride) for stride in (8, 16, 32)])
     strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32)])
     boxes = np.concatenate([(rows[:, :2] + grid) * strides, np.exp(rows[:, 2:4]) * strides], 1)
@@ -158,12 +163,13 @@ def nanodet(graph, classes, *, strides=(8, 16, 32), final="Sigmoid", batched=Tru
 
     Without a batch, those of a scale are next to each other.
     """
-    made = {}
+    outputs = {}
     for stride in strides:
-        scores, sides = layer(graph, classes, stride, final), layer(graph, 32, stride)
-        made[f"cls{stride}"] = in_rows(graph, scores, classes, batched=batched)
-        made[f"dis{stride}"] = in_rows(graph, sides, 32, batched=batched)
-    return dict(sorted(made.items(), key=lambda one: one[0][:3])) if batched else made
+        scores = layer(graph, classes, stride, final)
+        sides = layer(graph, 32, stride)
+        outputs[f"cls{stride}"] = in_rows(graph, scores, classes, batched=batched)
+        outputs[f"dis{stride}"] = in_rows(graph, sides, 32, batched=batched)
+    return dict(sorted(outputs.items(), key=lambda item: item[0][:3])) if batched else outputs
 
 
 def of_bins(strides, centre, *, final=True):
@@ -193,18 +199,19 @@ def nanodet_plus(graph, classes):
 def nanodet_plus_expected(out, size):
     grid = np.concatenate([cells(size, stride) * stride for stride in (8, 16, 32, 64)])
     strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32, 64)])
-    scores, bins = out["rows"][:, :-32], out["rows"][:, -32:]
+    scores = out["rows"][:, :-32]
+    bins = out["rows"][:, -32:]
     return around(grid, mean_of_bins(bins, 8) * strides), scores
 
 
 def yunet(graph, classes):
     """Scores, objectness, boxes and landmarks [1, N, x] of each scale."""
-    made = {}
+    outputs = {}
     kinds = {"cls": (classes, "Sigmoid"), "obj": (1, "Sigmoid"), "bbox": (4, ""), "kps": (10, "")}
     for (name, (channels, final)), stride in itertools.product(kinds.items(), (8, 16, 32)):
         tensor = in_rows(graph, layer(graph, channels, stride), channels)
-        made[f"{name}{stride}"] = graph(final, tensor) if final else tensor
-    return made
+        outputs[f"{name}{stride}"] = graph(final, tensor) if final else tensor
+    return outputs
 
 
 def yunet_expected(out, size):
@@ -242,20 +249,20 @@ FASTEST = {
 
 def yolo_fastest(graph, classes, *, listed_in_one=True, final=True):
     """Three boxes and objectnesses, and one set of classes, of each cell."""
-    made = {}
+    outputs = {}
     for stride in FASTEST:
         box, objectness = (layer(graph, n, stride, final and "Sigmoid") for n in (12, 3))
         shares = layer(graph, classes, stride)
         shares = graph("Softmax", shares, axis=1) if final else shares
         if not final:  # as trained: six maps
             maps = {"reg": box, "obj": objectness, "cls": shares}
-            made |= {f"{name}{stride}": one for name, one in maps.items()}
+            outputs |= {f"{name}{stride}": tensor for name, tensor in maps.items()}
             continue
         maps = graph("Concat", box, objectness, shares, axis=1)
-        made[f"map{stride}"] = graph("Transpose", maps, perm=[0, 2, 3, 1])
+        outputs[f"map{stride}"] = graph("Transpose", maps, perm=[0, 2, 3, 1])
     if not listed_in_one:
-        return made
-    rows = [graph("Reshape", one, [-1, 15 + classes]) for one in made.values()]
+        return outputs
+    rows = [graph("Reshape", tensor, [-1, 15 + classes]) for tensor in outputs.values()]
     return {"rows": graph("Concat", *rows, axis=0)}
 
 
@@ -277,9 +284,10 @@ def yolo_fastest_expected(out, size):
             maps[stride] = np.concatenate([sigmoid(box), sigmoid(objectness), softmax(shares)], 1)
     pairs = []
     for stride, rows in maps.items():
-        box, place = rows[:, :12].reshape(-1, 4), cells(size, stride, 3)
+        box = rows[:, :12].reshape(-1, 4)
+        cell = cells(size, stride, 3)
         sides = np.tile(FASTEST[stride], (len(rows), 1))
-        centre = (box[:, :2] * 2 - 0.5 + place) * stride
+        centre = (box[:, :2] * 2 - 0.5 + cell) * stride
         scores = rows[:, 12:15].reshape(-1, 1) * np.repeat(rows[:, 15:], 3, axis=0)
         pairs.append((np.concatenate([centre, (box[:, 2:] * 2) ** 2 * sides], 1), scores))
     boxes, scores = joined(pairs)
@@ -301,10 +309,11 @@ def ultraface_priors(size):
 def ultraface(graph, classes, *, decoded):
     """Shares of no face and a face [1, N, 2], and boxes [1, N, 4]."""
     del classes
-    shares, boxes = [], []
-    for stride, held in ((8, 3), (16, 2), (32, 2), (64, 3)):
-        shares.append(in_rows(graph, layer(graph, 2 * held, stride), 2))
-        boxes.append(in_rows(graph, layer(graph, 4 * held, stride), 4))
+    shares = []
+    boxes = []
+    for stride, anchor_count in ((8, 3), (16, 2), (32, 2), (64, 3)):
+        shares.append(in_rows(graph, layer(graph, 2 * anchor_count, stride), 2))
+        boxes.append(in_rows(graph, layer(graph, 4 * anchor_count, stride), 4))
     change = graph("Concat", *boxes, axis=1)
     if decoded:
         priors = ultraface_priors(graph.size)[None]
@@ -327,18 +336,18 @@ def ultraface_expected(out, size, *, decoded):
     boxes = out["boxes"]
     if not decoded:
         boxes = corners(with_variances(boxes, ultraface_priors(size)))
-    return boxes * np.array([*size[::-1]] * 2), out["scores"][:, 1:]
+    return boxes * np.array(list(size[::-1]) * 2), out["scores"][:, 1:]
 
 
 def scrfd(graph, classes, *, landmarks, batched=False):
     """Scores, then distances, then landmarks of each scale, of two anchors a cell."""
     del classes
-    made = {}
+    outputs = {}
     kinds = {"score": 1, "bbox": 4} | ({"kps": 10} if landmarks else {})
     for (name, width), stride in itertools.product(kinds.items(), (8, 16, 32)):
         rows = in_rows(graph, layer(graph, 2 * width, stride), width, batched=batched)
-        made[f"{name}{stride}"] = graph("Sigmoid", rows) if name == "score" else rows
-    return made
+        outputs[f"{name}{stride}"] = graph("Sigmoid", rows) if name == "score" else rows
+    return outputs
 
 
 def scrfd_expected(out, size):
@@ -352,24 +361,25 @@ def scrfd_expected(out, size):
 def retinaface_mxnet(graph, classes):
     """Maps for 32, 16 and 8: shares of no face, then of a face, of two anchors; then the rest."""
     del classes
-    made = {}
+    outputs = {}
     for stride in (32, 16, 8):
         rows, columns = (-(-side // stride) for side in graph.size)
         apart = graph("Reshape", layer(graph, 4, stride), [1, 2, 2 * rows, columns])
         shares = graph("Softmax", apart, axis=1)
-        made[f"cls{stride}"] = graph("Reshape", shares, [1, 4, rows, columns])
-        made[f"bbox{stride}"] = layer(graph, 8, stride)
-        made[f"landmark{stride}"] = layer(graph, 20, stride)
-    return made
+        outputs[f"cls{stride}"] = graph("Reshape", shares, [1, 4, rows, columns])
+        outputs[f"bbox{stride}"] = layer(graph, 8, stride)
+        outputs[f"landmark{stride}"] = layer(graph, 20, stride)
+    return outputs
 
 
 def retinaface_mxnet_expected(out, size):
     pairs = []
     for stride, lengths in ((32, (32, 16)), (16, (8, 4)), (8, (2, 1))):
-        place = cells(size, stride, 2) * stride + 8
-        sides = np.tile([[16 * length] for length in lengths], (len(place) // 2, 1))
+        cell_centre = cells(size, stride, 2) * stride + 8
+        sides = np.tile([[16 * length] for length in lengths], (len(cell_centre) // 2, 1))
         change = listed(out[f"bbox{stride}"], 4)
-        centre, length = place + change[:, :2] * sides, np.exp(change[:, 2:]) * sides
+        centre = cell_centre + change[:, :2] * sides
+        length = np.exp(change[:, 2:]) * sides
         scores = listed(out[f"cls{stride}"][2:], 1)
         pairs.append((np.concatenate([centre, length], 1), scores))
     boxes, scores = joined(pairs)
@@ -379,19 +389,19 @@ def retinaface_mxnet_expected(out, size):
 def retinaface(graph, classes, *, points=10):
     """All scales: boxes [1, N, 4], shares of no face and a face [1, N, 2], landmarks [1, N, 10]."""
     del classes
-    made = {}
+    outputs = {}
     for name, width in (("loc", 4), ("conf", 2), ("landms", points)):
         maps = [in_rows(graph, layer(graph, 2 * width, stride), width) for stride in (8, 16, 32)]
-        made[name] = graph("Concat", *maps, axis=1)
-    return made | {"conf": graph("Softmax", made["conf"], axis=-1)}
+        outputs[name] = graph("Concat", *maps, axis=1)
+    return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
 
 
-def retinaface_expected(out, size, *, least=16):
+def retinaface_expected(out, size, *, smallest=16):
     priors = []
     for stride, lengths in ((8, (1, 2)), (16, (4, 8)), (32, (16, 32))):
-        place = (cells(size, stride, 2) + 0.5) * stride
-        sides = np.tile([[length * least] * 2 for length in lengths], (len(place) // 2, 1))
-        priors.append(np.concatenate([place, sides], 1))
+        centre = (cells(size, stride, 2) + 0.5) * stride
+        sides = np.tile([[length * smallest] * 2 for length in lengths], (len(centre) // 2, 1))
+        priors.append(np.concatenate([centre, sides], 1))
     return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]
 
 
@@ -411,16 +421,19 @@ def centerface_expected(out, size):
 def blazeface(graph, classes, *, joins=True):
     """Boxes and six landmarks [1, N, 16] and scores [1, N, 1], of 2 and 6 anchors a cell."""
     del classes
-    made, stride = {}, graph.size[0] // 16
+    outputs = {}
+    stride = graph.size[0] // 16
     for name, width in (("regressors", 16), ("classificators", 1)):
-        made |= {
-            f"{name}{number}": in_rows(graph, layer(graph, held * width, stride * number), width)
-            for number, held in ((1, 2), (2, 6))
+        outputs |= {
+            f"{name}{number}": in_rows(
+                graph, layer(graph, anchor_count * width, stride * number), width
+            )
+            for number, anchor_count in ((1, 2), (2, 6))
         }
     if not joins:
-        return made
+        return outputs
     names = "regressors", "classificators"
-    return {n: graph("Concat", made[f"{n}1"], made[f"{n}2"], axis=1) for n in names}
+    return {n: graph("Concat", outputs[f"{n}1"], outputs[f"{n}2"], axis=1) for n in names}
 
 
 def blazeface_expected(out, size):
@@ -430,8 +443,10 @@ def blazeface_expected(out, size):
     )
     stride = size[0] // 16
     scales = ((stride, 2), (2 * stride, 6))
-    place = np.concatenate([(cells(size, each, held) + 0.5) * each for each, held in scales])
-    boxes = np.concatenate([place + numbers[:, :2], numbers[:, 2:4]], 1)
+    centre = np.concatenate(
+        [(cells(size, each, anchor_count) + 0.5) * each for each, anchor_count in scales]
+    )
+    boxes = np.concatenate([centre + numbers[:, :2], numbers[:, 2:4]], 1)
     return corners(boxes), sigmoid(scores)
 
 
@@ -509,7 +524,7 @@ EXPORTS = {
     "RetinaFace, plates": Export(
         "RetinaFace, plates",
         partial(retinaface, points=8),
-        partial(retinaface_expected, least=24),
+        partial(retinaface_expected, smallest=24),
         classes=FACES,
     ),
     "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),

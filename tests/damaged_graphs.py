@@ -6,9 +6,9 @@ from onnx import helper, numpy_helper
 
 
 def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
-    other = onnx.ModelProto()
-    other.CopyFrom(model)
-    return other
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
 
 
 def maker(model: onnx.ModelProto, tensor: str) -> onnx.NodeProto:
@@ -32,9 +32,9 @@ def without_transpose(model: onnx.ModelProto, tensor: str, shape: list[int]) -> 
 def bypassed(model: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
     """The node that makes a tensor is gone, and who read it reads what the node read."""
     damaged = copy_of(model)
-    gone = maker(damaged, tensor)
-    before = gone.input[0]
-    damaged.graph.node.remove(gone)
+    dropped = maker(damaged, tensor)
+    before = dropped.input[0]
+    damaged.graph.node.remove(dropped)
     for node in damaged.graph.node:
         node.input[:] = [before if name == tensor else name for name in node.input]
     return damaged

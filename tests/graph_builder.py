@@ -36,9 +36,9 @@ class Graph:
 
     def all(self, operator, *inputs, outputs=1, **attributes):
         names = [entry if isinstance(entry, str) else self.constant(entry) for entry in inputs]
-        made = [f"{operator.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(operator, names, made, **attributes))
-        return made
+        output_names = [f"{operator.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(operator, names, output_names, **attributes))
+        return output_names
 
     def __call__(self, operator, *inputs, **attributes):
         return self.all(operator, *inputs, **attributes)[0]
@@ -109,10 +109,10 @@ def with_types(model):
     """The model with the types and shapes of its outputs, which no exporter leaves out."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
-    found = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    known = {value.name: value for value in (*found.graph.value_info, *found.graph.output)}
+    inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+    values = {value.name: value for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for value in model.graph.output:
-        value.CopyFrom(known[value.name])
+        value.CopyFrom(values[value.name])
         if not value.type.tensor_type.elem_type:  # of plug-ins, whose shapes nobody infers
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     return model
@@ -120,7 +120,8 @@ def with_types(model):
 
 def grid():
     """Column and row of each cell of all scales, (N, 2), and its stride, (N, 1)."""
-    cells, strides = [], []
+    cells = []
+    strides = []
     for stride in STRIDES:
         y, x = np.mgrid[: HEIGHT // stride, : WIDTH // stride]
         cells.append(np.stack([x, y], -1).reshape(-1, 2))
@@ -130,7 +131,8 @@ def grid():
 
 def corners(boxes):
     """x1, y1, x2, y2 of centre and size."""
-    centre, size = boxes[..., :2], boxes[..., 2:]
+    centre = boxes[..., :2]
+    size = boxes[..., 2:]
     return np.concatenate([centre - size / 2, centre + size / 2], -1)
 
 
@@ -163,6 +165,7 @@ class Ending:
 
 def split_corners(graph, boxes):
     """Two corners of centre and size, as torchvision's box_convert."""
-    centre, size = graph.cut(boxes, 0, 2, 2), graph.cut(boxes, 2, 4, 2)
+    centre = graph.cut(boxes, 0, 2, 2)
+    size = graph.cut(boxes, 2, 4, 2)
     half = graph("Mul", size, np.float32(0.5))
     return graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)

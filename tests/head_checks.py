@@ -34,8 +34,8 @@ def run(model, inputs):
         elif value.type.tensor_type.elem_type == TensorProto.INT64:
             fed[value.name] = np.array([[WIDTH, HEIGHT]])
         else:  # a scale, or height and width
-            ones = "scale" in value.doc_string or "scale_factor" in value.name
-            fed[value.name] = np.array([[1, 1] if ones else [HEIGHT, WIDTH]], kinds[1])  # type: ignore[index]
+            is_scale = "scale" in value.doc_string or "scale_factor" in value.name
+            fed[value.name] = np.array([[1, 1] if is_scale else [HEIGHT, WIDTH]], kinds[1])  # type: ignore[index]
     return session.run(None, fed)
 
 
@@ -57,7 +57,7 @@ def renamed(model):
 
 def shuffled(model):
     """With the nodes the other way round, as ONNX Runtime takes them."""
-    nodes = [*model.graph.node]
+    nodes = list(model.graph.node)
     del model.graph.node[:]
     model.graph.node.extend(reversed(nodes))
     return model
@@ -65,7 +65,8 @@ def shuffled(model):
 
 def with_constant_nodes(model):
     """As exporters leave it that fold nothing: a Constant and an Identity for each initialiser."""
-    nodes, tensors = [*model.graph.node], [*model.graph.initializer]
+    nodes = list(model.graph.node)
+    tensors = list(model.graph.initializer)
     del model.graph.node[:], model.graph.initializer[:]
     for tensor in tensors:
         model.graph.node.add(op_type="Constant", output=[f"{tensor.name}/value"]).attribute.append(
@@ -82,8 +83,8 @@ def with_fed_constants(model):
     """As before IR version 4: each initialiser is an input too, and one that nothing reads."""
     count = helper.make_tensor("num_batches_tracked", TensorProto.INT64, [], [1])
     model.graph.initializer.append(count)
-    for one in model.graph.initializer:
-        value = helper.make_tensor_value_info(one.name, one.data_type, one.dims)
+    for tensor in model.graph.initializer:
+        value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         model.graph.input.append(value)
     model.ir_version = 3
     return model
@@ -100,10 +101,12 @@ def read(model, *, boxes_only=False, image=IMAGE):
     file = file_of(model, boxes_only=boxes_only)
     contract = file.detector()
     (head,) = run(file.body(), image)
-    found = detect(head[0], replace(ALL, multi_label=contract.multi_label), contract)
-    sides = [*image.shape[:1:-1]] * 2
-    boxes = found.boxes * np.array(sides, np.float32) if contract.box_fractions else found.boxes
-    return (boxes, found.score, found.class_id), contract
+    selection = detect(head[0], replace(ALL, multi_label=contract.multi_label), contract)
+    sides = list(image.shape[:1:-1]) * 2
+    boxes = (
+        selection.boxes * np.array(sides, np.float32) if contract.box_fractions else selection.boxes
+    )
+    return (boxes, selection.score, selection.class_id), contract
 
 
 def expected(name, outputs):
@@ -132,18 +135,20 @@ def outputs_of(model, roles):
     }
 
 
-def assert_same(found, wanted, pixels=1e-2):
+def assert_same(detections, expected, pixels=1e-2):
     """The best of what is found is what is wanted: a graph may keep some only.
 
     Scores near 1 differ by rounding alone, so neither order nor rank says which belong together.
     """
-    boxes, scores, classes = (part[np.argsort(-found[1])] for part in found)
+    boxes, scores, classes = (part[np.argsort(-detections[1])] for part in detections)
     free = np.ones(len(scores), bool)
-    best_first = np.argsort(-wanted[1])
-    for box, score, class_id in zip(*(part[best_first] for part in wanted), strict=True):
+    best_first = np.argsort(-expected[1])
+    for box, score, class_id in zip(*(part[best_first] for part in expected), strict=True):
         near = np.abs(scores - score) <= 1e-4 + 1e-4 * abs(score)
-        same = np.flatnonzero(free & (classes == class_id) & near)
-        same = same[(np.abs(boxes[same] - box) <= pixels * (1 + 1e-2 * np.abs(box))).all(1)]
-        assert len(same), (box, score, class_id)
-        free[same[0]] = False
-    assert scores[free].max(initial=-1) <= np.min(wanted[1], initial=2) + 1e-4
+        matches = np.flatnonzero(free & (classes == class_id) & near)
+        matches = matches[
+            (np.abs(boxes[matches] - box) <= pixels * (1 + 1e-2 * np.abs(box))).all(1)
+        ]
+        assert len(matches), (box, score, class_id)
+        free[matches[0]] = False
+    assert scores[free].max(initial=-1) <= np.min(expected[1], initial=2) + 1e-4

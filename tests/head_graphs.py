@@ -54,10 +54,10 @@ def suppressed(graph, classes, *, yx=False, centres=False):
     limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
     triples = graph("NonMaxSuppression", boxes, final, *limits, center_point_box=int(centres))
     picture, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
-    chosen = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
+    chosen_boxes = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
     pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
     score = graph("GatherND", graph("Squeeze", final, [0]), pairs)
-    return chosen, score, label, picture
+    return chosen_boxes, score, label, picture
 
 
 def of_pictures(graph, classes):
@@ -68,13 +68,13 @@ def of_pictures(graph, classes):
     return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
 
 
-def in_one(graph, classes, *, empty=False, centres=False, more=0):
+def in_one(graph, classes, *, empty=False, centres=False, extra_columns=0):
     """Two corners or centre and size, score and class [1, K, 6], and `more` columns."""
     boxes, score, label, _ = suppressed(graph, classes, centres=centres)
     label = graph("Cast", label, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [1]) for part in (score, label)]
-    if more:
-        parts.append(graph("Tile", graph.cut(boxes, 0, 1, 1), [1, more]))
+    if extra_columns:
+        parts.append(graph("Tile", graph.cut(boxes, 0, 1, 1), [1, extra_columns]))
     if empty:  # the masks of a detector that has none
         parts.append(graph.cut(boxes, 4, 99, 1))
     return {"rows": graph("Unsqueeze", graph("Concat", boxes, *parts, axis=1), [0])}

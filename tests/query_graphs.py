@@ -72,8 +72,10 @@ def distributed(graph, features):
         graph("Mul", graph("Add", side, np.float32(0.5)), length)
         for side, length in zip(cut, (width, height, width, height), strict=True)
     ]
-    x1, y1 = graph("Sub", x, moved[0]), graph("Sub", y, moved[1])
-    x2, y2 = graph("Add", x, moved[2]), graph("Add", y, moved[3])
+    x1 = graph("Sub", x, moved[0])
+    y1 = graph("Sub", y, moved[1])
+    x2 = graph("Add", x, moved[2])
+    y2 = graph("Add", y, moved[3])
     middle = [graph("Div", graph("Add", *pair), np.float32(2)) for pair in ((x1, x2), (y1, y2))]
     return graph("Concat", *middle, graph("Sub", x2, x1), graph("Sub", y2, y1), axis=2)
 
@@ -97,8 +99,8 @@ def of_queries(family, decode, begin=chosen, *, no_object=False, certainty=False
         return {"logits": logits, "boxes": decode(graph, features)}
 
     def expected(out):
-        found = softmax(out["logits"])[:, :-1] if no_object else sigmoid(out["logits"])
-        return corners(out["boxes"]) * SIZES, found
+        class_scores = softmax(out["logits"])[:, :-1] if no_object else sigmoid(out["logits"])
+        return corners(out["boxes"]) * SIZES, class_scores
 
     return Ending(family, build, expected, one_class=no_object)
 
@@ -151,8 +153,8 @@ def deployed(family, decode):
         features = chosen(graph)
         sizes = graph.input("orig_target_sizes", TensorProto.INT64, [graph.batch, 2])
         scale = graph("Unsqueeze", graph("Tile", graph("Cast", sizes, to=1), [1, 2]), [1])
-        found = picked(graph, features, classes, scale, decode)
-        return dict(zip(("labels", "boxes", "scores"), found, strict=True))
+        picks = picked(graph, features, classes, scale, decode)
+        return dict(zip(("labels", "boxes", "scores"), picks, strict=True))
 
     def expected(out):
         return out["boxes"], out["scores"], out["labels"]
@@ -165,15 +167,15 @@ def paddle(graph, classes):
     features = chosen(graph)
     shape = graph.input("im_shape", TensorProto.FLOAT, [graph.batch, 2])
     factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])
-    whole = graph("Floor", graph("Add", graph("Div", shape, factor), np.float32(0.5)))
-    sides = graph("Gather", whole, [1, 0], axis=1)
+    size = graph("Floor", graph("Add", graph("Div", shape, factor), np.float32(0.5)))
+    sides = graph("Gather", size, [1, 0], axis=1)
     scale = graph("Unsqueeze", graph("Concat", sides, sides, axis=1), [1])
     labels, boxes, values = picked(graph, features, classes, scale, refined)
     labels = graph("Cast", labels, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [-1]) for part in (labels, values)]
     rows = graph("Reshape", graph("Concat", *parts, boxes, axis=2), [-1, 6])
-    kept = np.array([24 * classes], np.int32)
-    count = graph("Expand", kept, graph.cut(graph("Shape", factor), 0, 1, 0))
+    k = np.array([24 * classes], np.int32)
+    count = graph("Expand", k, graph.cut(graph("Shape", factor), 0, 1, 0))
     return {"rows": rows, "count": count}
 
 

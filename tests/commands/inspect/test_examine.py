@@ -337,7 +337,7 @@ def test_an_objectness_apart_from_boxes_and_classes_is_mentioned():
 
 def test_masks_or_keypoints_that_are_left_out_are_mentioned():
     graph = Graph()
-    model = graph.model([*in_one(graph, 3, more=32).values()])
+    model = graph.model([*in_one(graph, 3, extra_columns=32).values()])
     reason = described(model, boxes_only=True).layout_reason
     assert reason.endswith("; its masks or keypoints are left out")
 

@@ -81,7 +81,7 @@ def test_other_tasks_are_named_and_their_boxes_can_be_had(task, says_task, neste
 def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, says_task):
     """[1, K, 6 + more] of a graph that suppresses duplicates itself."""
     graph = Graph()
-    outputs = in_one(graph, CLASSES, more=extra)
+    outputs = in_one(graph, CLASSES, extra_columns=extra)
     if task == "segment":
         outputs["masks"] = graph.convolution(32, 4)
     model = graph.model(list(outputs.values()), {"task": task} if says_task else {})
