@@ -26,15 +26,15 @@ import detcli
 
 KERNELS = Path(detcli.__file__).parent / "backend/cuda/kernels"
 RUNTIME = Path(__file__).parent / "shim"
-COMPILE = [
-    *"g++ -std=c++17 -O2 -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE".split(),
-    *"-ffp-contract=off -fno-strict-aliasing".split(),
-    *"-Wall -Wextra -Werror -Wno-unknown-pragmas".split(),
-]
-WATCH = [
-    *"-O1 -g1 -fsanitize=thread,undefined -fsanitize-undefined-trap-on-error".split(),
-    *"--param tsan-instrument-func-entry-exit=0".split(),
-]
+COMPILE = (
+    "g++ -std=c++17 -O2 -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE "
+    "-ffp-contract=off -fno-strict-aliasing "
+    "-Wall -Wextra -Werror -Wno-unknown-pragmas"
+).split()
+WATCH = (
+    "-O1 -g1 -fsanitize=thread,undefined -fsanitize-undefined-trap-on-error "
+    "--param tsan-instrument-func-entry-exit=0"
+).split()
 """checks.cpp is called before each access to memory; undefined behaviour ends the process."""
 ENTRY = re.compile(
     r'extern "C" __global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+'
@@ -118,12 +118,17 @@ class Shim:
             letters.append(letter)
             values.append(kind(argument if isinstance(argument, int) else argument.item()))  # type: ignore[attr-defined]
         signature, _ = self.entry(kernel)
-        if signature.decode() != (given_signature := "".join(letters)):
-            raise ShimError(f"{kernel} takes {signature.decode()}, but was given {given_signature}")
+        passed_signature = "".join(letters)
+        if signature.decode() != passed_signature:
+            raise ShimError(
+                f"{kernel} takes {signature.decode()}, but was given {passed_signature}"
+            )
         launch = library[f"{kernel}_launch"]
         launch.restype = ctypes.c_char_p
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))  # type: ignore[arg-type]
-        if error := launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers):
+        addresses = [ctypes.addressof(value) for value in values]  # type: ignore[arg-type]
+        pointers = (ctypes.c_void_p * len(values))(*addresses)
+        error = launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers)
+        if error:
             raise ShimError(f"{kernel}, {error.decode()}")
 
     def entry(self, kernel: str) -> tuple[bytes, ctypes.c_void_p]:
@@ -152,7 +157,7 @@ class Shim:
     def _open(self, name: str) -> ctypes.PyDLL:
         """The library of a .cu file, built unless it is there already."""
         files = self._closure(name)
-        options = [*COMPILE, *(WATCH if self.checks else ())]
+        options = COMPILE + WATCH if self.checks else COMPILE
         content = repr((options, files, [path.read_bytes() for path in sorted(RUNTIME.iterdir())]))
         path = self._folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
         if not path.exists():

@@ -15,7 +15,7 @@ CLASSES = 3
 
 
 def keypoints(graph, count):
-    """ChannelRange and rows, in pixels, and visibilities."""
+    """Columns and rows of keypoints, in pixels, and how visible they are."""
     raw = graph.flat(graph.convolution(count, 8), count)
     parts = []
     for start in range(0, count, 3):

@@ -107,7 +107,7 @@ def test_what_was_flattened_for_a_top_k():
 
 
 @pytest.mark.parametrize(
-    ("how", "score_method", "scores_are", "layer", "apart"),
+    ("box_method", "score_method", "scores_are", "layer", "are_told_apart"),
     [
         ("GRID", "SIGMOID", "SIGMOID", "Conv", True),
         ("GRID", "GRID", "SIGMOID", "Conv", False),
@@ -120,10 +120,10 @@ def test_what_was_flattened_for_a_top_k():
     ],
 )
 def test_boxes_of_four_classes_are_told_by_what_makes_them(
-    how, score_method, scores_are, layer, apart
+    box_method, score_method, scores_are, layer, are_told_apart
 ):
     ours, theirs = (
         Decoded(BoxDecode[method], BoxFormat.CXCYWH) if method else None
-        for method in (how, score_method)
+        for method in (box_method, score_method)
     )
-    assert _tells_apart(ours, theirs, Activation[scores_are], layer) == apart
+    assert _tells_apart(ours, theirs, Activation[scores_are], layer) == are_told_apart

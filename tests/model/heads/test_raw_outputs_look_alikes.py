@@ -12,10 +12,10 @@ STRIDES = (8, 16, 32)
 MAPS = [[-(-side // stride) for side in SIZE] for stride in STRIDES]
 
 
-def family_of(outputs, graph):
-    """The family that a graph is read as; None if it is refused."""
+def family_of(model):
+    """The family that a model is read as; None if it is refused."""
     try:
-        return file_of(graph.model(outputs)).detector().family
+        return file_of(model).detector().family
     except ModelError:
         return None
 
@@ -28,49 +28,51 @@ def nanodet_of(classes=(3, 3, 3), bins=(32, 32, 32), finals=("Sigmoid", "Sigmoid
     for stride, count, width, final in zip(STRIDES, classes, bins, finals, strict=True):
         scores.append(in_rows(graph, layer(graph, count, stride, final), count))
         distances.append(in_rows(graph, layer(graph, width, stride), width))
-    return [*scores, *distances], graph
+    return graph.model(scores + distances)
 
 
 def test_cells_of_scales_that_are_alike_are_read():
-    assert family_of(*nanodet_of()) == "NanoDet"
+    assert family_of(nanodet_of()) == "NanoDet"
 
 
 def test_scales_with_different_numbers_of_classes_are_not_one_head():
-    assert family_of(*nanodet_of(classes=(3, 3, 5))) is None
+    assert family_of(nanodet_of(classes=(3, 3, 5))) is None
 
 
 def test_scales_whose_scores_are_made_in_different_ways_are_not_one_head():
-    assert family_of(*nanodet_of(finals=("Sigmoid", "Sigmoid", ""))) is None
+    assert family_of(nanodet_of(finals=("Sigmoid", "Sigmoid", ""))) is None
 
 
 @pytest.mark.parametrize("final", ["Relu", "Tanh", "Softmax"])
 def test_what_is_no_sigmoid_of_a_layer_makes_no_scores_of_nanodet(final):
-    assert family_of(*nanodet_of(finals=(final,) * 3)) is None
+    assert family_of(nanodet_of(finals=(final,) * 3)) is None
 
 
 def test_outputs_that_may_be_boxes_or_scores_are_asked_about():
     """With 32 classes and no sigmoid, distances and logits are alike."""
-    outputs, graph = nanodet_of(classes=(32, 32, 32), finals=("", "", ""))
+    model = nanodet_of(classes=(32, 32, 32), finals=("", "", ""))
     with pytest.raises(ModelError, match="two of its outputs may be the boxes"):
-        file_of(graph.model(outputs)).detector()
+        file_of(model).detector()
 
 
-def nanodet_plus_of(*widths):
+def nanodet_plus_of(widths):
     """All scales in one output, whose channels come from layers of these widths."""
     graph = Graph(size=SIZE)
     maps = []
     for stride in (8, 16, 32, 64):
         scores = layer(graph, 3, stride, "Sigmoid")
-        parts = [scores, *(layer(graph, width, stride) for width in widths)]
+        parts = [scores]
+        for width in widths:
+            parts.append(layer(graph, width, stride))
         maps.append(graph.flat(graph("Concat", *parts, axis=1), 35))
-    return [graph.swapped(graph("Concat", *maps, axis=2))], graph
+    return graph.model([graph.swapped(graph("Concat", *maps, axis=2))])
 
 
 @pytest.mark.parametrize(
     ("widths", "family"), [((32,), "NanoDet-Plus"), ((16, 16), None), ((31, 1), None)]
 )
 def test_distances_are_of_one_layer(widths, family):
-    assert family_of(*nanodet_plus_of(*widths)) == family
+    assert family_of(nanodet_plus_of(widths)) == family
 
 
 def ultraface_of(decode):
@@ -83,12 +85,12 @@ def ultraface_of(decode):
         scores.append(in_rows(graph, layer(graph, 2 * anchors, stride), 2))
         boxes.append(in_rows(graph, layer(graph, 4 * anchors, stride), 4))
     shares = graph("Softmax", graph("Concat", *scores, axis=1), axis=2)
-    return [shares, decode(graph, graph("Concat", *boxes, axis=1))], graph
+    return graph.model([shares, decode(graph, graph("Concat", *boxes, axis=1))])
 
 
 @pytest.mark.parametrize("operator", ["Abs", "Tanh", "Relu"])
 def test_boxes_that_a_graph_decodes_in_no_known_way_are_not_those_of_a_family(operator):
-    assert family_of(*ultraface_of(lambda graph, boxes: graph(operator, boxes))) is None
+    assert family_of(ultraface_of(lambda graph, boxes: graph(operator, boxes))) is None
 
 
 def test_boxes_that_a_graph_decodes_around_cells_are_not_those_of_a_family_of_anchors():
@@ -99,10 +101,10 @@ def test_boxes_that_a_graph_decodes_around_cells_are_not_those_of_a_family_of_an
         size = graph("Exp", graph.cut(boxes, 2, 4, 2))
         return graph("Concat", centre, size, axis=2)
 
-    assert family_of(*ultraface_of(decode)) == "SSD"
+    assert family_of(ultraface_of(decode)) == "SSD"
 
 
-def blazeface_of(*point_widths):
+def blazeface_of(point_widths):
     """Faces in one output [1, N, 17], whose landmarks come from layers of these widths."""
     graph = Graph(size=(128, 128))
     scales = []
@@ -112,12 +114,12 @@ def blazeface_of(*point_widths):
             for width in (4, *point_widths, 1)
         ]
         scales.append(graph("Concat", *parts, axis=2))
-    return [graph("Concat", *scales, axis=1)], graph
+    return graph.model([graph("Concat", *scales, axis=1)])
 
 
 @pytest.mark.parametrize(("point_widths", "family"), [((12,), "BlazeFace"), ((6, 6), None)])
 def test_landmarks_are_of_one_layer(point_widths, family):
-    assert family_of(*blazeface_of(*point_widths)) == family
+    assert family_of(blazeface_of(point_widths)) == family
 
 
 @pytest.mark.parametrize(

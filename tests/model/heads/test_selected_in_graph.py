@@ -1,4 +1,4 @@
-"""ChannelRange of the rows that a graph ends in."""
+"""Columns of the rows that a graph ends in."""
 
 import numpy as np
 import pytest
