@@ -117,7 +117,8 @@ def test_the_loaders_message_is_kept(monkeypatch):
 
 
 def test_uuids_are_written_as_in_nvidia_smi(install):
-    install(driver := Driver(gpus=2))
+    driver = Driver(gpus=2)
+    install(driver)
     assert gpu_uuid(0) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert gpu_uuid(1) == "01020304-0506-0708-090a-0b0c0d0e0f10"
     with pytest.raises(DeviceError, match="no GPU number 2"):

@@ -201,7 +201,8 @@ def test_scores_of_anchors_that_nothing_explains_are_refused():
     for node in list(model.graph.node):
         if node.op_type == "Concat" and len(node.input) == 3 and node.attribute[0].i == 4:
             position = list(model.graph.node).index(node)
-            node.input[2] = f"{(rest := node.input[2])}_unknown"
+            rest = node.input[2]
+            node.input[2] = f"{rest}_unknown"
             model.graph.node.insert(position, helper.make_node("Softsign", [rest], [node.input[2]]))
     with pytest.raises(ModelError, match="whether its scores begin with an objectness"):
         read(model)

@@ -81,7 +81,8 @@ class FakeDriver:
 
     def fail(self, function: str, error: int) -> None:
         """Let a function of the driver fail from now on."""
-        self._kept[2:] = [name := function.encode()]
+        name = function.encode()
+        self._kept[2:] = [name]
         self._library.fake_fail(name, error)
 
     def enqueue(self, operation: Callable[[], object], stream: int = 0) -> None:

@@ -115,7 +115,8 @@ def reads_in_flight(code):
     max_in_flight = 0
     filled = []
     for line in code.splitlines():
-        if not (instruction := INSTRUCTION.search(line)):
+        instruction = INSTRUCTION.search(line)
+        if instruction is None:
             continue
         used = set(re.findall(r"\bR\d+", instruction["operands"] or ""))
         if instruction["name"] == "LDG":

@@ -147,8 +147,13 @@ def test_memory_may_come_back_at_any_time(memory):
     try:
         for _ in range(4):
             Cycle(memory.allocate(SIZE))
-        collecting = memory._gpu.pin  # noqa: SLF001
-        memory._gpu.pin = lambda size: (gc.collect(), collecting(size))[1]  # noqa: SLF001
+        pin = memory._gpu.pin  # noqa: SLF001
+
+        def collect_and_pin(size):
+            gc.collect()
+            return pin(size)
+
+        memory._gpu.pin = collect_and_pin  # noqa: SLF001
         memory._limit *= 2  # noqa: SLF001
         memory.allocate((40, 80))
     finally:
