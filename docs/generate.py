@@ -22,7 +22,8 @@ from schemas import REPORTS, schema  # noqa: E402 - beside this file
 
 from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize  # noqa: E402
-from detcli.model.families import FAMILIES, Family  # noqa: E402
+from detcli.model.families import FAMILIES  # noqa: E402
+from detcli.model.family import Family  # noqa: E402
 from detcli.model.heads import HeadPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
