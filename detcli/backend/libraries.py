@@ -222,7 +222,9 @@ def _tensorrt_command() -> str:
     if gpus and all(_is_too_old_for_tensorrt(gpu) for gpu in gpus):
         return f"TensorRT has no code for {gpus[0].name}: use --device cuda"
     cuda = runtime_cuda() or ""
-    return TENSORRT_12 if cuda.startswith("12.") else TENSORRT_13
+    if cuda.startswith("12."):
+        return TENSORRT_12
+    return TENSORRT_13
 
 
 def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:

@@ -125,7 +125,9 @@ def has_gpu(root: Path = Path("/")) -> bool | None:
     Some virtual machines, sandboxes, WSL, and boards without a PCI bus do not show it.
     """
     if not sys.platform.startswith("linux"):
-        return False if sys.platform == "darwin" else None
+        if sys.platform == "darwin":
+            return False
+        return None
     devices = list(root.glob("sys/bus/pci/devices/*"))
     if not devices or "microsoft" in platform.release().lower():
         return None
@@ -208,7 +210,9 @@ def driver_version(root: Path = Path("/")) -> str | None:
     except OSError:
         return None
     version = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", text)
-    return version[1] if version else None
+    if version:
+        return version[1]
+    return None
 
 
 def gpu_uuid(ordinal: int) -> str:

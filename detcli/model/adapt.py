@@ -70,12 +70,16 @@ class Adaptation:
     @property
     def head_name(self) -> str:
         """The name of the head in the graph that runs."""
-        return HEAD if self.is_needed else self.head.tensors[0]
+        if self.is_needed:
+            return HEAD
+        return self.head.tensors[0]
 
     @property
     def head_sources(self) -> tuple[str, ...]:
         """The tensors of the file that the head is computed from; none if it is one of them."""
-        return self.head.tensors if self.is_needed else ()
+        if self.is_needed:
+            return self.head.tensors
+        return ()
 
     @property
     def score_form(self) -> ScoreForm:

@@ -60,7 +60,9 @@ class GraphIndex:
         """The size of an axis of a tensor; None if it is a symbol or unknown."""
         dims = self.shapes[tensor]
         has_axis = -len(dims) <= axis < len(dims)
-        return known_size(dims[axis]) if has_axis else None
+        if has_axis:
+            return known_size(dims[axis])
+        return None
 
     @cached_property
     def types(self) -> dict[str, int]:
@@ -162,7 +164,9 @@ class GraphIndex:
     def array(self, tensor: str) -> npt.NDArray[Any] | None:
         """The elements of a constant tensor; None if it is computed."""
         proto = self.constant_tensor(tensor)
-        return None if proto is None else onnx.numpy_helper.to_array(proto)
+        if proto is None:
+            return None
+        return onnx.numpy_helper.to_array(proto)
 
     def constant_tensor(self, tensor: str) -> onnx.TensorProto | None:
         """A constant tensor in its ONNX form; None if it is computed."""

@@ -91,7 +91,9 @@ class HubFile:
             return None
         path = self._snapshot(commit)
         is_file = os.path.isfile(path)  # noqa: PTH113 - False without permission
-        return path if is_file else None
+        if is_file:
+            return path
+        return None
 
     def commit_of(self, path: Path) -> str:
         """The commit that a cached path belongs to."""

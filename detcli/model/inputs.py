@@ -63,7 +63,9 @@ class ImageInput:
     @property
     def floats(self) -> str:
         """The floating-point type of the model input."""
-        return "float16" if self.dtype == "float16" else "float32"
+        if self.dtype == "float16":
+            return "float16"
+        return "float32"
 
     @property
     def is_unusual(self) -> bool:
@@ -224,7 +226,9 @@ class InputNodes(NamedTuple):
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
             are_means_of_uint8 = np.abs(self._means()).max() > 2
-            return WHITE if are_means_of_uint8 else 1.0
+            if are_means_of_uint8:
+                return WHITE
+            return 1.0
         if gain > 1:
             return 1.0
         return None
@@ -542,7 +546,9 @@ def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
         factor = np.abs(gain.astype(np.float64)) / np.sqrt(variance.astype(np.float64) + 1e-5)
         weights *= factor.reshape([-1] + [1] * (weights.ndim - 1))
     mean = float(weights.mean())
-    return mean if math.isfinite(mean) else None
+    if math.isfinite(mean):
+        return mean
+    return None
 
 
 def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
@@ -551,7 +557,9 @@ def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProt
     for node in index.graph.node:
         if output in node.input:
             is_normalisation = node.op_type == "BatchNormalization" and len(node.input) > 4
-            return node if is_normalisation else None
+            if is_normalisation:
+                return node
+            return None
     return None
 
 

@@ -107,7 +107,9 @@ def _share(text: str | None) -> float | None:
         share = float(text or "")
     except ValueError:
         return None
-    return share if 0 <= share <= 1 else None
+    if 0 <= share <= 1:
+        return share
+    return None
 
 
 def _integers(text: str | None, count: int) -> list[int]:
@@ -116,4 +118,6 @@ def _integers(text: str | None, count: int) -> list[int]:
     numbers = [int(part) for part in parts if part.strip().isdecimal()]
     if len(numbers) == 1:
         numbers *= count
-    return numbers if len(numbers) >= count else [0] * count
+    if len(numbers) >= count:
+        return numbers
+    return [0] * count

@@ -553,7 +553,9 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
         return head.max_detections
     if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
         dims = index.shapes[index.graph.output[0].name]
-        return known_size(dims[1]) if len(dims) == BATCHED else None
+        if len(dims) == BATCHED:
+            return known_size(dims[1])
+        return None
     return _anchor_count(index, head)
 
 

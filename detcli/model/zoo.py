@@ -57,7 +57,9 @@ class ZooModel:
 
     def title(self, *, half: bool = False) -> str:
         """Its name in records."""
-        return f"{self.name}-fp16" if half else self.name
+        if half:
+            return f"{self.name}-fp16"
+        return self.name
 
 
 CONFIGURATION = ("config.json", "preprocessor_config.json")
@@ -230,7 +232,9 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
     file = model.file(half=half)
     if file is not None:
         is_complete = all(neighbour.cached() for neighbour in model.neighbours())
-        return file.cached() if is_complete else None
+        if is_complete:
+            return file.cached()
+        return None
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"

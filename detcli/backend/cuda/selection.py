@@ -239,7 +239,9 @@ class SelectionKernels:
 
     def _threshold_arguments(self) -> "list[Argument]":
         """What kernels take where classes have confidences of their own."""
-        return [] if self._thresholds is None else [self._thresholds.address]
+        if self._thresholds is None:
+            return []
+        return [self._thresholds.address]
 
     def _best_of_anchors(self) -> "list[Argument]":
         """Where `class_max` writes the best of each anchor."""

@@ -171,7 +171,9 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     if len(dims) == BATCHED:
         channels = dims[2 if anchors_first else 1]
     if isinstance(channels, int):
-        return channels - BOX_ROWS if channels > BOX_ROWS else None
+        if channels > BOX_ROWS:
+            return channels - BOX_ROWS
+        return None
     # Where the shape depends on the input's, a Split may still tell, before a sigmoid or not.
     sigmoid = index.producer(scores, "Sigmoid")
     if sigmoid is not None:
@@ -323,7 +325,9 @@ def _task_of(index: GraphIndex, extra: int | None) -> str:
 def score_rows(index: GraphIndex, head: str) -> str:
     """The tensor of class scores, where a head joins it to the boxes; else the head."""
     join, _ = _join(index, head)
-    return head if join is None else str(join.input[1])
+    if join is None:
+        return head
+    return str(join.input[1])
 
 
 def box_rows(index: GraphIndex, head: str) -> str:

@@ -146,7 +146,9 @@ def _class_axis(
         if anchors == count or not are_both_known:
             candidates.append(axis)
     if layer in PRODUCTS:
-        return channel_axis if channel_axis in candidates else None
+        if channel_axis in candidates:
+            return channel_axis
+        return None
     if len(candidates) == 2 and isinstance(scores[1], int) and isinstance(scores[2], int):
         return 1 if scores[1] < scores[2] else 2  # there are more cells than classes
     for axis in candidates:
@@ -225,7 +227,9 @@ def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
         if is_candidate(name):
             return ()
         follows = name in selected or moved_inputs(node, name) is not None
-        return node.input if follows else ()
+        if follows:
+            return node.input
+        return ()
 
     outputs = [output.name for output in index.graph.output]
     return [name for _, name in index.behind_all(outputs, onward) if is_candidate(name)]
@@ -325,7 +329,9 @@ def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
 
     def onward(node: NodeProto, _: str) -> Iterable[str]:
         is_source = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
-        return () if is_source else node.input
+        if is_source:
+            return ()
+        return node.input
 
     reaches_convolution = False
     for node, _ in index.behind_all([choice.input[0]], onward):

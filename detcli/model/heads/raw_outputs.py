@@ -218,7 +218,9 @@ def _groups_by_scale(
         if any(groups) or not spec.scales_may_be_joined:
             return []
         return [of_all_scales]
-    return groups if all(groups) else []
+    if all(groups):
+        return groups
+    return []
 
 
 def _parts_of_scales(
@@ -263,7 +265,9 @@ def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpe
     box_tensors = {slices[HeadPart.BOX].tensor for slices in assignments if HeadPart.BOX in slices}
     if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    return assignments[0] if assignments else {}
+    if assignments:
+        return assignments[0]
+    return {}
 
 
 def _splits(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
@@ -320,7 +324,9 @@ def _slices_of_output(
             activation=_activation_of(index, tensor, part),
         )
         start = stop
-    return slices if start == layout.channels else {}
+    if start == layout.channels:
+        return slices
+    return {}
 
 
 def _tensor_of(tensors: Mapping[int, str], channels: range, *, may_be_with_box: bool) -> str | None:

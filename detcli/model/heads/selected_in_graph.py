@@ -290,7 +290,9 @@ def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
         count = None
         if len(index.shapes[scores]) == BATCHED:  # [B, C, N]
             count = index.size(scores, 1)
-    return count + offset if count else None
+    if count:
+        return count + offset
+    return None
 
 
 def _split_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
