@@ -18,11 +18,11 @@ from detcli.data.geometry import (
     Size,
     bottom_centres,
     clipped,
-    non_maximum_suppression,
     overlap,
 )
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
+from detcli.data.suppression import non_maximum_suppression
 from detcli.data.tiling import TWICE
 
 INSTALL = 'pip install "detcli[track]"'

@@ -44,7 +44,8 @@ from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Letterbox, clipped, non_maximum_suppression
+from detcli.data.geometry import Letterbox, clipped
+from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending, top_k
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 

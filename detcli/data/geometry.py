@@ -190,37 +190,6 @@ def overlap(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
     return ratio
 
 
-def non_maximum_suppression(
-    boxes: Boxes, class_id: npt.NDArray[np.int64], iou_threshold: float, limit: int
-) -> npt.NDArray[np.int64]:
-    """Greedy NMS: drop a box whose IoU with a better, kept box of its class is above a threshold.
-
-    Boxes are `(N, 4)` x1, y1, x2, y2, best first. Gives `(M,)` ascending indices, M <= limit.
-    """
-    size = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
-    areas = size[:, 0] * size[:, 1]
-    remaining = np.arange(len(boxes))
-    kept: list[int] = []
-    while len(remaining) and len(kept) < limit:
-        best, remaining = remaining[0], remaining[1:]
-        kept.append(int(best))
-        ious = _overlap(boxes[best], areas[best], boxes[remaining], areas[remaining])
-        duplicate = (ious > np.float32(iou_threshold)) & (class_id[remaining] == class_id[best])
-        remaining = remaining[~duplicate]
-    return np.array(kept, np.int64)
-
-
-def _overlap(box: Boxes, its_area: np.float32, others: Boxes, areas: Boxes) -> Boxes:
-    """`overlap` of one box with others, whose areas are known, which takes half the time: (N,)."""
-    low = np.maximum(box[:2], others[:, :2])
-    high = np.minimum(box[2:], others[:, 2:])
-    size = np.maximum(high - low, np.float32(0))
-    intersection = size[:, 0] * size[:, 1]
-    union = its_area + areas - intersection
-    ious: Boxes = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
-    return ious
-
-
 def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     """Which boxes `(N, 4)` show in a picture of (height, width): `(N,)`.
 

@@ -15,9 +15,9 @@ from detcli.data.geometry import (
     Boxes,
     area,
     common,
-    non_maximum_suppression,
     overlap,
 )
+from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 
 SAME = 0.5  # intersection over union from which on two detections are the same object

@@ -1,0 +1,40 @@
+"""Non-maximum suppression as its definition says it: slow, and what the fast one is held to."""
+
+import numpy as np
+import numpy.typing as npt
+
+Box = npt.NDArray[np.float32]  # (4,) x1, y1, x2, y2
+
+
+def greedy_suppression(
+    boxes: npt.NDArray[np.float32],
+    class_id: npt.NDArray[np.int64],
+    iou_threshold: float,
+    limit: int,
+) -> list[int]:
+    """Keep each box `(N, 4)` that overlaps no better, kept box of its class too much."""
+    kept: list[int] = []
+    for index in range(len(boxes)):
+        if len(kept) == limit:
+            break
+        rivals = [better for better in kept if class_id[better] == class_id[index]]
+        overlaps = [intersection_over_union(boxes[rival], boxes[index]) for rival in rivals]
+        if not any(overlap > np.float32(iou_threshold) for overlap in overlaps):
+            kept.append(index)
+    return kept
+
+
+def intersection_over_union(first: Box, second: Box) -> np.float32:
+    """In float32, as everything that is compared with a threshold."""
+    width = np.minimum(first[2], second[2]) - np.maximum(first[0], second[0])
+    height = np.minimum(first[3], second[3]) - np.maximum(first[1], second[1])
+    intersection = np.maximum(width, np.float32(0)) * np.maximum(height, np.float32(0))
+    union = area(first) + area(second) - intersection
+    return np.float32(intersection / union) if union > 0 else np.float32(0)
+
+
+def area(box: Box) -> np.float32:
+    """In square pixels; none for a box whose corners are swapped."""
+    width = np.maximum(box[2] - box[0], np.float32(0))
+    height = np.maximum(box[3] - box[1], np.float32(0))
+    return np.float32(width * height)
