@@ -236,11 +236,11 @@ def main() -> None:
 
     silence_opencv()
     base, _ = _measure(None)
-    found = {}
+    results = {}
     for file in sorted(Path(sys.argv[1]).iterdir()):
         mib, said = _measure(file)
-        found[file.name] = (mib - base, said)
-    json.dump(found, sys.stdout)
+        results[file.name] = (mib - base, said)
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ DECLARED = {  # what a capture says, and what is made of it
 def test_implausible_properties_are_ignored():
     for read, cases in DECLARED.items():
         for declared, expected in cases:  # type: ignore[attr-defined]
-            found = read(SimpleNamespace(get=lambda _, declared=declared: declared))  # type: ignore[arg-type]
-            assert str(found) in {str(expected), str(float(expected or 0))}
+            value = read(SimpleNamespace(get=lambda _, declared=declared: declared))  # type: ignore[arg-type]
+            assert str(value) in {str(expected), str(float(expected or 0))}
 
 
 def test_frames_that_are_too_large_are_refused(tmp_path):
@@ -114,17 +114,22 @@ def test_a_playlist_opens_nothing_else(tmp_path):
 
 
 def test_a_frame_that_cannot_be_decoded_is_none():
-    frame, found = np.zeros((4, 5, 3), np.uint8), Mock()
-    found.retrieve.return_value = (True, frame)
-    assert capture.retrieve(found) is frame
-    found.retrieve.side_effect = [(False, None), (True, None), (True, frame[..., 0]), cv2.error("")]
-    assert [capture.retrieve(found) for _ in range(4)] == [None] * 4
+    frame = np.zeros((4, 5, 3), np.uint8)
+    double = Mock()
+    double.retrieve.return_value = (True, frame)
+    assert capture.retrieve(double) is frame
+    for answer in ((False, None), (True, None), (True, frame[..., 0]), cv2.error("")):
+        double.retrieve.side_effect = [answer]
+        assert capture.retrieve(double) is None
 
 
 @pytest.mark.parametrize(("count", "is_told"), [(999_999_999, True), (1_000_000_000, False)])
 def test_a_number_of_frames_below_a_billion_is_plausible(count, is_told):
-    found = capture.frame_count(SimpleNamespace(get=lambda _: float(count)))  # type: ignore[arg-type]
-    assert found == (count if is_told else None)
+    frame_count = capture.frame_count(SimpleNamespace(get=lambda _: float(count)))  # type: ignore[arg-type]
+    if is_told:
+        assert frame_count == count
+    else:
+        assert frame_count is None
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def test_of_several_tracks_the_largest_is_read_and_that_is_said(
     items = read(path)
     assert sizes_of(items) == {LARGE}
     assert len(items) == (25 if large_first else 50)
-    said = "has 2 video tracks; the one of 128x96 pixels is read, as by FFmpeg"
-    assert f"two.{suffix}: {said}" in caplog.text
+    warning = "has 2 video tracks; the one of 128x96 pixels is read, as by FFmpeg"
+    assert f"two.{suffix}: {warning}" in caplog.text
 
 
 def test_the_largest_of_three_in_fragments_is_read(tmp_path):
@@ -210,8 +210,8 @@ def test_damage_ends_in_an_answer(tmp_path, suffix, random):
     data = path.read_bytes()
     for _ in range(200):
         damaged = bytearray(data[: random.integers(1, len(data))])
-        for place in random.integers(0, len(damaged), 20):
-            damaged[place] = random.integers(0, 256)
+        for position in random.integers(0, len(damaged), 20):
+            damaged[position] = random.integers(0, 256)
         part = partial(part_of, bytes(damaged))
         choice = choose_track(part)
         assert choice is None or choice.video_tracks <= 1000

@@ -91,8 +91,8 @@ def test_rows_behind_a_restart_marker_that_is_missing_are_not_counted():
     """Up to such a marker, no decoder reads what is there instead."""
     data = encode(PHOTOGRAPH, RST_INTERVAL=25)  # a marker behind each row of blocks
     for number in range(8):
-        place = data.index(bytes([0xFF, 0xD0 + number]))
-        for end in (place, place + 1, place + 2):
+        marker = data.index(bytes([0xFF, 0xD0 + number]))
+        for end in (marker, marker + 1, marker + 2):
             pixels, warning = cut_picture(data[:end])
             rows = count_equal_rows(pixels, decoded_by_opencv(data))
             assert 16 * number < rows <= 16 * (number + 1)

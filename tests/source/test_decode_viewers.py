@@ -35,10 +35,10 @@ def turned(form, value, order="<", kind=3):
 
 
 def assert_as_in_pillow(data, tolerance):
-    shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
-    found = load_bytes(data)
-    assert found.size == (shown.height, shown.width)
-    np.testing.assert_allclose(found.pixels[..., ::-1], np.asarray(shown, int), atol=tolerance)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    decoded = load_bytes(data)
+    assert decoded.size == (upright.height, upright.width)
+    np.testing.assert_allclose(decoded.pixels[..., ::-1], np.asarray(upright, int), atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", [3, 4])  # SHORT and LONG
@@ -159,6 +159,6 @@ def test_wide_values_become_eight_bits_or_are_refused(values, kind, expected):
             with pytest.raises(DecodeError, match=expected):
                 load_bytes(data)
         else:
-            found = load_bytes(data).pixels
-            assert found.flags.c_contiguous
-            np.testing.assert_allclose(found, expected, atol=3 if suffix == ".hdr" else 1)
+            pixels = load_bytes(data).pixels
+            assert pixels.flags.c_contiguous
+            np.testing.assert_allclose(pixels, expected, atol=3 if suffix == ".hdr" else 1)

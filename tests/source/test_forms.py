@@ -144,11 +144,11 @@ def test_pillow_reads_the_same(forms):
             picture = Image.open(io.BytesIO(form.data))
             if picture.mode not in {"1", "L", "P", "RGB", "RGBA", "RGBX"}:
                 continue
-            shown = np.asarray(picture.convert("RGB"))
+            pixels_of_reader = np.asarray(picture.convert("RGB"))
             pixels = pixels_of(form.data)
         except (OSError, ValueError, SyntaxError, KeyError, DecodeError):
             continue  # of a form that one of them does not read
-        assert is_right(PictureForm(form.data, shown), pixels), name
+        assert is_right(PictureForm(form.data, pixels_of_reader), pixels), name
         agreeing += 1
     assert agreeing > 250
 
@@ -164,8 +164,8 @@ def test_netpbm_reads_the_same(kind):
         if not data.startswith((b"P1", b"P4")):
             converted = subprocess.run(program, input=data, capture_output=True, check=True)
             data = converted.stdout
-        shown = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        assert is_right(PictureForm(form.data, shown), pixels_of(form.data)), name
+        pixels_of_pillow = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        assert is_right(PictureForm(form.data, pixels_of_pillow), pixels_of(form.data)), name
 
 
 @optional.needs("imagecodecs")

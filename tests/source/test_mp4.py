@@ -59,11 +59,11 @@ TWO_PARTS = [(0.08, 0.4), (2.08, 0.6)]
 def test_the_frames_that_come_are_those_of_the_edit_list(film, suffix, edits):
     path = edit_list(remuxed(film, f"edited.{suffix}", {}), edits)
     items = read(path)
-    shown = watch(path).times
-    assert times_of(items) == pytest.approx([time - shown[0] for time in shown], abs=0.001)
+    watched = watch(path).times
+    assert times_of(items) == pytest.approx([time - watched[0] for time in watched], abs=0.001)
     movie = read_movie(lambda start, size: path.read_bytes()[start : start + size])
-    assert movie.tracks[0].shown_frames() == len(shown)
-    assert len(shown) < 100 or edits == PAUSE_FIRST
+    assert movie.tracks[0].shown_frames() == len(watched)
+    assert len(watched) < 100 or edits == PAUSE_FIRST
 
 
 def test_a_cut_without_encoding_is_whole_on_the_command_line(invoke, make_model, film):
@@ -131,7 +131,8 @@ def test_the_file_that_ffmpeg_cut_has_the_frames_it_shows(shared, detcli):
     assert len(finished.stdout.splitlines()) == 30
 
 
-@pytest.mark.parametrize(("boxes", "seen"), [(999, 999), (1000, 1000), (1001, 1000)])
-def test_a_thousand_boxes_of_a_file_are_looked_at(boxes, seen):
+@pytest.mark.parametrize(("boxes", "expected"), [(999, 999), (1000, 1000), (1001, 1000)])
+def test_a_thousand_boxes_of_a_file_are_looked_at(boxes, expected):
     data = b"\0\0\0\x08ftyp" + b"\0\0\0\x08free" * (boxes - 1)
-    assert len([*top_boxes(lambda start, size: data[start : start + size])]) == seen
+    seen_boxes = list(top_boxes(lambda start, size: data[start : start + size]))
+    assert len(seen_boxes) == expected

@@ -40,17 +40,17 @@ def split(items):
     if items and items[-1].origin.video is None:
         with pytest.raises(InputError) as caught:
             items.pop().load()
-        error = caught.value
-        assert error.hint
-    shown = [number_video.number(item.load().pixels) for item in items]
-    assert [item.origin.frame for item in items] == shown
-    return shown, str(error) if error else None
+        error = str(caught.value)
+        assert caught.value.hint
+    frames = [number_video.number(item.load().pixels) for item in items]
+    assert [item.origin.frame for item in items] == frames
+    return frames, error
 
 
 def numbers(path, **inputs):
-    shown, error = split(read(path, **inputs))
+    frames, error = split(read(path, **inputs))
     assert error is None
-    return shown
+    return frames
 
 
 @pytest.mark.parametrize("suffix", CODES)
@@ -82,8 +82,8 @@ def test_all_frames_come_or_those_that_are_requested(video, suffix):
 def test_a_start_after_the_end_is_an_error(video):
     path = video()
     for start_s in (3, 20):
-        shown, error = split(read(path, start=start_s))
-        assert shown == []
+        frames, error = split(read(path, start=start_s))
+        assert frames == []
         assert "it ends at 1.96 s" in error
     assert split(read(path.with_name("gone.mp4")))[1] == "no such file"
 
@@ -132,32 +132,35 @@ def test_a_video_with_other_ends_than_its_sound_is_whole_unless_it_is_cut(
 ):
     """Some containers say how long the longest of their tracks is, some count from time 0."""
     codec, sound = SOUNDS.get(suffix, ("libx264", "aac"))
-    options = {"codec": codec, "sound": sound if sound_s else None, "sound_s": sound_s}
+    if sound_s is None:
+        sound = None
+    options = {"codec": codec, "sound": sound, "sound_s": sound_s}
     times = [begin_s + number / 25 for number in range(100)]
     path = record_film(tmp_path / f"a.{suffix}", times, ticks=25, reordered=0, **options)
-    assert [item.origin.frame for item in read(path)] == [*range(100)]
+    assert [item.origin.frame for item in read(path)] == list(range(100))
     if sound_s is None or suffix == "ts" or (suffix, begin_s) == ("avi", 0):
         return  # too small, without a number of frames, or with all of them in its first half
-    whole = path.read_bytes()
-    cut = whole[: len(whole) * 6 // 10]
-    for damaged in (cut, cut + bytes(len(whole) - len(cut))):
+    complete = path.read_bytes()
+    cut = complete[: len(complete) * 6 // 10]
+    for damaged in (cut, cut + bytes(len(complete) - len(cut))):
         path.write_bytes(damaged)
-        assert "of its frames can" in (why := error_of(read(path)[-1])) or "breaks off" in why
+        error = error_of(read(path)[-1])
+        assert "of its frames can" in error or "breaks off" in error
 
 
 @pytest.mark.parametrize("suffix", ["avi", "mkv", "webm", "ts", "mp4"])
 def test_a_truncated_video_gives_its_frames_and_an_error(video, suffix):
     path = video(suffix, 200)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    shown, error = split(read(path))
+    frames, error = split(read(path))
     if suffix == "mp4":  # without its index
-        assert shown == []
+        assert frames == []
         assert error == "not a video that FFmpeg can read, or a damaged one"
         return
-    assert 50 < len(shown) < 150
-    assert shown == list(range(len(shown)))
+    assert 50 < len(frames) < 150
+    assert frames == list(range(len(frames)))
     if suffix != "ts":  # which declares no number of frames
-        assert f"breaks off: {len(shown)} of 200 frames are there" in error
+        assert f"breaks off: {len(frames)} of 200 frames are there" in error
         assert split(read(path, end=1)) == (list(range(25)), None)
         assert "breaks off" in split(read(path, start=100))[1]
 
@@ -170,8 +173,8 @@ def test_damaged_frames_are_left_out_and_counted(video):
         start = data.index(b"\xff\xd8\xff", start + 1)
     data[start : start + 200] = bytes(200)
     path.write_bytes(data)
-    shown, error = split(read(path))
-    assert shown == [number for number in range(50) if number != 19]
+    frames, error = split(read(path))
+    assert frames == [number for number in range(50) if number != 19]
     assert error == "50 frames, 1 of them damaged and left out"
 
 
@@ -184,8 +187,8 @@ def test_hidden_frames_are_not_reported_missing(video):
     struct.pack_into(">II", data, edit, 1200, scale * 4 // 5)
     path.write_bytes(data)
     items = read(path)
-    shown = [number_video.number(item.load().pixels) for item in items]
-    assert shown == list(range(20, 50))
+    frames = [number_video.number(item.load().pixels) for item in items]
+    assert frames == list(range(20, 50))
     assert [item.origin.frame for item in items] == list(range(30))
 
 
@@ -196,27 +199,29 @@ class Double:
         self._positions = positions
         self._rate = rate
         self._declared = declared
-        self._at = -1
+        self._index = -1
         self.released = 0
         self.grabbed = 0
 
     def get(self, prop):
-        return {
+        index = min(max(self._index, 0), len(self._positions) - 1)
+        values = {
             cv2.CAP_PROP_FPS: self._rate,
             cv2.CAP_PROP_FRAME_COUNT: self._declared,
-            cv2.CAP_PROP_POS_MSEC: self._positions[min(max(self._at, 0), len(self._positions) - 1)],
-        }.get(prop, 0.0)
+            cv2.CAP_PROP_POS_MSEC: self._positions[index],
+        }
+        return values.get(prop, 0.0)
 
     def set(self, *_):
         return False
 
     def grab(self):
         self.grabbed += 1
-        self._at += 1
-        return self._at < len(self._positions) and self._positions[self._at] is not None
+        self._index += 1
+        return self._index < len(self._positions) and self._positions[self._index] is not None
 
     def retrieve(self):
-        return True, number_video.frame(self._at)
+        return True, number_video.frame(self._index)
 
     def release(self):
         self.released += 1
@@ -237,9 +242,11 @@ def read_double(double, progress=None, **inputs):
 
 def test_times_are_plausible():
     for positions, expected in ODD_TIMES.items():
-        origins = [item.origin for item in read_double(Double(positions)) if item.origin.video]
-        found = [(origin.frame, pytest.approx(origin.time_s)) for origin in origins]
-        assert found == expected
+        frames_and_times = []
+        for item in read_double(Double(positions)):
+            if item.origin.video:
+                frames_and_times.append((item.origin.frame, pytest.approx(item.origin.time_s)))
+        assert frames_and_times == expected
 
 
 def test_the_end_is_found_whatever_is_declared():
@@ -270,26 +277,28 @@ def test_seeking_to_the_start_can_be_stopped():
 @pytest.mark.parametrize("step", [2, 3.5])
 def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suffix, step):
     """Phones leave out frames in the dark, screen recorders those that are like the one before."""
-    times = [number / 25 + step * (number >= 50) for number in range(250)]
+    times = [number / 25 for number in range(50)]
+    times += [number / 25 + step for number in range(50, 250)]
     codec = "libvpx" if suffix == "webm" else "libx264"
     path = record_film(tmp_path / f"v.{suffix}", times, sound=None, codec=codec, group=10)
-    whole = numbered(read(path))
-    assert len(whole) == 250
+    time_of_frame = numbered(read(path))
+    assert len(time_of_frame) == 250
     for start_s in (5.01, 7, 8.4, 10.01):
         assert numbered(read(path, start=start_s)) == {
-            number: at for number, at in whole.items() if at >= start_s
+            number: time_s for number, time_s in time_of_frame.items() if time_s >= start_s
         }
     opened = []
 
     def reopen():
-        opened.append(open_file(str(path)))
-        return opened[-1]
+        capture = open_file(str(path))
+        opened.append(capture)
+        return capture
 
     items = read_video(VideoSource("v", reopen), Inputs(start=10.01), SourceProgress(1))
     next(items)
-    sought, counted = opened
-    assert sought.isOpened()
-    assert not counted.isOpened()
+    seeking_capture, counting_capture = opened
+    assert seeking_capture.isOpened()
+    assert not counting_capture.isOpened()
     items.close()
 
 
@@ -304,17 +313,20 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
     class Seekable(Double):
         def set(self, prop, _):
             if prop == cv2.CAP_PROP_POS_MSEC:
-                self._at = 90
+                self._index = 90
             return True
 
         def get(self, prop):
-            return 1.0 if prop == cv2.CAP_PROP_LRF_HAS_KEY_FRAME else super().get(prop)
+            if prop == cv2.CAP_PROP_LRF_HAS_KEY_FRAME:
+                return 1.0
+            return super().get(prop)
 
     opened = []
 
     def reopen():
-        opened.append(Seekable(positions))
-        return opened[-1]
+        double = Seekable(positions)
+        opened.append(double)
+        return double
 
     items = list(read_video(VideoSource("v", reopen), Inputs(start=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
@@ -323,14 +335,22 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
 
 @pytest.mark.parametrize(
     ("codec", "begin_s"),
-    [*(("libx264", one) for one in (9, 9.04, 9.08, 9.12)), ("libx265", 9), ("libx265", 9.08)],
+    [
+        ("libx264", 9),
+        ("libx264", 9.04),
+        ("libx264", 9.08),
+        ("libx264", 9.12),
+        ("libx265", 9),
+        ("libx265", 9.08),
+    ],
 )
 def test_a_cut_begins_with_its_first_whole_picture(tmp_path, codec, begin_s):
     """What refers to frames before the cut is not shown, and does not count."""
-    whole, cut = tmp_path / "whole.ts", tmp_path / "cut.ts"
+    uncut = tmp_path / "whole.ts"
+    cut = tmp_path / "cut.ts"
     times = [number / 25 for number in range(500)]
-    record_film(whole, times, sound=None, codec=codec, ticks=25, group=50, reordered=2)
-    with av.open(str(whole)) as source, av.open(str(cut), "w") as target:
+    record_film(uncut, times, sound=None, codec=codec, ticks=25, group=50, reordered=2)
+    with av.open(str(uncut)) as source, av.open(str(cut), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(source.streams.video[0]):
             if packet.dts is not None and packet.dts * packet.time_base > begin_s:
@@ -351,13 +371,13 @@ def test_streams_in_files_are_videos(tmp_path, suffix):
         video.width, video.height = number_video.SIZE  # type: ignore[union-attr]
         video.pix_fmt = "yuv420p" if suffix in codecs else "yuvj420p"  # type: ignore[union-attr]
         for number in range(200):
-            shown = av.VideoFrame.from_ndarray(number_video.frame(number), "bgr24")
-            output.mux(video.encode(shown))  # type: ignore[arg-type, union-attr]
+            frame = av.VideoFrame.from_ndarray(number_video.frame(number), "bgr24")
+            output.mux(video.encode(frame))  # type: ignore[arg-type, union-attr]
         output.mux(video.encode(None))  # type: ignore[union-attr]
     with Sources([str(path)]) as sources:
-        assert split([*sources]) == (list(range(200)), None)
+        assert split(list(sources)) == (list(range(200)), None)
     with Sources([str(path)], Inputs(start=6, end=6.4)) as sources:
-        assert split([*sources]) == (list(range(150, 160)), None)
+        assert split(list(sources)) == (list(range(150, 160)), None)
 
 
 LATE_TIMES = {  # what a program stream seems to say, and the numbers of tenths of a second
@@ -380,8 +400,8 @@ def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(pos
 
 
 def advance(double, count):
-    double._at += 1  # noqa: SLF001 - of the double of this file
-    return double._at < count  # noqa: SLF001
+    double._index += 1  # noqa: SLF001 - of the double of this file
+    return double._index < count  # noqa: SLF001
 
 
 def test_frames_that_agreed_too_early_are_caught_up_with():
@@ -402,7 +422,8 @@ def test_frames_of_a_program_stream_come_at_their_rate(tmp_path, codec, reordere
     times = [number / 25 for number in range(200)]
     options = {"ticks": 25, "reordered": reordered, "group": 12, "codec": codec}
     record_film(path, times, sound=None, **options)
-    found = [item.origin.time_s for item in read(path) if item.origin.video is not None]
-    assert len(found) == 200
-    assert [round(time * 25) for time in found[-20:]] == list(range(180, 200))
-    assert max(abs(time - number / 25) for number, time in enumerate(found)) <= 0.041
+    read_times = [item.origin.time_s for item in read(path) if item.origin.video is not None]
+    assert len(read_times) == 200
+    assert [round(time * 25) for time in read_times[-20:]] == list(range(180, 200))
+    for time_s, read_time_s in zip(times, read_times, strict=True):
+        assert abs(read_time_s - time_s) <= 0.041
