@@ -18,7 +18,7 @@ import pytest
 import thinning
 
 import detcli.sink.folder
-from detcli.storage.files import LEFTOVER
+from detcli.storage.folder import LEFTOVER
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,10 +15,10 @@ from detcli.storage.files import (
     LFS_HINT,
     LFS_POINTER,
     LFS_REASON,
-    NO_LINK,
     is_lfs_pointer,
     open_regular,
 )
+from detcli.storage.folder import NO_LINK
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto

@@ -554,7 +554,8 @@ def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
 def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
     """The BatchNormalization that is the first node behind a convolution, if it is one."""
     output = convolution.output[0]
-    for node in index.graph.node:
+    nodes: Iterable[NodeProto] = index.graph.node
+    for node in nodes:
         if output in node.input:
             is_normalisation = node.op_type == "BatchNormalization" and len(node.input) > 4
             if is_normalisation:

@@ -58,15 +58,8 @@ from urllib.parse import quote
 
 from detcli.core.errors import OutputError, UsageError
 from detcli.sink.folder import claim
-from detcli.storage.files import (
-    NO_LINK,
-    NO_WAIT,
-    AppendedFile,
-    lock,
-    make_folder,
-    write_file,
-    writing,
-)
+from detcli.storage.files import AppendedFile, make_folder, write_file, writing
+from detcli.storage.folder import NO_LINK, NO_WAIT, lock
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
 FORMAT = 1

@@ -20,13 +20,8 @@ from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, Sink
 from detcli.source.loading import Item
 from detcli.source.names import has_inputs, is_live
-from detcli.storage.files import (
-    AppendedFile,
-    AtomicFile,
-    DirectFile,
-    OutputState,
-    StandardOutput,
-)
+from detcli.storage.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
+from detcli.storage.folder import OutputState
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder

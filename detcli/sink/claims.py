@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from detcli.storage.files import NO_LINK, NO_WAIT, locked
+from detcli.storage.files import locked
+from detcli.storage.folder import NO_LINK, NO_WAIT
 
 
 class Claims:

@@ -17,7 +17,8 @@ from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
 from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
-from detcli.storage.files import LEFTOVER, AtomicFile, locked, make_folder, write_file, writing
+from detcli.storage.files import AtomicFile, locked, make_folder, write_file, writing
+from detcli.storage.folder import LEFTOVER
 
 log = logging.getLogger(__name__)
 

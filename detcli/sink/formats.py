@@ -10,7 +10,8 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
 from detcli.sink.protocol import Output, RecordSink
-from detcli.storage.files import AtomicFile, DirectFile, OutputState, open_output
+from detcli.storage.files import AtomicFile, DirectFile, open_output
+from detcli.storage.folder import OutputState
 
 SinkClass = Callable[..., RecordSink]
 

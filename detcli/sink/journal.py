@@ -35,7 +35,8 @@ from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.sink.text import encode
 from detcli.source.fetch import present_stamp
-from detcli.storage.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
+from detcli.storage.files import AtomicFile, unwritable, write_all
+from detcli.storage.folder import NO_WAIT, Folder, lock, sync
 
 START = b'{"schema_version"'  # start of every record, and of a torn line as far as it goes
 

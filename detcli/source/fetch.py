@@ -38,7 +38,7 @@ from detcli.source.decode import (
 from detcli.source.limits import LARGER
 from detcli.source.loading import Item
 from detcli.source.segments import JPEG
-from detcli.storage.files import NO_WAIT
+from detcli.storage.folder import NO_WAIT
 from detcli.storage.objects import Address, Bucket, ObjectChangedError, ObjectError
 
 if TYPE_CHECKING:

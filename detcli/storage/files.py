@@ -1,11 +1,9 @@
-"""Files: writing so that no half-written file is ever visible."""
+"""Files: writing so that no half-written file is ever visible, and reading within limits."""
 
 import contextlib
 import errno
 import io
-import itertools
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -14,33 +12,27 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.core.interrupts import interrupts
+from detcli.storage.folder import NO_WAIT, Folder, OutputState, lock, sync
 
 T = TypeVar("T")
-
-NO_WAIT, NO_LINK = (
-    sum(getattr(os, flag, 0) for flag in flags)
-    for flags in (("O_NONBLOCK", "O_NOCTTY", "O_BINARY"), ("O_NOFOLLOW",))
-)
-"""Open a named pipe without waiting for its other end, and refuse a link; not in Windows."""
 
 REDIRECT = "redirect it to a file or a pipe"
 """What to do where a standard stream is closed."""
 
-LOCKED_BYTE = 2**31 - 2
-"""Which one Windows locks: the last that it can, as no other process can read it then."""
-
 LOCK_FILE = ".detcli-lock"
 """What stands for the lock of a folder in Windows."""
 
-LOCK_TIMEOUT_S, LOCK_RETRY_S = 60.0, 0.002
-"""For how long a lock is waited for that is held for moments only, and how often it is tried."""
+LOCK_TIMEOUT_S = 60.0
+"""For how long a lock is waited for that is held for moments only."""
+
+LOCK_RETRY_S = 0.002
+"""The pause between two attempts to get a lock."""
 
 STDOUT, STDERR = 1, 2  # the descriptors of standard output and standard error
-LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
 STREAMS = {
     "/dev/stdout": STDOUT,
     "/dev/fd/1": STDOUT,
@@ -126,7 +118,10 @@ class DirectFile:
     def __init__(self, path: Path, opened: int | None = None) -> None:
         self.path = path
         try:
-            descriptor = os.open(path, os.O_WRONLY | NO_WAIT) if opened is None else os.dup(opened)
+            if opened is None:
+                descriptor = os.open(path, os.O_WRONLY | NO_WAIT)
+            else:
+                descriptor = os.dup(opened)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 reason = f"cannot write {path}: no process reads it"
@@ -152,29 +147,13 @@ class DirectFile:
             self.file.close()
 
 
-class OutputState(NamedTuple):
-    """By what a file is known to be the same as before; no inode, which some mounts invent."""
-
-    size: int
-    changed_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> "OutputState":
-        """The state of the file that a name leads to now, see `NO_OUTPUT`."""
-        try:
-            status = path.stat()
-        except (OSError, ValueError):
-            return NO_OUTPUT
-        return cls(status.st_size, status.st_mtime_ns)
-
-
-NO_OUTPUT = OutputState(-1, -1)
-"""The state of a name that nothing has."""
-
-
 def output_states(paths: Iterable[object]) -> dict[Path, OutputState]:
     """The states of those of some outputs that are files."""
-    return {path: OutputState.of(path) for path in paths if isinstance(path, Path)}
+    states = {}
+    for path in paths:
+        if isinstance(path, Path):
+            states[path] = OutputState.of(path)
+    return states
 
 
 class AtomicFile:
@@ -192,18 +171,18 @@ class AtomicFile:
         self.path = path
         self._named = named or path
         self._size = 0  # of the writes that succeeded
-        self._lacks_some = False
-        self._open = True
+        self._has_failed_write = False
+        self._is_open = True
         with writing(self._named):
             self._folder = Folder(path.parent)
-            made = ""
+            temporary_name = ""
             try:
                 mode = self._folder.mode(path.name)
                 with interrupts.held():
-                    made, self.file = self._folder.create(suffix)
-                    self.written = path.with_name(made)
+                    temporary_name, self.file = self._folder.create(suffix)
+                    self.written = path.with_name(temporary_name)
             except BaseException:
-                if made:  # and then an interrupt came
+                if temporary_name:  # and then an interrupt came
                     self.discard()
                 else:
                     self._folder.close()
@@ -217,7 +196,7 @@ class AtomicFile:
         try:
             write_all(self.file, data)
         except OSError as error:
-            self._lacks_some = True
+            self._has_failed_write = True
             with contextlib.suppress(OSError):  # cut off what was written
                 self.file.truncate(self._size)
                 self.file.seek(self._size)
@@ -230,36 +209,40 @@ class AtomicFile:
         self._warn_if_incomplete()
 
     def _warn_if_incomplete(self) -> None:
-        if self._lacks_some:
-            what = f"{self._named} is not complete: it lacks what could not be written"
-            warnings.warn(what, DetcliWarning, stacklevel=3)
+        if self._has_failed_write:
+            message = f"{self._named} is not complete: it lacks what could not be written"
+            warnings.warn(message, DetcliWarning, stacklevel=3)
 
     def commit_new(self) -> bool:
         """Put the file on the disk, and give it its name, or return False if something has it."""
         return self._finish(self._folder.link)
 
-    def _finish(self, name: Callable[[str, str], T]) -> T:
+    def _finish(self, rename: Callable[[str, str], T]) -> T:
+        """Put the file on the disk, rename it from its temporary name, and close it.
+
+        Returns what `rename` returns, which is called with the temporary name and the final one.
+        """
         with interrupts.held():
             try:
                 with writing(self._named):
                     sync(self.file.fileno())
                     if sys.platform == "win32":  # where no open file is moved
                         self.file.close()
-                    done = name(self.written.name, self.path.name)
+                    result = rename(self.written.name, self.path.name)
                     self.file.close()  # network file systems report failed writes
-                    return done
+                    return result
             finally:
                 self.discard()
 
     def discard(self) -> None:
         """Close and remove the temporary file; does nothing after `commit`."""
-        if not self._open:
+        if not self._is_open:
             return
         if sys.platform == "win32":  # where no open file is removed
             self.file.close()
         with contextlib.suppress(OSError):  # it has been moved
             self._folder.remove(self.written.name)
-        self._open = False
+        self._is_open = False
         with contextlib.suppress(OSError):
             self.file.close()
         self._folder.close()
@@ -286,165 +269,27 @@ class ResultFile(AtomicFile):
         Raises:
             OutputError: Another process has written the file meanwhile; the content is beside it.
         """
-        name = self._finish(self._place)
+        name = self._finish(self._rename)
         self._warn_if_incomplete()
         if name != self.path.name:
             path = Path(self._named)
-            beside = path.with_name(name)
+            numbered_path = path.with_name(name)
             raise OutputError(
                 f"{path} was written by somebody else while this run went on; what this run would "
-                f"have written there is in {beside}",
+                f"have written there is in {numbered_path}",
                 "let each run write to a file of its own",
             )
 
-    def _place(self, temporary: str, name: str) -> str:
+    def _rename(self, temporary_name: str, name: str) -> str:
         """Give the temporary file its name, or else a free one with a number; returns it."""
-        if self._folder.replace(temporary, name, self._before):
+        if self._folder.replace(temporary_name, name, self._before):
             return name
-        stem, suffix = self.path.stem, self.path.suffix
-        for number in itertools.count(2):
-            free = f"{stem}-{number}{suffix}"
-            if self._folder.link(temporary, free):
-                return free
-        raise AssertionError  # the numbers never end
-
-
-class Folder:
-    """An open folder: the same one whatever becomes of its name meanwhile.
-
-    Files of dead processes are removed when a process opens a folder for the first time. A
-    temporary file is locked as long as its process lives, on whichever machine or container; its
-    name alone would say nothing.
-
-    Windows has no open folders, and its locks keep others from reading: there, names are used and
-    nothing is removed.
-    A link is refused. Everything here raises OSError.
-    """
-
-    _seen: ClassVar[set[tuple[int, int]]] = set()
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-        if sys.platform == "win32":
-            return
-        flags = os.O_DIRECTORY | os.O_NOFOLLOW
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY | flags)
-        except PermissionError:  # a folder that can be written but not listed
-            self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | flags)
-        found = os.fstat(self._descriptor)
-        if (identity := (found.st_dev, found.st_ino)) not in self._seen:
-            self._seen.add(identity)
-            with contextlib.suppress(OSError):
-                self._remove_leftovers()
-
-    def mode(self, name: str) -> int:
-        """Type and permissions of a file, a link's own; 0 if there is none; refuses a folder."""
-        try:
-            mode = os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            return 0
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        return mode
-
-    def create(self, suffix: str) -> tuple[str, FileIO]:
-        """Make a temporary file; returns its name, and the file."""
+        number = 2
         while True:
-            name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
-            # Exclusively, so that a planted link is never followed.
-            file = FileIO(os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor), "r+")
-            # Until it is locked, it looks like a dead process's to another one.
-            if sys.platform == "win32" or (
-                lock(file) is not False and os.fstat(file.fileno()).st_nlink
-            ):
-                return name, file
-            file.close()
-
-    def move(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what has it, and put both on the disk."""
-        folder = self._descriptor
-        os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
-        self.sync()
-
-    def replace(self, old: str, new: str, before: OutputState) -> bool:
-        """Give a file another name, if what has that name is what had it before, or is gone.
-
-        Returns False if it is something else. Where folders have no locks, as on some network
-        drives and in Windows, two processes that do this in the same millisecond may both succeed.
-        """
-        with self._locked():
-            if OutputState.of(self._path / new) not in {before, NO_OUTPUT}:
-                return False
-            self.move(old, new)
-            return True
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep other processes out of `replace`, as far as the system can."""
-        if sys.platform == "win32" or self._descriptor is None:
-            yield
-            return
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def link(self, old: str, new: str) -> bool:
-        """Give a file another name that nothing has, and put both on the disk.
-
-        On a file system without links, as of memory cards, two processes that do this at the same
-        time both succeed, and the later one's file stays. Returns False if something has the name.
-        """
-        folder = self._descriptor
-        try:
-            os.link(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in _WITHOUT_LINKS:
-                raise
-            if self.mode(new):
-                return False
-            self.move(old, new)
-        self.sync()
-        return True
-
-    def remove(self, name: str) -> None:
-        """Remove a file."""
-        os.unlink(self._at(name), dir_fd=self._descriptor)
-
-    def sync(self) -> None:
-        """Put the names in it on the disk, as far as the file system can."""
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):
-                sync(self._descriptor)
-
-    def close(self) -> None:
-        """Close the folder."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _at(self, name: str) -> str:
-        return name if self._descriptor is not None else str(self._path / name)
-
-    def _remove_leftovers(self) -> None:
-        with os.scandir(self._descriptor) as entries:
-            found = [entry.name for entry in entries if re.fullmatch(LEFTOVER, entry.name)]
-        for name in found:
-            with contextlib.suppress(OSError):  # not ours, or gone by now
-                flags = os.O_RDWR | NO_LINK | NO_WAIT
-                with FileIO(os.open(name, flags, dir_fd=self._descriptor), "r+") as file:
-                    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and lock(file):
-                        self.remove(name)
+            numbered_name = f"{self.path.stem}-{number}{self.path.suffix}"
+            if self._folder.link(temporary_name, numbered_name):
+                return numbered_name
+            number += 1
 
 
 def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | DirectFile:
@@ -497,33 +342,11 @@ def _write_whole(target: AtomicFile | DirectFile, data: bytes) -> None:
 
 def write_all(file: FileIO, data: str | bytes) -> None:
     """Write all bytes, of which a system call may take only a part; text becomes UTF-8."""
-    rest = memoryview(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+    if isinstance(data, str):
+        data = data.encode("utf-8", "backslashreplace")
+    rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def lock(file: FileIO | int) -> bool | None:
-    """Lock a file until it is closed; False if another process holds it, None without locks.
-
-    To be called where the file begins, or before it is appended to. A descriptor may stand for it.
-    """
-    descriptor = file if isinstance(file, int) else file.fileno()
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # some network file systems
-        return None
-    return True
 
 
 @contextlib.contextmanager
@@ -557,31 +380,34 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def sync(descriptor: int) -> None:
-    """Put a file or folder on the disk, so that it survives a power cut."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}:  # some file systems
-            raise
+def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.BufferedReader:
+    """Open a regular file to read it, without waiting for the writer of a pipe.
 
+    Args:
+        path: The file.
+        max_bytes: A larger file is refused.
+        flags: Further ones for `os.open`.
 
-def open_regular(path: Path, most: int = 2**63, flags: int = 0) -> io.BufferedReader:
-    """Open a regular file of at most so many bytes, without waiting for the writer of a pipe.
-
-    Raises OSError for any other file; `flags` go to `os.open`.
+    Raises:
+        OSError: It is another kind of file, or too large, or cannot be opened.
     """
     status = path.stat()  # before opening, which may do anything to a device
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    if status.st_size > most:
-        mib = (most + 1) >> 20
-        limit = f"{mib >> 10} GiB" if mib >> 10 else f"{mib} MiB"
+    if status.st_size > max_bytes:
+        mib = (max_bytes + 1) >> 20
+        limit = f"{mib} MiB"
+        if mib >= 1024:
+            limit = f"{mib >> 10} GiB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}")
     flags |= getattr(os, "O_NONBLOCK", 0)
-    return open(path, "rb", opener=lambda name, own: os.open(name, own | flags))
+
+    def open_with_flags(name: str, flags_of_mode: int) -> int:
+        return os.open(name, flags_of_mode | flags)
+
+    return open(path, "rb", opener=open_with_flags)
 
 
 def is_lfs_pointer(data: bytes) -> bool:
@@ -619,14 +445,17 @@ def open_lines(path: Path) -> BinaryIO:
     from detcli.core.lines import utf8_file
 
     with open_regular(path) as file:
-        begins = file.peek(len(GZIP))[: len(GZIP)]
-    if begins == GZIP:
+        is_compressed = file.peek(len(GZIP)).startswith(GZIP)
+    if is_compressed:
         return utf8_file(cast("BinaryIO", gzip.open(path)))
     return utf8_file(path.open("rb"))
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """The content of a JSON file, see above; `unusable` makes an error of path and reason."""
+    """The content of a JSON file, which may be compressed, see `open_lines`.
+
+    `unusable` makes the error that is raised, of the path and the reason.
+    """
     import json
     import zlib
 
@@ -686,9 +515,6 @@ def temporary_file_errors() -> Iterator[None]:
     except OSError as error:
         raise unwritable(tempfile.gettempdir(), error) from error
 
-
-_WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""What file systems answer that have no links."""
 
 _REMEDIES = {
     errno.EISDIR: "name a file instead of a folder",

@@ -22,10 +22,7 @@ from detcli.storage.files import (
     AppendedFile,
     AtomicFile,
     DirectFile,
-    Folder,
-    OutputState,
     StandardOutput,
-    lock,
     locked,
     make_folder,
     open_output,
@@ -35,6 +32,7 @@ from detcli.storage.files import (
     write_file,
     write_output,
 )
+from detcli.storage.folder import Folder, OutputState, lock
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -204,7 +202,7 @@ def test_a_planted_mode_gives_no_rights(tmp_path):
 @pytest.fixture
 def fresh(monkeypatch):
     """A process that has opened no folder yet."""
-    monkeypatch.setattr(Folder, "_seen", set())
+    monkeypatch.setattr(Folder, "_opened_before", set())
 
 
 @pytest.mark.usefixtures("fresh")
@@ -214,7 +212,7 @@ def test_files_of_dead_processes_are_removed(tmp_path):
     kept = [".detcli-abc.part", ".0123456789abcdef.part", ".detcli-0123456789abcdeg.part", "a.part"]
     for path in (*dead, *(tmp_path / name for name in kept)):
         path.touch()
-    Folder._seen.clear()  # noqa: SLF001 - another process
+    Folder._opened_before.clear()  # noqa: SLF001 - another process
     write_file(tmp_path / "a.jpg", b"")
     found = {path.name for path in tmp_path.iterdir()}
     assert found == {"a.jpg", live.written.name, *kept}
@@ -256,7 +254,7 @@ def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_agai
 
     def late(file, operation):
         monkeypatch.setattr(fcntl, "flock", flock)
-        Folder._seen.clear()  # noqa: SLF001 - another process
+        Folder._opened_before.clear()  # noqa: SLF001 - another process
         write_file(tmp_path / "b.jpg", b"")
         flock(file, operation)
 
@@ -470,7 +468,7 @@ def test_what_cannot_be_opened_is_named_and_what_can_is_read(tmp_path):
 
 def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("detcli.storage.files.sync", synced.append)
+    monkeypatch.setattr("detcli.storage.folder.sync", synced.append)
     with contextlib.closing(Folder(tmp_path)) as folder:
         folder.sync()
         assert [os.fstat(one).st_ino for one in synced] == [tmp_path.stat().st_ino]

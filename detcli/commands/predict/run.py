@@ -47,7 +47,7 @@ from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.names import is_live
 from detcli.source.sources import InputGuard, Sources
-from detcli.storage.files import OutputState
+from detcli.storage.folder import OutputState
 
 log = logging.getLogger(__name__)
 

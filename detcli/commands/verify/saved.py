@@ -57,7 +57,8 @@ from detcli.page.find_images import Finder
 from detcli.run.saved import is_folder, read_records
 from detcli.sink.labels import CocoIds
 from detcli.source.sources import InputGuard
-from detcli.storage.files import NO_WAIT, open_lines, read_json, sha256
+from detcli.storage.files import open_lines, read_json, sha256
+from detcli.storage.folder import NO_WAIT
 
 WRITER_TIMEOUT_S = 2.0  # within which somebody begins to write to a pipe
 MAX_NOTED = 100  # settings of one run that are remembered

@@ -228,7 +228,7 @@ def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
             return ()
         follows = name in selected or moved_inputs(node, name) is not None
         if follows:
-            return node.input
+            return list(node.input)
         return ()
 
     outputs = [output.name for output in index.graph.output]
@@ -331,7 +331,7 @@ def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
         is_source = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
         if is_source:
             return ()
-        return node.input
+        return list(node.input)
 
     reaches_convolution = False
     for node, _ in index.behind_all([choice.input[0]], onward):

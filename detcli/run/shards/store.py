@@ -20,7 +20,8 @@ from typing import BinaryIO, cast
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
 from detcli.core.lines import read_bounded
 from detcli.core.text import is_object, public_name
-from detcli.storage.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, write_file
+from detcli.storage.files import AtomicFile, make_folder, write_file
+from detcli.storage.folder import LEFTOVER, NO_WAIT
 from detcli.storage.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 
 CHUNK = 1 << 20

@@ -248,7 +248,7 @@ def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, mo
     make_picture("a.png", ("red", 1, 1))
     before, written = {*tmp_path.iterdir()}, []
     for kind in (io.FileIO, Slow):
-        for module in ("storage.files", "sink.journal", "page.folder"):
+        for module in ("storage.files", "storage.folder", "sink.journal", "page.folder"):
             monkeypatch.setattr(f"detcli.{module}.FileIO", kind)
         for records in ("-o a.json", "-o a.json", "--resume j.jsonl", "--resume j.jsonl"):
             predict(f"a.png {records} {OUTPUTS}")
@@ -266,7 +266,7 @@ def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, mo
 @pytest.mark.parametrize(
     ("output", "module"),
     [
-        ("-o a.csv", "storage.files"),
+        ("-o a.csv", "storage.folder"),
         ("--resume a.jsonl", "sink.journal"),
         ("--report page", "page.folder"),
     ],

@@ -28,7 +28,7 @@ from detcli import __version__
 from detcli.model.file import ModelFile
 from detcli.run.shards.ray import _actor, _unpacked
 from detcli.run.shards.schedule import STARTS
-from detcli.storage.files import Folder
+from detcli.storage.folder import Folder
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = [

@@ -1,0 +1,241 @@
+"""An open folder: temporary files in it, which get their names when they are complete; locks."""
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+
+def _open_flags(names: Iterable[str]) -> int:
+    """Flags for `os.open`, without those that the system does not have."""
+    flags = 0
+    for name in names:
+        flags |= getattr(os, name, 0)
+    return flags
+
+
+NO_WAIT = _open_flags(["O_NONBLOCK", "O_NOCTTY", "O_BINARY"])
+"""Open a named pipe without waiting for its other end."""
+
+NO_LINK = _open_flags(["O_NOFOLLOW"])
+"""Refuse a link; not in Windows."""
+
+LOCKED_BYTE = 2**31 - 2
+"""Which one Windows locks: the last that it can, as no other process can read it then."""
+
+LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
+
+NO_LINKS_ERRORS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What file systems answer that have no links."""
+
+
+class OutputState(NamedTuple):
+    """Size and time of a file, which tell whether it is the same as before.
+
+    Without the inode, which some mounts invent.
+    """
+
+    size: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "OutputState":
+        """The state of the file that a name leads to now, see `NO_OUTPUT`."""
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return NO_OUTPUT
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+NO_OUTPUT = OutputState(-1, -1)
+"""The state of a name that nothing has."""
+
+
+class Folder:
+    """An open folder, which stays the same one if its name is given to another meanwhile.
+
+    Files of dead processes are removed when a process opens a folder for the first time. A
+    temporary file is locked as long as its process lives, on whichever machine or container; its
+    name alone would say nothing.
+
+    Windows has no open folders, and its locks keep others from reading: there, names are used and
+    nothing is removed.
+    A link is refused. Everything here raises OSError.
+    """
+
+    _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        if sys.platform == "win32":
+            return
+        flags = os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | flags)
+        except PermissionError:  # a folder that can be written but not listed
+            self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | flags)
+        status = os.fstat(self._descriptor)
+        identity = (status.st_dev, status.st_ino)
+        if identity not in self._opened_before:
+            self._opened_before.add(identity)
+            with contextlib.suppress(OSError):
+                self._remove_leftovers()
+
+    def mode(self, name: str) -> int:
+        """Type and permissions of a file, of a link those of itself; 0 if there is none.
+
+        Raises:
+            IsADirectoryError: It is a folder.
+        """
+        try:
+            status = os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return 0
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return status.st_mode
+
+    def create(self, suffix: str) -> tuple[str, FileIO]:
+        """Make a temporary file; returns its name, and the file."""
+        while True:
+            name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
+            # Exclusively, so that a planted link is never followed.
+            descriptor = os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor)
+            file = FileIO(descriptor, "r+")
+            if sys.platform == "win32":
+                return name, file
+            # Until it is locked, another process takes it for a dead process's, and may remove it.
+            is_locked = lock(file) is not False
+            if is_locked and os.fstat(file.fileno()).st_nlink:
+                return name, file
+            file.close()
+
+    def move(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what has it, and put both on the disk."""
+        folder = self._descriptor
+        os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        self.sync()
+
+    def replace(self, old: str, new: str, before: OutputState) -> bool:
+        """Give a file another name, if what has that name is what had it before, or is gone.
+
+        Returns False if it is something else. Where folders have no locks, as on some network
+        drives and in Windows, two processes that do this in the same millisecond may both succeed.
+        """
+        with self._locked():
+            if OutputState.of(self._path / new) not in {before, NO_OUTPUT}:
+                return False
+            self.move(old, new)
+            return True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes out of `replace`, as far as the system can."""
+        if sys.platform == "win32" or self._descriptor is None:
+            yield
+            return
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def link(self, old: str, new: str) -> bool:
+        """Give a file another name that nothing has, and put both on the disk.
+
+        On a file system without links, as of memory cards, two processes that do this at the same
+        time both succeed, and the later one's file stays. Returns False if something has the name.
+        """
+        folder = self._descriptor
+        try:
+            os.link(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS_ERRORS:
+                raise
+            if self.mode(new):
+                return False
+            self.move(old, new)
+        self.sync()
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self._at(name), dir_fd=self._descriptor)
+
+    def sync(self) -> None:
+        """Put the names in it on the disk, as far as the file system can."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                sync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the folder."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _at(self, name: str) -> str:
+        """What the system is to be given for a file: its name, or its path without a descriptor."""
+        if self._descriptor is None:
+            return str(self._path / name)
+        return name
+
+    def _remove_leftovers(self) -> None:
+        """Remove the temporary files of processes that have ended: nobody holds their locks."""
+        with os.scandir(self._descriptor) as entries:
+            names = [entry.name for entry in entries if re.fullmatch(LEFTOVER, entry.name)]
+        for name in names:
+            with contextlib.suppress(OSError):  # not ours, or gone by now
+                descriptor = os.open(name, os.O_RDWR | NO_LINK | NO_WAIT, dir_fd=self._descriptor)
+                with FileIO(descriptor, "r+") as file:
+                    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                    if is_regular and lock(file):
+                        self.remove(name)
+
+
+def lock(file: FileIO | int) -> bool | None:
+    """Lock a file until it is closed; False if another process holds it, None without locks.
+
+    To be called where the file begins, or before it is appended to. A descriptor may stand for it.
+    """
+    descriptor = file if isinstance(file, int) else file.fileno()
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def sync(descriptor: int) -> None:
+    """Put a file or folder on the disk, so that it survives a power cut."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}:  # some file systems
+            raise
