@@ -558,9 +558,7 @@ def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProt
     for node in nodes:
         if output in node.input:
             is_normalisation = node.op_type == "BatchNormalization" and len(node.input) > 4
-            if is_normalisation:
-                return node
-            return None
+            return node if is_normalisation else None
     return None
 
 
