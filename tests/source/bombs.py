@@ -223,10 +223,12 @@ def _measure(path: Path | None) -> tuple[float, str]:
         os._exit(0)
     os.close(outlet)
     with os.fdopen(inlet, "rb") as answer:
-        said = answer.read().decode()
+        outcome = answer.read().decode()
     _, status, usage = os.wait4(process, 0)
     unit = 2**20 if sys.platform == "darwin" else 2**10
-    return usage.ru_maxrss / unit, said if status == 0 else f"ended with {status}"
+    if status != 0:
+        outcome = f"ended with {status}"
+    return usage.ru_maxrss / unit, outcome
 
 
 def main() -> None:
@@ -238,8 +240,8 @@ def main() -> None:
     base, _ = _measure(None)
     results = {}
     for file in sorted(Path(sys.argv[1]).iterdir()):
-        mib, said = _measure(file)
-        results[file.name] = (mib - base, said)
+        mib, outcome = _measure(file)
+        results[file.name] = (mib - base, outcome)
     json.dump(results, sys.stdout)
 
 

@@ -93,8 +93,9 @@ def box(kind, *contents):
 def boxes(version):
     """Those of an AVIF whose second item is turned, before which the first is mirrored."""
     item = "HI"[version]
-    of = [struct.pack(f">{item}BH", *one) for one in ((1, 1, 200), (2, 1, 201))]
-    ipma = box(b"ipma", bytes([version, 0, 0, 1]), struct.pack(">I", 2), *of)
+    of_first = struct.pack(f">{item}BH", 1, 1, 200)
+    of_second = struct.pack(f">{item}BH", 2, 1, 201)
+    ipma = box(b"ipma", bytes([version, 0, 0, 1]), struct.pack(">I", 2), of_first, of_second)
     ipco = box(b"ipco", *[box(b"free")] * 199, box(b"imir", b"\0"), box(b"irot", b"\1"))
     pitm = box(b"pitm", bytes([version, 0, 0, 0]), struct.pack(f">{item}", 2))
     large = struct.pack(">I4sQ", 1, b"free", 20) + bytes(4)
@@ -116,17 +117,19 @@ def test_the_boxes_of_an_avif_are_read_in_every_form():
 
 @pytest.mark.usefixtures("lenient")
 def test_damaged_boxes_of_an_avif_are_an_error_or_none():
-    sound, said = boxes(0), set()
+    sound = boxes(0)
+    messages = set()
     damaged = [sound[:length] for length in range(12, len(sound))]
-    damaged += [sound[:at] + bytes([byte]) + sound[at + 1 :]
-                for at in (*range(8, 90), *range(len(sound) - 60, len(sound)))
-                for byte in (0, 1, 7, 255)]  # fmt: skip
+    positions = list(range(8, 90)) + list(range(len(sound) - 60, len(sound)))
+    for position in positions:
+        for byte in (0, 1, 7, 255):
+            damaged.append(sound[:position] + bytes([byte]) + sound[position + 1 :])
     for data in damaged:
         try:
             assert load_bytes(data).size in {(48, 64), (64, 48)}
         except DecodeError as error:
-            said.add(str(error))
-    assert said == {"a damaged AVIF: its orientation cannot be read"}
+            messages.add(str(error))
+    assert messages == {"a damaged AVIF: its orientation cannot be read"}
 
 
 SHADES = picture()[..., :1] / 255  # of grey
@@ -150,7 +153,9 @@ WIDE = {  # values, their type, and what becomes of them
 
 @pytest.mark.parametrize(("values", "kind", "expected"), WIDE.values(), ids=WIDE)
 def test_wide_values_become_eight_bits_or_are_refused(values, kind, expected):
-    suffixes = [".tiff", ".pfm", ".hdr"] if kind == np.float32 else [".tiff"]
+    suffixes = [".tiff"]
+    if kind == np.float32:
+        suffixes += [".pfm", ".hdr"]
     if not np.isfinite(values).all() or np.min(values) < 0:
         suffixes.remove(".hdr")
     for suffix in suffixes:
