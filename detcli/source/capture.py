@@ -93,7 +93,8 @@ def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
     # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
     # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
     # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
-    capture: cv2.VideoCapture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
+    path = os.fsencode(name)
+    capture: cv2.VideoCapture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
     if not capture.isOpened():
         return None
     return capture
