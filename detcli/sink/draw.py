@@ -306,6 +306,7 @@ def _linear(value: int) -> float:
 
 
 def _padding(size: int) -> int:
+    """Pixels beside the text of a label."""
     return max(2, size // 4)
 
 

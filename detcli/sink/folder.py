@@ -156,6 +156,7 @@ class UniqueNames:
 
 
 def _fold(name: str) -> str:
+    """A name without what some file systems do not distinguish."""
     return unicodedata.normalize("NFC", name.casefold())
 
 

@@ -56,14 +56,11 @@ class Sound:
         self._rate = track.codec_context.sample_rate
         self._packets: Iterator[tuple[float, Packet]] = iter(())
         self._next: tuple[float, Packet] | None = None
-        pictures = _largest(source.streams.video)
-        first_s = 0.0
-        if pictures is not None and pictures.start_time and pictures.time_base:
-            first_s = float(pictures.start_time * pictures.time_base)
+        self._shift_s = _first_frame_s(source) + start_s
+
         for stream in source.streams:
             if stream is not track and hasattr(stream, "discard"):
                 stream.discard = av.stream.Discard.all  # then an index saves reading it
-        self._shift_s = first_s + start_s
         if start_s > SEEK_FROM_S:
             with contextlib.suppress(*FAILURES):
                 source.seek(int((self._shift_s - 1) * av.time_base))
@@ -112,11 +109,13 @@ class Sound:
             self._advance()
 
     def close(self) -> None:
+        """Close the source."""
         self._next = None
         self._packets = iter(())
         self._input.close()
 
     def _advance(self) -> None:
+        """Look at the next packet; where it cannot be read, the sound ends."""
         try:
             self._next = next(self._packets, None)
         except FAILURES as error:
@@ -124,6 +123,7 @@ class Sound:
             self._next = None
 
     def _copied(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        """The packets as they are, each with its time among the pictures."""
         last = None
         for packet in self._input.demux(self._track):
             if packet.pts is None or not packet.size:
@@ -141,11 +141,13 @@ class Sound:
             yield time_s, packet
 
     def _encoded(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        """The sound encoded anew, in packets with their times among the pictures."""
         for frame in self._decoded():
             yield from _timed(track.encode(frame))
         yield from _timed(track.encode(None))
 
     def _decoded(self) -> Iterator[av.AudioFrame]:
+        """The sound as samples, from the first picture on, and never back in time."""
         last = None
         for packet in self._input.demux(self._track):
             frames: list[av.AudioFrame] = []
@@ -164,6 +166,14 @@ def _timed(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]":
     """Packets of encoded sound, each with its time in seconds."""
     for packet in packets:
         yield float((packet.pts or 0) * packet.time_base), packet
+
+
+def _first_frame_s(source: av.container.InputContainer) -> float:
+    """The time of the first frame, in the time of a file; 0 if it is not known."""
+    stream = _largest(source.streams.video)
+    if stream is None or not stream.start_time or not stream.time_base:
+        return 0.0
+    return float(stream.start_time * stream.time_base)
 
 
 def _largest(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
@@ -256,6 +266,7 @@ class H264Encoder:
         self._encoded = 0  # of these
         self._largest = shape[0] * shape[1]  # bytes of a frame; at first, those of noise
         self._convert = VideoReformatter()
+
         exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
         self._container = av.open(self._file, "w", format="mp4", options=exact)
         with _errors():

@@ -201,6 +201,7 @@ class Journal:
         warnings.warn(f"{self._path}: {sentence}", DetcliWarning, stacklevel=3)
 
     def _sync(self) -> None:
+        """Put what was written on the disk."""
         sync(self._file.fileno())
         self._synced_s = time.monotonic()
 
@@ -384,6 +385,7 @@ class Journal:
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
+    """A record as a line of the file."""
     return f"{encode(fields)}\n".encode()
 
 

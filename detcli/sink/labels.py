@@ -160,6 +160,7 @@ class DatasetSink:
             )
 
     def _write(self, record: Record, file: str, content: bytes) -> None:
+        """Write a file of a record, by its path in the dataset."""
         write_file(self._real / file, content)
         record.saved.append(self._path / file)
 
@@ -214,9 +215,10 @@ class DatasetSink:
         self._described = self._is_described()
         if self._described:
             return
+
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
+        # Names that cannot be printed have to be escaped.
         are_printable = all(name.isprintable() for name in self._class_names)
-        # Names that are not have to be escaped.
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=are_printable)
         text = HEADER.format(model=escape_unprintable(model)) + text
         write_file(self._real / "data.yaml", text.encode())
@@ -240,6 +242,7 @@ def _described_names(path: Path) -> list[str] | None:
 
 
 def _plain_name(record: Record) -> str:
+    """The name of a record's input, as files may be called."""
     return safe(stem(record.origin.source))
 
 
@@ -362,6 +365,7 @@ class CocoIds:
 
 
 def _plain(name: object) -> str:
+    """The name of a class or category without what is not compared: case and outer spaces."""
     return str(name).strip().casefold()
 
 

@@ -102,6 +102,7 @@ class AnnotatedVideo:
         self._path = Path()  # of this file
 
     def write(self, record: Record) -> None:
+        """Write a frame; one that failed repeats the one before."""
         time = self._advance(record.origin)
         if time is None:
             return
@@ -138,6 +139,7 @@ class AnnotatedVideo:
         return self._file
 
     def close(self) -> None:
+        """Finish the file, if there is one."""
         if self._file is not None:
             file = self._file
             self._file = None
@@ -270,6 +272,7 @@ class Mpeg4Encoder:
         self.unwritten = 0  # bytes in the encoder
 
     def write(self, picture: Image, time_s: float) -> None:
+        """Write a frame at the place of its time, and what is missing before it."""
         index = round(time_s * self._rate)
         while self.count < index:
             self._writer.write(self._last)
