@@ -368,6 +368,7 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     thumbnails: set[int] = set()
     for track in movie.tracks:
         thumbnails.update(track.chapters)
+
     starts_and_tracks: list[tuple[int, VideoTrack]] = []
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
@@ -379,6 +380,7 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
                 is_cover=track.number in thumbnails,
             )
             starts_and_tracks.append((track.start, video_track))
+
     for start in movie.covers:
         cover = VideoTrack((0, 0), (Patch(start + 4, b"free"),), is_cover=True)
         starts_and_tracks.append((start, cover))

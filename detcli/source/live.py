@@ -232,6 +232,7 @@ class _Watcher(BackgroundThread):
         is_in_time = inputs.start <= time_s < inputs.end_s
         if not is_in_time or step <= self._step:
             return
+
         image = retrieve(capture)
         if image is None:
             return
@@ -243,6 +244,7 @@ class _Watcher(BackgroundThread):
             video=self._video,
             time=datetime.now(UTC),
         )
+
         item = decoded(origin, image)
         with self._news:
             self._progress.dropped[self._source.name] += len(self.waiting)

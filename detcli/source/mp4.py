@@ -210,6 +210,7 @@ def _parse_movie(data: bytes, moov: Box) -> Movie:
                 is_fragmented=is_fragmented,
             )
             tracks.append(track)
+
     covers = tuple(moov.start + offset for offset in _cover_offsets(data, root))
     return Movie(tuple(tracks), covers, is_fragmented)
 
@@ -240,6 +241,7 @@ def _parse_track(
     table = _find(data, box, b"mdia", b"minf", b"stbl")
     if header is None or media_header is None or handler is None or table is None:
         raise ValueError("a track without its boxes")
+
     sizes = _find(data, table, b"stsz")
     sample_count = 0
     if sizes is not None:
@@ -249,6 +251,7 @@ def _parse_track(
     times = None
     if not is_fragmented:
         times = _sample_times(data, table, sample_count)
+
     return Track(
         number=number,
         start=data_offset + box.start,
@@ -290,6 +293,7 @@ def _edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple
     if data[listing.body] == 1:  # the version
         entry_format = ">Qqi"
     entry_bytes = struct.calcsize(entry_format)
+
     edits: list[Edit] = []
     for index in range(_number(data, listing.body + 4)):
         offset = listing.body + 8 + index * entry_bytes

@@ -259,6 +259,7 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
         order = [2, 1, 0]
     else:
         order = [0, 0, 0]
+
     image: Image = np.empty((height, width, 3), np.uint8)
     rows_of_a_block = max(1, BLOCK_SAMPLES // (width * header.samples))
     for top in range(0, height, rows_of_a_block):

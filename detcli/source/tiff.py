@@ -319,6 +319,7 @@ def _check_complete(directory: Directory, form: TiffForm) -> None:
             kind, length, position = directory.fields[tag]
             bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
             end = max(end, position + length * bytes_per_value)
+
     for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
         offsets = directory.values(offsets_tag, MAX_PARTS)
         lengths = directory.values(bytes_tag, MAX_PARTS)
@@ -379,6 +380,7 @@ def _plane(directory: Directory, plane: int) -> bytes:
     for tag in _SAME_IN_PLANES:
         if tag in directory.fields:
             fields[tag] = directory.values(tag, 1)
+
     samples = directory.value(_SAMPLES, 1)
     for tag in _PARTS:
         if tag in directory.fields:
@@ -397,6 +399,7 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
         value_type = 16
     file = bytearray(directory.data)
     file += bytes(-len(file) % 16)
+
     entries: dict[int, bytes] = {}
     for tag, values in fields.items():
         packed = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
@@ -406,9 +409,11 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
             file += packed
         entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
         entries[tag] = entry + position_or_value
+
     if _JPEG_TABLES in directory.fields:  # which stay where they are
         kind, length, position = directory.fields[_JPEG_TABLES]
         entries[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
+
     start = struct.pack(layout.order + layout.offset, len(file))
     file[layout.first_position : layout.first_position + len(start)] = start
     file += struct.pack(layout.order + layout.count_format, len(entries))

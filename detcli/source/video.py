@@ -171,6 +171,7 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
     if inputs.every:
         rate = min(rate, 1 / inputs.every)
     video_info = Video(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
+
     first_number = None
     last_step = -1
     while frames.advance():
@@ -202,8 +203,9 @@ def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
     if degrees % 90 or not is_mirrored(part):
         return None
-    is_turned_sideways = degrees % 180 != 0
-    return int(is_turned_sideways)
+    if degrees % 180:  # turned to a side
+        return 1
+    return 0
 
 
 def _movie_track(part: Part) -> Track | None:
@@ -235,6 +237,7 @@ class _Frames:
             if shown_frames is not None:
                 self.declared = shown_frames
                 self.hides_some = shown_frames != self.track.sample_count
+
         self.number = -1  # of the frame grabbed last; damaged frames count
         self.time_s = -EPSILON_S  # its time; never decreases
         if self.rate:
@@ -242,6 +245,7 @@ class _Frames:
         self._has_looked_ahead = False  # whether the next frame was grabbed already
         self._has_next = False  # whether there was one, then
         self._current_image: Image | None = None  # the frame before it, then
+
         self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
         self._even_s = self.time_s  # of the last frame of a program stream, were it not late
         self._doubtful_jump_s = 0.0  # by which a frame of it seemed to come later
@@ -465,16 +469,19 @@ def _breaks_off(frames: _Frames, name: str) -> bool:
     frames_read = frames.number + 1
     if frames.declared is None or frames.declared - frames_read <= tolerance:
         return False
+
     if frames.hides_some:
         return True
     if frames.track is not None and frames.track.times is None:
         in_fragments = fragment_samples(frames.video.part, frames.track)
         if in_fragments is not None:
             return in_fragments - frames_read > tolerance
+
     try:
         packet_count, last_s = _measure_packets(frames)
     except InputError:
         return True
+
     if (last_s - frames.time_s) * frames.rate > tolerance:
         return True
     if name.endswith(_COUNTED):
