@@ -23,7 +23,8 @@ NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\
 """OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
 MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
-MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
+MIN_MEMORY = 1 << 20  # bytes; a smaller number was meant in another unit
+MAX_MEMORY = 1 << 50  # bytes; so was a larger one
 
 
 class DeviceKind(StrEnum):
@@ -68,17 +69,24 @@ class Device:
                 f"device is {shortened(name)}",
                 f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0",
             )
-        if found := re.fullmatch(NAME, name):
-            plain, gpu, ordinal, openvino, unit = found.groups()
-            kind = DeviceKind(plain or gpu or openvino)
-            return cls(kind, int(ordinal or 0) if gpu else None, openvino and (unit or "CPU"))
+        match = re.fullmatch(NAME, name)
+        if match is not None:
+            plain, gpu, ordinal, openvino, unit = match.groups()
+            if gpu:
+                return cls(DeviceKind(gpu), ordinal=int(ordinal or 0))
+            if openvino:
+                return cls(DeviceKind(openvino), unit=unit or "CPU")
+            return cls(DeviceKind(plain))
         if "," in name:
             raise UsageError(f"'{name}' names several devices", "name one of them here")
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
 
     def __str__(self) -> str:
-        part = self.ordinal if self.unit is None else self.unit
-        return f"{self.kind}" if part is None else f"{self.kind}:{part}"
+        if self.unit is not None:
+            return f"{self.kind}:{self.unit}"
+        if self.ordinal is not None:
+            return f"{self.kind}:{self.ordinal}"
+        return str(self.kind)
 
     @property
     def is_auto(self) -> bool:
@@ -103,8 +111,9 @@ class Device:
     @property
     def half_type(self) -> str:
         """The number type that `--half` means where the device converts by itself."""
-        on_processor = self.kind is DeviceKind.OPENVINO and self.unit == "CPU"
-        return "bfloat16" if on_processor else "float16"
+        if self.kind is DeviceKind.OPENVINO and self.unit == "CPU":
+            return "bfloat16"
+        return "float16"
 
     @property
     def provider(self) -> str:
@@ -206,18 +215,27 @@ def cpu_quota(root: Path = Path("/")) -> float:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         groups = []
-    own = Path(next((line for line in groups if line.startswith("0::/")), "0::/")[4:])
+    group = Path()
+    for line in groups:
+        if line.startswith("0::/"):
+            group = Path(line.removeprefix("0::/"))
+            break
+
     folder = root / "sys/fs/cgroup"
-    # Version 2, where each level may have a limit; then version 1, as a container sees it.
-    shares = [_share(folder / level / "cpu.max") for level in (own, *own.parents)]
-    shares.append(_share(*(folder / f"cpu/cpu.cfs_{part}_us" for part in ("quota", "period"))))
-    return min(shares)
+    # Version 2, where each level may have a limit.
+    quotas = [_read_quota([folder / level / "cpu.max"]) for level in (group, *group.parents)]
+    # Version 1, as a container sees it.
+    quotas.append(_read_quota([folder / "cpu/cpu.cfs_quota_us", folder / "cpu/cpu.cfs_period_us"]))
+    return min(quotas)
 
 
-def _share(*files: Path) -> float:
+def _read_quota(files: list[Path]) -> float:
     """Quota by period, from files that hold both; infinity if there is none ("max", or -1)."""
     try:
-        quota, period = map(int, " ".join(file.read_text() for file in files).split())
-        return quota / period if quota > 0 else math.inf
+        text = " ".join(file.read_text() for file in files)
+        quota, period = [int(number) for number in text.split()]
+        if quota <= 0:
+            return math.inf
+        return quota / period
     except (OSError, ValueError, ZeroDivisionError):
         return math.inf

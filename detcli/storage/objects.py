@@ -85,6 +85,9 @@ REASONS = {
 }
 """Words of obstore: what they mean, and what to do."""
 
+BROKEN_OFF = ("IncompleteBody", "kind: Interrupted", "kind: Decode")
+"""Words of obstore where an answer ended before its end."""
+
 
 class ObjectError(Exception):
     """A store could not be reached, or refused a request."""
@@ -201,11 +204,15 @@ class Bucket:
         import obstore
         from obstore import store
 
-        self._obstore, self._scheme = obstore, scheme
-        found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
-        self._name, self._found = name, found
-        kinds: Fields = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
-        endpoint = found.get("endpoint") or found.get("base_url") or ""
+        self._obstore = obstore
+        self._scheme = scheme
+        settings = _store_settings(scheme)
+        store_classes: Fields = {
+            "s3": store.S3Store,
+            "gs": store.GCSStore,
+            "az": store.AzureStore,
+        }
+        endpoint = settings.get("endpoint") or settings.get("base_url") or ""
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
             raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
         allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
@@ -221,8 +228,9 @@ class Bucket:
             "backoff": {"init_backoff": wait, "max_backoff": timedelta(seconds=5), "base": 2},
             "retry_timeout": timedelta(seconds=RETRY_S),
         }
-        with self._told():
-            self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
+        store_class = store_classes[scheme]
+        with self._object_errors():
+            self.store = store_class(name, **settings, client_options=client, retry_config=retry)
 
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield pages of keys in the order of the store, which is that of their bytes.
@@ -233,18 +241,18 @@ class Bucket:
             ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
                 take it, and it hides the other keys of its page.
         """
-        last, failures = None, 0
+        last_key = None
+        failures = 0
         while True:
             try:
-                with self._told():
-                    for page in self._obstore.list(
-                        self.store, folder or None, offset=last, chunk_size=PAGE
-                    ):
-                        yield [
-                            (one["path"], one["e_tag"] or "", one["last_modified"].timestamp())
-                            for one in page
-                        ]
-                        last, failures = page[-1]["path"], 0
+                with self._object_errors():
+                    pages = self._obstore.list(
+                        self.store, folder or None, offset=last_key, chunk_size=PAGE
+                    )
+                    for page in pages:
+                        yield _listed(page)
+                        last_key = page[-1]["path"]
+                        failures = 0
             except ObjectTornError:  # which obstore does not repeat
                 failures += 1
                 if failures == ATTEMPTS:
@@ -262,17 +270,19 @@ class Bucket:
 
         Or only of its last bytes, where the store knows that; and only if it has this ETag.
         """
-        options: Any = {"if_match": tag} if tag else {}
+        options: Any = {}
+        if tag:
+            options["if_match"] = tag
         if last and self._scheme != "az":
             options["range"] = {"suffix": last}
-        with self._told():
+        with self._object_errors():
             result = self._obstore.get(self.store, checked(key), options=options)
             size = result.range[1] - result.range[0]
         return size, self._chunks(result, size)
 
     def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
         received = 0
-        with self._told():
+        with self._object_errors():
             for chunk in result.stream(min_chunk_size=CHUNK):
                 received += len(chunk)
                 yield bytes(chunk)
@@ -282,7 +292,7 @@ class Bucket:
     def exists(self, key: str) -> bool:
         """True if there is such an object."""
         try:
-            with self._told():
+            with self._object_errors():
                 self._obstore.head(self.store, checked(key))
         except ObjectMissingError:
             return False
@@ -291,7 +301,7 @@ class Bucket:
     def tag(self, key: str) -> str | None:
         """The ETag of an object; None if there is none, empty if the store does not tell."""
         try:
-            with self._told():
+            with self._object_errors():
                 meta = self._obstore.head(self.store, checked(key))
         except ObjectMissingError:
             return None
@@ -304,7 +314,7 @@ class Bucket:
 
         With `replace` off, an object of that name is an ObjectExistsError, and 5 GB are the limit.
         """
-        with self._told():
+        with self._object_errors():
             self._obstore.put(
                 self.store,
                 checked(key),
@@ -316,25 +326,35 @@ class Bucket:
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
-        with self._told():
+        with self._object_errors():
             self._obstore.delete(self.store, checked(key))
 
     def sign(self, key: str) -> str:
         """An HTTP address from which an object can be read for a day by whoever has it."""
-        with self._told():
-            signed: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
-        return signed
+        with self._object_errors():
+            address: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
+        return address
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _object_errors(self) -> Iterator[None]:
         """Turn what obstore raises into an ObjectError."""
         from obstore.exceptions import BaseError
 
         try:
             yield
         except (BaseError, ValueError, OSError) as error:
-            # The cause holds signed addresses.
-            raise _key_error(str(error)) or _explained(error, self._scheme) from None
+            object_error: ObjectError | None = _key_error(str(error))
+            if object_error is None:
+                object_error = _explained(error, self._scheme)
+            raise object_error from None  # the cause holds signed addresses
+
+
+def _listed(page: Any) -> Listed:  # noqa: ANN401 - of obstore
+    """A page of a listing, as `Bucket.list` yields it."""
+    entries = []
+    for meta in page:
+        entries.append((meta["path"], meta["e_tag"] or "", meta["last_modified"].timestamp()))
+    return entries
 
 
 def checked(key: str) -> str:
@@ -389,27 +409,42 @@ class ObjectFile(AtomicFile):
         return bool(tag) and tag != self._tag_before
 
 
+def _store_settings(scheme: str) -> Fields:
+    """What obstore is told of a store besides the name of the bucket, from the environment."""
+    if scheme == "s3":
+        return _aws()
+    if scheme == "gs":
+        return _google()
+    return _azure()
+
+
 def _aws() -> Fields:
     """Region, endpoint and credentials as the aws command would have them.
 
     botocore, which takes longer to import than all of detcli, is asked only where there is more to
     look at than variables.
     """
-    known = os.environ
+    variables = os.environ
     files = (
-        known.get("AWS_CONFIG_FILE", "~/.aws/config"),
-        known.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        variables.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        variables.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
     )
-    complete = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in known
-    if complete and not any(map(os.path.isfile, map(os.path.expanduser, files))):
-        found = {
-            "region": known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION"),
-            "endpoint": known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
+    has_files = False
+    for file in files:
+        # Unlike Path's methods, these take it that there is no home folder.
+        if os.path.isfile(os.path.expanduser(file)):  # noqa: PTH111, PTH113
+            has_files = True
+    has_credentials = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in variables
+    if has_credentials and not has_files:
+        settings = {
+            "region": variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION"),
+            "endpoint": variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
         }
     else:
-        found = _aws_of_botocore()
-    found["endpoint"] = found["endpoint"] or known.get("AWS_ENDPOINT")
-    return {name: value for name, value in found.items() if value}
+        settings = _aws_of_botocore()
+    if not settings["endpoint"]:
+        settings["endpoint"] = variables.get("AWS_ENDPOINT")
+    return _without_empty(settings)
 
 
 def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
@@ -433,17 +468,17 @@ def _aws_of_botocore() -> Fields:
             client_name="s3",
         ).provide()
         region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
-        found = {"region": region, "endpoint": endpoint}
+        settings = {"region": region, "endpoint": endpoint}
         if not _is_set("AWS_SKIP_SIGNATURE"):
             credentials = session.get_credentials()
             if credentials is None:
                 raise ObjectError("no credentials found", SIGN_IN["s3"])
             credentials.get_frozen_credentials()  # raises where they have expired
-            found["credential_provider"] = partial(_renewed, credentials)
+            settings["credential_provider"] = partial(_renewed, credentials)
     except BotoCoreError as error:
         # Its texts name profiles and files. What a service answered is not among them.
         raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
-    return found
+    return settings
 
 
 def _renewed(credentials: Any) -> Fields:  # noqa: ANN401 - of botocore
@@ -463,74 +498,96 @@ def _is_set(variable: str) -> bool:
 
 def _google() -> Fields:
     """Settings from the variables of Google's libraries; obstore reads the credentials itself."""
-    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
-        address = host if "://" in host else f"http://{host}"
-        # An emulator takes any token. With `skip_signature`, obstore would ask for one to write.
-        token = {"token": "none", "expires_at": None}
-        return {"base_url": address, "credential_provider": lambda: token}
-    return {}
+    address = os.environ.get("STORAGE_EMULATOR_HOST")
+    if not address:
+        return {}
+    if "://" not in address:
+        address = f"http://{address}"
+    # An emulator takes any token. With `skip_signature`, obstore would ask for one to write.
+    token = {"token": "none", "expires_at": None}
+    return {"base_url": address, "credential_provider": lambda: token}
 
 
 def _azure() -> Fields:
     """Settings from the variables of the az command; obstore reads its own."""
     import shutil
 
-    known = os.environ
-    parts = dict(
-        part.partition("=")[::2]
-        for part in known.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
-    )
-    found = {
-        "account_name": known.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
-        "account_key": known.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
+    variables = os.environ
+    parts = {}
+    for part in variables.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"):
+        name, _, value = part.partition("=")
+        parts[name] = value
+    has_secret = any(variables.get(name) for name in AZURE_SECRETS)
+    settings = {
+        "account_name": variables.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
+        "account_key": variables.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
         "sas_key": parts.get("SharedAccessSignature"),
-        "endpoint": parts.get("BlobEndpoint") or known.get("AZURE_STORAGE_ENDPOINT"),
-        "use_azure_cli": not any(map(known.get, AZURE_SECRETS)) and bool(shutil.which("az")),
+        "endpoint": parts.get("BlobEndpoint") or variables.get("AZURE_STORAGE_ENDPOINT"),
+        "use_azure_cli": not has_secret and shutil.which("az") is not None,
     }
-    return {name: value for name, value in found.items() if value}
+    return _without_empty(settings)
+
+
+def _without_empty(settings: Fields) -> Fields:
+    return {name: value for name, value in settings.items() if value}
 
 
 def _key_error(text: str) -> ObjectKeyError | None:
-    """The error of a key, one of a listing if it is there called a path that is invalid."""
-    if listed := re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text):
-        return ObjectKeyError(f"the key {escape_unprintable(listed[1])}")
-    return ObjectKeyError() if "Could not parse path" in text else None
+    """The error for a text of obstore about a key that it does not take; None for other texts.
+
+    A listing calls the key an invalid path, and names it.
+    """
+    match = re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text)
+    if match is not None:
+        return ObjectKeyError(f"the key {escape_unprintable(match[1])}")
+    if "Could not parse path" in text:
+        return ObjectKeyError()
+    return None
 
 
 def _explained(error: Exception, scheme: str) -> ObjectError:
     """An error of obstore as one that may be printed."""
     text = str(error)
-    code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
-    if type(error).__name__ in CONDITIONS and code not in BUSY:
-        kind, reason, hint = CONDITIONS[type(error).__name__]
-        return kind(reason, hint)
+    code = ""
+    code_match = re.search(r"<Code>(\w+)</Code>", text)
+    if code_match is not None:
+        code = code_match[1]
+    error_name = type(error).__name__
+    if error_name in CONDITIONS and code not in BUSY:
+        error_class, reason, hint = CONDITIONS[error_name]
+        return error_class(reason, hint)
     if NO_CREDENTIALS.search(text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
-    if answer := re.search(r"status code: (\d{3})(?: ([\w ]+))?", text):
-        return _answered(int(answer[1]), answer[2] or "", code, scheme)
+    status_match = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
+    if status_match is not None:
+        status, phrase = status_match.groups(default="")
+        return _answered(int(status), phrase, code, scheme)
     text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
-    for sign, (reason, hint) in REASONS.items():
-        if sign in text:
+    for words, (reason, hint) in REASONS.items():
+        if words in text:
             return ObjectError(reason, hint)
-    if any(sign in text for sign in ("IncompleteBody", "kind: Interrupted", "kind: Decode")):
+    if any(words in text for words in BROKEN_OFF):
         return ObjectTornError("the connection broke off", "try it again later")
-    first = public_text(text.partition("\n")[0])
-    return ObjectError(first[:300], "check the address and the settings of the store")
+    first_line = public_text(text.partition("\n")[0])
+    return ObjectError(first_line[:300], "check the address and the settings of the store")
 
 
 def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
-    """The meaning of an answer's status and the store's own code."""
-    said = " ".join(filter(None, (str(status), phrase.strip(), code)))
+    """The error for an answer's status, its phrase, and the store's own code."""
+    answer = str(status)
+    for detail in (phrase.strip(), code):
+        if detail:
+            answer += f" {detail}"
     if code in WRONG_CREDENTIALS or status == 401:
-        return ObjectError(f"the store does not take the credentials: {said}", SIGN_IN[scheme])
+        return ObjectError(f"the store does not take the credentials: {answer}", SIGN_IN[scheme])
     if status == 404:
         if code in {"NoSuchBucket", "ContainerNotFound"}:
             return BucketMissingError("there is no such bucket", "check its name")
         return ObjectMissingError("there is no such object", "check its name")
     if status == 403:
         hint = "check the name, and what these credentials may do there"
-        return ObjectDeniedError(f"access denied: {said}", hint)
+        return ObjectDeniedError(f"access denied: {answer}", hint)
     if scheme == "s3" and (code in WRONG_REGION or status in {301, 302, 307, 308}):
         hint = "set AWS_REGION to the bucket's region"
-        return ObjectError(f"the bucket is in another region: {said}", hint)
-    return ObjectError(f"the store answers {said}", "try it again later")
+        return ObjectError(f"the bucket is in another region: {answer}", hint)
+    return ObjectError(f"the store answers {answer}", "try it again later")
