@@ -19,13 +19,14 @@ log = logging.getLogger(__name__)
 
 def cache_folder() -> Path:
     """The user's cache folder for detcli; CACHE_VARIABLE moves it."""
-    if moved := os.environ.get(CACHE_VARIABLE):
-        if looks_like_address(moved):
+    variable = os.environ.get(CACHE_VARIABLE)
+    if variable:
+        if looks_like_address(variable):
             raise OutputError(
-                f"{CACHE_VARIABLE} is {moved}, and the cache cannot be at an address",
+                f"{CACHE_VARIABLE} is {variable}, and the cache cannot be at an address",
                 "set it to a folder on a disk",
             )
-        return Path(moved)
+        return Path(variable)
     import platformdirs  # 15 ms that the variable saves
 
     try:
@@ -55,7 +56,8 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         return build()
     try:
         with path.open("rb") as file:
-            digest, entry = file.read(hashlib.sha256().digest_size), file.read()
+            digest = file.read(hashlib.sha256().digest_size)
+            entry = file.read()
     except OSError:
         log.info("%s is not in the cache: building it", name)
     else:
@@ -74,13 +76,15 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
 def is_cache_trusted(*paths: Path) -> bool:
     """True if only the user can write to these parts of the cache; if not, a warning says so."""
-    reason = next(filter(None, map(why_untrusted, paths)), "")
-    if reason:
-        warn_once(
-            f"the cache is not used, since {reason}; "
-            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
-        )
-    return not reason
+    for path in paths:
+        reason = why_untrusted(path)
+        if reason:
+            warn_once(
+                f"the cache is not used, since {reason}; "
+                "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
+            )
+            return False
+    return True
 
 
 def make_cache_folders(*folders: Path) -> None:
@@ -103,16 +107,16 @@ def why_untrusted(path: Path) -> str:
         status = path.stat()
     except OSError:
         return ""
-    mode, problem = status.st_mode, ""
+    mode = status.st_mode
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        pass
-    elif status.st_uid not in {0, os.geteuid()}:
-        problem = f"{path} belongs to another user"
-    elif mode & stat.S_IWOTH:
-        problem = f"others can write to {path}"
-    elif mode & stat.S_IWGRP and (_has_acl(path) or not _is_private_group(status.st_gid)):
-        problem = f"its group can write to {path}"
-    return problem
+        return ""
+    if status.st_uid not in {0, os.geteuid()}:
+        return f"{path} belongs to another user"
+    if mode & stat.S_IWOTH:
+        return f"others can write to {path}"
+    if mode & stat.S_IWGRP and (_has_acl(path) or not _is_private_group(status.st_gid)):
+        return f"its group can write to {path}"
+    return ""
 
 
 def _has_acl(path: Path) -> bool:
@@ -133,10 +137,13 @@ def _is_private_group(gid: int) -> bool:
     import pwd
 
     try:
-        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(gid)
+        user = pwd.getpwuid(os.geteuid())
     except KeyError:
         return False
-    return (group.gr_name, gid) == (user.pw_name, user.pw_gid) and {*group.gr_mem} <= {user.pw_name}
+    is_the_users = group.gr_name == user.pw_name and gid == user.pw_gid
+    has_no_others = set(group.gr_mem) <= {user.pw_name}
+    return is_the_users and has_no_others
 
 
 @functools.cache
