@@ -25,7 +25,8 @@ class Interrupts:
         # is being imported turns the interrupt into an error of its own.
         self.caught = False
         self.exit_code = 128 + signal.SIGINT  # of the signal that came first, as shells count
-        self._begun = self._over = False
+        self._has_begun = False
+        self._is_over = False
         self._handled: list[int] = []
         self._thread = -1  # the main one, when installed
         self._limits: list[float | None] = []  # of the blocks that run now, the outer ones first
@@ -34,11 +35,11 @@ class Interrupts:
         """Handle the signals from now on; until `begin`, there is nothing to finish."""
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
-            if number is None or (
-                # `nohup` wants this. A background job of a script ignores SIGINT, too, but has to
-                # finish its files when it is sent one on purpose.
-                name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
-            ):
+            if number is None:
+                continue
+            # `nohup` wants this. A background job of a script ignores SIGINT, too, but has to
+            # finish its files when it is sent one on purpose.
+            if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             signal.signal(number, self._interrupt)
             self._handled.append(number)
@@ -51,14 +52,14 @@ class Interrupts:
 
     def begin(self) -> None:
         """From here on there may be something to finish."""
-        self._begun = True
+        self._has_begun = True
 
     def end(self, grace_s: float) -> None:
         """Everything is finished: later signals change nothing.
 
         An interrupted process may still take `grace_s`, for instance to flush a pipe nobody reads.
         """
-        self._over = True
+        self._is_over = True
         if self.caught:
             self._arm(grace_s)
         for number in self._handled:  # the interpreter's end would restore their own effect
@@ -99,24 +100,25 @@ class Interrupts:
     def _interrupt(self, number: int, *_: object) -> None:
         # No signal is set to SIG_IGN here: of two that come together, Python would then report the
         # second as an error.
-        if self.caught or self._over:
+        if self.caught or self._is_over:
             return
-        self.caught, self.exit_code = True, 128 + number
-        if not self._begun:
+        self.caught = True
+        self.exit_code = 128 + number
+        if not self._has_begun:
             os._exit(self.exit_code)
         if not self._limits:
             raise KeyboardInterrupt
         if None not in self._limits:
-            self._arm(max(filter(None, self._limits)))
+            self._arm(max(limit_s for limit_s in self._limits if limit_s))
 
     def _expire(self, *_: object) -> None:
-        if self._over:
+        if self._is_over:
             os._exit(self.exit_code)
         raise KeyboardInterrupt
 
     def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Raise an interrupt again that a destructor or callback could not pass on."""
-        if self._over:
+        if self._is_over:
             return
         if self.caught and issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._arm(RETRY_S)

@@ -34,8 +34,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the module
     if int(cv2.__version__.partition(".")[0]) < OLDEST:
         from detcli.core import packages
 
-        installed, version = packages.owners("cv2"), cv2.__version__
-        owner = next((name for name in installed if installed[name].startswith(version)), "cv2")
+        installed = packages.owners("cv2")
+        version = cv2.__version__
+        owner = "cv2"
+        for package in installed:
+            if installed[package].startswith(version):
+                owner = package
+                break
         raise DependencyError(
             f"{owner} brings OpenCV {version}, and detcli needs {OLDEST}.0 or later",
             packages.reinstall_opencv(installed),
@@ -43,17 +48,22 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the module
     return cv2
 
 
-def limit_pixels(most: int) -> int:
-    """Let OpenCV refuse larger pictures before it allocates memory, unless it is loaded already."""
+def limit_pixels(max_pixels: int) -> int:
+    """Let OpenCV refuse larger pictures before it allocates memory, unless it is loaded already.
+
+    Returns the limit.
+    """
     if "cv2" not in sys.modules:
-        os.environ[PIXEL_LIMIT] = str(most)
-    return most
+        os.environ[PIXEL_LIMIT] = str(max_pixels)
+    return max_pixels
 
 
 def pixel_limit() -> int:
     """The largest picture that OpenCV decodes in this process."""
     value = os.environ.get(PIXEL_LIMIT, "")
-    return int(value) if value.isdecimal() else 1 << 30  # its default
+    if value.isdecimal():
+        return int(value)
+    return 1 << 30  # its default
 
 
 def silence_opencv() -> None:

@@ -28,17 +28,17 @@ def owners(module: str) -> dict[str, str]:
     If there are several, they have overwritten each other's files.
     """
     for folder in sys.path:
-        found: dict[str, str] = {}
+        versions: dict[str, str] = {}
         for package in importlib.metadata.distributions(path=[folder]):
             declared = (package.read_text("top_level.txt") or "").split()
             listed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
-            described = package.read_text("METADATA") or package.read_text("PKG-INFO")
+            description = package.read_text("METADATA") or package.read_text("PKG-INFO")
             # What an interrupted removal left has no description.
-            if described and (module in declared or listed):
+            if description and (module in declared or listed):
                 name = re.sub(r"[-_.]+", "-", package.name).lower()
-                found.setdefault(name, package.version)
-        if found:
-            return dict(sorted(found.items()))
+                versions.setdefault(name, package.version)
+        if versions:
+            return dict(sorted(versions.items()))
     return {}
 
 
@@ -63,22 +63,31 @@ def explain(module: str, error: str) -> tuple[str, str]:
 
     That is a command, perhaps with advice after a semicolon; or advice alone.
     """
-    if module == "onnxruntime" and (mixture := find_mixture()):
-        return mixture
-    package, installed = _package(module), owners(module)
+    if module == "onnxruntime":
+        mixture = find_mixture()
+        if mixture is not None:
+            return mixture
+    package = _package(module)
+    installed = owners(module)
     names = " ".join(installed)
-    reason = f"{names} does not load: {error}" if names else f"{package} is not installed"
+    reason = f"{package} is not installed"
+    if installed:
+        reason = f"{names} does not load: {error}"
     if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
         return reason, "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
     if module == "cv2":
-        needs = NO_LIBRARY.search(error)
-        advice = "; or install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
-        return reason, f"{reinstall_opencv(installed, headless=bool(needs))}{advice * bool(needs)}"
+        if NO_LIBRARY.search(error) is None:
+            return reason, reinstall_opencv(installed)
+        command = reinstall_opencv(installed, headless=True)
+        advice = "install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
+        return reason, f"{command}; or {advice}"
     if len(installed) > 1:
         return reason, f"pip uninstall -y {names} && pip install {package}"
+    if not installed:
+        return reason, f"pip install {package}"
     # The same version and nothing else: other packages may not work with a newer one.
-    exactly = "".join(f"{name}=={version}" for name, version in installed.items())
-    return reason, f"{AGAIN} {exactly}" if installed else f"pip install {package}"
+    version = installed[names]
+    return reason, f"{AGAIN} {names}=={version}"
 
 
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:
@@ -86,11 +95,16 @@ def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> st
 
     The headless build runs wherever another package has brought it.
     """
-    headless = headless or any(name.endswith("-headless") for name in installed)
-    return f'{AGAIN} "opencv-python{"-headless" * headless}>=5.0"'
+    package = "opencv-python"
+    if headless or any(name.endswith("-headless") for name in installed):
+        package = "opencv-python-headless"
+    return f'{AGAIN} "{package}>=5.0"'
 
 
 def _package(module: str) -> str:
     """The package that detcli requires for a module."""
-    runtime = "onnxruntime-gpu" if gpu_wheel_exists() else "onnxruntime"
-    return {"cv2": "opencv-python", "onnxruntime": runtime}.get(module, module)
+    if module == "cv2":
+        return "opencv-python"
+    if module == "onnxruntime" and gpu_wheel_exists():
+        return "onnxruntime-gpu"
+    return module

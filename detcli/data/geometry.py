@@ -169,10 +169,10 @@ def clipped(boxes: Boxes, size: Size) -> Boxes:
     return within
 
 
-def common(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
+def common(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
     """The box `(..., 4)` that two have in common; without an area if they have nothing."""
-    low = np.maximum(ones[..., :2], others[..., :2])
-    high = np.minimum(ones[..., 2:], others[..., 2:])
+    low = np.maximum(first[..., :2], second[..., :2])
+    high = np.minimum(first[..., 2:], second[..., 2:])
     return np.concatenate([low, np.maximum(low, high)], axis=-1)
 
 
@@ -182,12 +182,13 @@ def area(boxes: AnyBoxes) -> AnyBoxes:
     return areas
 
 
-def overlap(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
+def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
     """Intersection over union: (..., 4), (..., 4) -> (...); 0 without an area."""
-    shared = area(common(ones, others))
-    union = area(ones) + area(others) - shared
-    ratio: AnyBoxes = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return ratio
+    intersection = area(common(first, second))
+    union = area(first) + area(second) - intersection
+    no_overlap = np.zeros_like(intersection)
+    ious: AnyBoxes = np.divide(intersection, union, out=no_overlap, where=union > 0)
+    return ious
 
 
 def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
@@ -196,9 +197,14 @@ def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     A box within the picture shows, even without an area; one that only touches it from outside,
     or whose corners are swapped, does not.
     """
-    low, high, end = boxes[:, :2], boxes[:, 2:], np.array(size[::-1], np.float32)
-    beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)  # (N, 2)
-    return np.asarray(~beside.any(axis=1))
+    low = boxes[:, :2]
+    high = boxes[:, 2:]
+    end = np.array(size[::-1], np.float32)
+    is_before = (low < 0) & (high <= 0)  # (N, 2), along x and y
+    is_beyond = (low >= end) & (high > end)
+    is_swapped = high < low
+    is_outside = is_before | is_beyond | is_swapped
+    return np.asarray(~is_outside.any(axis=1))
 
 
 def bottom_centres(boxes: Boxes, size: Size) -> Points:
