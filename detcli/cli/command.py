@@ -153,8 +153,8 @@ def command(
             config_values = {name: values[name] for name in values if name not in own_options}
             config = config_from(Config, config_values)
             # An option counts as given even if its value is the default.
-            given = [name for name in raw_values if values[name] is not False]
-            check_combination(typed_options, given)
+            given_names = [name for name in raw_values if values[name] is not False]
+            check_combination(typed_options, given_names)
             arguments = dict(values)
             arguments["config"] = config
             arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
@@ -164,7 +164,8 @@ def command(
                 arguments[name] = group(config=config, **group_values)
             function(**{name: arguments[name] for name in parameters})
 
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__name__ = function.__name__
+        run.__doc__ = function.__doc__
         typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
         for option in typed_options.values():
             typer_parameters.append(_typer_parameter(option, has_no_form=whole_file))
@@ -278,7 +279,9 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         argument = typer.Argument(metavar=option.declaration, **details)
         return _parameter(option.name, Annotated[annotation, argument])
     names = option.names
-    annotation = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
+    annotation = cast(
+        "Any", list[str] | None
+    )  # all that is typed for it, see `Option.combine_texts`
     if option.value_type is bool:
         annotation = bool | None
         if has_no_form or option.default is None:

@@ -79,7 +79,9 @@ def bash_words() -> Iterator[None]:
     value = words[-1]
     if value.startswith("--"):
         value = value.partition("=")[2]
-    prefix = value.rpartition(":")[0] if ":" in pieces else ""
+    prefix = ""
+    if ":" in pieces:
+        prefix = value.rpartition(":")[0]
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:

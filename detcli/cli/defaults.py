@@ -72,7 +72,7 @@ def report_unblurred_page(command_path: str) -> None:
 def _combine_typed(option: Option, typed: Any) -> Any:
     """What was typed for an option, as one raw value: Typer lists all texts."""
     if typed and option.names and isinstance(typed, list | tuple):
-        return option.combine(typed)
+        return option.combine_texts(typed)
     return typed
 
 
@@ -110,7 +110,9 @@ def defaults_file() -> Path | None:
         folder = platformdirs.user_config_path("detcli", appauthor=False)
     except RuntimeError:
         return None
-    return folder / "detcli.toml" if folder.is_absolute() else None
+    if not folder.is_absolute():
+        return None
+    return folder / "detcli.toml"
 
 
 def read_defaults() -> dict[str, Any]:
@@ -187,7 +189,9 @@ def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
         raise UsageError(f"{path}: {key} must be {description}, not {value!r}", "correct the file")
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
         return str(Path(value).expanduser())
-    return str(value) if option.is_list else value
+    if option.is_list:
+        return str(value)
+    return value
 
 
 def _as_texts(path: Path, key: str, value: Any) -> list[str]:
@@ -221,7 +225,7 @@ def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str
     if not entries:
         return None
     texts = [str(entry) for entry in entries]
-    return str(option.combine(texts))
+    return str(option.combine_texts(texts))
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

@@ -132,8 +132,9 @@ def format_seconds(value: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             number = value / size
-            decimals = 2 if number < 100 else 1
-            return f"{number:.{decimals}f} {unit}"
+            if number < 100:
+                return f"{number:.2f} {unit}"
+            return f"{number:.1f} {unit}"
     return f"{value * 1e9:.0f} ns"
 
 
@@ -183,13 +184,18 @@ def report_rows(
         if not declared.metadata:
             continue
         label = f"{prefix} {declared.metadata['label']}".strip()
-        value = None if report is None else getattr(report, declared.name)
+        value = None
+        if report is not None:
+            value = getattr(report, declared.name)
         inner_type = _report_type(declared.type)
         if inner_type is not None:
             yield from report_rows(value, inner_type, label)
         elif label:
-            format_value = declared.metadata["text"]
-            yield label, EMPTY if value is None else format_value(value)
+            text = EMPTY
+            if value is not None:
+                format_value = declared.metadata["text"]
+                text = format_value(value)
+            yield label, text
 
 
 def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation

@@ -61,13 +61,13 @@ class Option:
     default: Any = None
     group: Any = None  # class of its group
 
-    def missing_needs(self, given: Iterable[str]) -> list[tuple[list[str], str]]:
+    def missing_needs(self, given_names: Iterable[str]) -> list[tuple[list[str], str]]:
         """Options that it needs and that are not given: alternatives, and the hint."""
-        given = set(given)
+        given_names = set(given_names)
         missing = []
         for names, hint in self.needs.items():
             alternatives = names.split()
-            if given.isdisjoint(alternatives):
+            if given_names.isdisjoint(alternatives):
                 missing.append((alternatives, hint))
         return missing
 
@@ -164,7 +164,7 @@ class Option:
             return f"x<={maximum}"
         return f"{minimum}<=x<={maximum}"
 
-    def combine(self, texts: Sequence[str]) -> Any:
+    def combine_texts(self, texts: Sequence[str]) -> Any:
         """Combine all texts that were typed for an option, in their order, to one raw value.
 
         The items of lists add up.
@@ -330,16 +330,19 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
         group: The group that it is in, a field that `panel` made; None for a command's own option.
     """
     unbound: Option = declaration.metadata["option"]
-    group_panel, group_affects, group_type = "Options", False, None
+    group_panel = "Options"
+    affects_detections = False
+    group_type = None
     if group is not None:
-        group_panel, group_affects = group.metadata["panel"], group.metadata["affects_detections"]
+        group_panel = group.metadata["panel"]
+        affects_detections = group.metadata["affects_detections"]
         group_type = group.type
+    if unbound.affects_detections is not None:
+        affects_detections = unbound.affects_detections
     return replace(
         unbound,
         panel=unbound.panel or group_panel,
-        affects_detections=group_affects
-        if unbound.affects_detections is None
-        else unbound.affects_detections,
+        affects_detections=affects_detections,
         name=name,
         type=value_type,
         default=declaration.default,
@@ -372,14 +375,18 @@ def values_of(config: Any) -> Fields:
 def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
     """The arguments that set these options of a Config; those that are None are left out."""
     config_type: Any = type(config)
-    options, values = options_of(config_type), values_of(config)
+    options = options_of(config_type)
+    values = values_of(config)
     arguments: list[str] = []
     for name in names:
-        option, value = options[name], values[name]
+        option = options[name]
+        value = values[name]
         if value is None:
             continue
-        if isinstance(value, bool):
-            arguments.append(option.flag if value else f"--no-{option.flag[2:]}")
+        if value is True:
+            arguments.append(option.flag)
+        elif value is False:
+            arguments.append(f"--no-{option.flag[2:]}")
         elif option.is_list:
             arguments += [option.flag, ",".join(str(item) for item in value)]
         else:
@@ -398,21 +405,21 @@ def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
     return config_type(**groups)
 
 
-def check_combination(options: Mapping[str, Option], given: Iterable[str]) -> None:
+def check_combination(options: Mapping[str, Option], given_names: Iterable[str]) -> None:
     """Refuse a given option that needs one that is not given, or excludes one that is.
 
     Raises:
         UsageError: The first such option, in the order of `options`.
     """
-    given = set(given)
+    given_names = set(given_names)
     for name, option in options.items():
-        if name not in given:
+        if name not in given_names:
             continue
-        for alternatives, hint in option.missing_needs(given):
+        for alternatives, hint in option.missing_needs(given_names):
             flags = " or ".join(options[alternative].flag for alternative in alternatives)
             raise UsageError(f"{option.flag} needs {flags}", hint)
         for excluded, (message, hint) in option.excludes.items():
-            if excluded in given:
+            if excluded in given_names:
                 raise UsageError(message, hint)
 
 

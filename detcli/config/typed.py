@@ -220,10 +220,12 @@ def _as_other(value: Any, kind: Any, read: Read | None) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    """What the command line would be given for a text, a number or several numbers."""
-    numbers = value if isinstance(value, list | tuple) else [value]
+    """What one would type on the command line for a text, a number or several numbers."""
     if isinstance(value, str):
         return value
+    numbers = [value]
+    if isinstance(value, list | tuple):
+        numbers = list(value)
     if numbers and all(type(number) in {int, float} for number in numbers):
         return ",".join(str(number) for number in numbers)
     return None
@@ -238,9 +240,9 @@ def describe(kind: Any) -> str:
     """What values of a type are called."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in {Union, UnionType}:
-        return " or ".join(map(describe, arguments))
+        return " or ".join(describe(argument) for argument in arguments)
     if origin is Literal:
-        return " or ".join(map(repr, arguments))
+        return " or ".join(repr(argument) for argument in arguments)
     if origin is tuple:
         return _describe_tuple(arguments)
     if kind in PLAIN:
@@ -254,7 +256,7 @@ def describe(kind: Any) -> str:
 def _describe_tuple(kinds: tuple[Any, ...]) -> str:
     """What a tuple of any length is called, or one of values of these types."""
     if kinds[-1] is not ...:
-        return f"a tuple of {', '.join(map(describe, kinds))}"
+        return f"a tuple of {', '.join(describe(kind) for kind in kinds)}"
     entry = kinds[0]
     if get_origin(entry) is tuple:
         keys, values = get_args(entry)

@@ -43,14 +43,22 @@ _TYPED: dict[str, str] = {}
 def remember_typed(words: Iterable[str]) -> None:
     """Remember addresses of which no message tells where they end, for `public_text`."""
     for word in words:
-        address = word.partition("=")[2] if word.startswith("--") else word
+        address = word
+        if word.startswith("--"):
+            address = word.partition("=")[2]
         if looks_like_address(address) and re.search(r"""[\s"'<>]""", address):
             _TYPED[address] = public_name(address)
 
 
 def escape_unprintable(text: str) -> str:
     """Escape control codes, which a file or class name may contain."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    escaped = ""
+    for char in text:
+        if char.isprintable():
+            escaped += char
+        else:
+            escaped += repr(char)[1:-1]  # without its quotation marks
+    return escaped
 
 
 def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -150,7 +158,9 @@ def _masked(assignment: str) -> str:
     key, equals, _ = assignment.partition("=")
     if not assignment or key.lower() in _HARMLESS:
         return assignment
-    return f"{key}=***" if equals else "***"
+    if not equals:
+        return "***"
+    return f"{key}=***"
 
 
 def plot_text(text: str) -> str:
@@ -193,7 +203,9 @@ def closest(word: str, candidates: Iterable[str]) -> str:
         if candidate[:1].lower() == word[:1]:
             by_lower_case[candidate.lower()] = candidate
     matches = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.75)
-    return by_lower_case[matches[0]] if matches else ""
+    if not matches:
+        return ""
+    return by_lower_case[matches[0]]
 
 
 def wrap_for(text: str, stream: FileIO | IO[Any] | None) -> str:

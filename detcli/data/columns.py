@@ -93,11 +93,16 @@ class OptionalColumn:
 
 
 def _track_id(number: int) -> int | Absent:
-    return int(number) if number > 0 else ABSENT
+    if number > 0:
+        return int(number)
+    return ABSENT
 
 
 def _track_class(name: str | None) -> str | Absent:
-    return ABSENT if name is None else escape_surrogates(name)
+    if name is None:
+        return ABSENT
+    escaped: str = escape_surrogates(name)
+    return escaped
 
 
 def _zones(names: tuple[str, ...]) -> list[str]:
@@ -109,7 +114,9 @@ def _crossings(crossings: Sequence[tuple[str, str]]) -> list[CrossingJson]:
 
 
 def _text(barcode: Barcode | None) -> str | None:
-    return None if barcode is None else barcode.text
+    if barcode is None:
+        return None
+    return barcode.text
 
 
 def _symbology(barcode: Barcode | None) -> str | Absent:
@@ -126,15 +133,21 @@ def _bytes(barcode: Barcode | None) -> str | Absent:
 
 
 def _confirmed(barcode: Barcode | None) -> bool | Absent:
-    return True if barcode is not None and barcode.confirmed else ABSENT
+    if barcode is not None and barcode.confirmed:
+        return True
+    return ABSENT
 
 
 def _doubt(barcode: Barcode | None) -> bool | Absent:
-    return True if barcode is not None and barcode.doubt else ABSENT
+    if barcode is not None and barcode.doubt:
+        return True
+    return ABSENT
 
 
 def _earlier(barcode: Barcode | None) -> bool | Absent:
-    return True if barcode is not None and barcode.earlier else ABSENT
+    if barcode is not None and barcode.earlier:
+        return True
+    return ABSENT
 
 
 def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:

@@ -143,8 +143,9 @@ def _descending(keys: Array) -> Indices:
 
 def _gather(values: Array, indices: Indices) -> Array:
     """Entries of each row: (..., N) and (..., k) -> (..., k)."""
-    # Plain indexing says the same for one row, without 2 us of bookkeeping.
-    return values[indices] if values.ndim == 1 else np.take_along_axis(values, indices, axis=-1)
+    if values.ndim == 1:  # plain indexing does the same for one row, without 2 us of bookkeeping
+        return values[indices]
+    return np.take_along_axis(values, indices, axis=-1)
 
 
 def _ordered_without_nan(values: Array) -> Array:
