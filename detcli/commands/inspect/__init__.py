@@ -61,87 +61,153 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
     yield Text(escape_unprintable(inspection.model), style="bold")
     yield facts_table((title, shortened(value, MAX_CELL)) for title, value in _facts(inspection))
-    entries = [("warning: ", one.message, one.fix, "yellow") for one in inspection.warnings]
-    if (problem := inspection.problem) is not None:
-        entries.insert(0, ("cannot be used: ", problem.message, problem.hint, "red"))
-    for kind, message, fix, style in entries:
-        text = Text.assemble((kind, style), escape_unprintable(shortened(message, MAX_CELL)))
-        yield text.append(f"\n  fix: {escape_unprintable(fix)}", style="dim") if fix else text
+    problem = inspection.problem
+    if problem is not None:
+        yield _note("cannot be used: ", problem.message, problem.hint, "red")
+    for warning in inspection.warnings:
+        yield _note("warning: ", warning.message, warning.fix, "yellow")
 
 
-def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    from rich.filesize import decimal
+def _note(kind: str, message: str, fix: str, style: str) -> "Text":
+    """A problem or a warning, with its fix on a line of its own if there is one."""
+    from rich.text import Text
 
     from detcli.commands.inspect.examine import shortened
 
-    yield "file", decimal(inspection.bytes)
-    yield "sha256", inspection.sha256
-    for file in inspection.external:
-        yield "external data", f"{file.name}, {decimal(file.bytes)}"
-    yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
-    opsets = (f"{domain} {version}" for domain, version in inspection.opsets.items())
-    yield "operator sets", ", ".join(opsets)
+    text = Text.assemble((kind, style), escape_unprintable(shortened(message, MAX_CELL)))
+    if fix:
+        text.append(f"\n  fix: {escape_unprintable(fix)}", style="dim")
+    return text
+
+
+def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    """The rows of the table of facts: titles and what is said of each."""
+    yield from _file_facts(inspection)
     if inspection.detector is not None:
-        yield from _promises(inspection.detector)
-    axes = [f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes]
-    for title, values in (
-        ("input", [_signature(tensor) for tensor in inspection.inputs]),
-        ("output", [_signature(tensor) for tensor in inspection.outputs]),
-        ("dynamic axis", axes),
-    ):
-        yield from ((title, value) for value in values[:MAX_ROWS])
-        if len(values) > MAX_ROWS:
-            yield title, f"{len(values) - MAX_ROWS} more"
+        yield from _detector_facts(inspection.detector)
+    yield from _tensor_facts(inspection)
     yield "precision", _precision(inspection.precision)
     yield "parameters", f"{inspection.parameters:,}"
     yield "operations", _operations(inspection.operations)
     yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
     for placement in inspection.placements:
         yield f"on {_short(placement.provider)}", _placement(placement)
-    entries = [entry for entry in inspection.metadata.items() if entry[0] != "names"]
+    yield from _metadata_facts(inspection.metadata)
+
+
+def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    """What the file and the files beside it are."""
+    from rich.filesize import decimal
+
+    yield "file", decimal(inspection.bytes)
+    yield "sha256", inspection.sha256
+    for file in inspection.external:
+        yield "external data", f"{file.name}, {decimal(file.bytes)}"
+    yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
+    opsets = [f"{domain} {version}" for domain, version in inspection.opsets.items()]
+    yield "operator sets", ", ".join(opsets)
+
+
+def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    """Inputs, outputs and dynamic axes, and how many of each are left out."""
+    axes = [f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes]
+    kinds = {
+        "input": [_signature(tensor) for tensor in inspection.inputs],
+        "output": [_signature(tensor) for tensor in inspection.outputs],
+        "dynamic axis": axes,
+    }
+    for title, values in kinds.items():
+        for value in values[:MAX_ROWS]:
+            yield title, value
+        if len(values) > MAX_ROWS:
+            yield title, f"{len(values) - MAX_ROWS} more"
+
+
+def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Entries of the metadata; the class names are among the facts of the detector."""
+    from detcli.commands.inspect.examine import shortened
+
+    entries = [(key, value) for key, value in metadata.items() if key != "names"]
     for key, value in entries[:MAX_ROWS]:
-        title = key if len(key) <= MAX_KEY else f"{key[: MAX_KEY - 3]}..."
+        title = key
+        if len(key) > MAX_KEY:
+            title = f"{key[: MAX_KEY - 3]}..."
         yield f"metadata {title}", shortened(value, MAX_ENTRY)
     if len(entries) > MAX_ROWS:
         yield "metadata", f"{len(entries) - MAX_ROWS} more"
 
 
-def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
+def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
+    """What the file promises as a detector."""
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 
     yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
-    made = ", ".join(map(_signature, detector.heads))
-    head = _signature(detector.head)
-    yield "head", head if head == made else f"{head}, made of {made}"
+    yield "head", _head(detector)
     if detector.cut is not None:
         yield "cut", _cut(detector.cut, detector.heads)
     for fed in detector.other_inputs:
         yield "fed", f"{fed.name}: {fed.wants}"
     boxes = f"{detector.box_format}: {detector.box_format_reason}"
     yield "boxes", f"{boxes}; in {detector.box_unit} of the input"
-    counted = "the best of each anchor" if detector.one_class else "every class of an anchor"
-    yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
-    if detector.nms is not None:
-        yield "duplicates", "several boxes for each object"
-        yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
-    single = [f"{detector.names[one]}={least:g}" for one, least in detector.class_conf.items()]
-    if said := ([] if detector.conf is None else [f"{detector.conf:g}"]) + single:
-        yield "confidence", f"{','.join(said)} is recommended, and used unless --conf is given"
-    if detector.tile is not None:
-        yield "tiles", f"{detector.tile} is recommended, and used unless --tile is given"
+    yield "scores", _scores(detector)
+    yield from _recommendations(detector)
     yield "preprocessing", detector.preprocessing
     origins = dict.fromkeys(PREPROCESSING_STEPS, "unsettled; --preprocess says it")
-    for part, origin in (origins | detector.preprocessing_origins).items():
-        yield f"  {part}", origin
+    origins |= detector.preprocessing_origins
+    for step, origin in origins.items():
+        yield f"  {step}", origin
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
         yield "input size", _free_size(detector)
-    yield from (("assumed", what) for what in detector.assumed.values())
+    for assumption in detector.assumed.values():
+        yield "assumed", assumption
+    yield "classes", _classes(detector)
+
+
+def _head(detector: "DetectorFacts") -> str:
+    """The tensor that is selected from, and those of the graph that it is made of."""
+    head = _signature(detector.head)
+    sources = ", ".join(_signature(tensor) for tensor in detector.heads)
+    if head == sources:
+        return head
+    return f"{head}, made of {sources}"
+
+
+def _scores(detector: "DetectorFacts") -> str:
+    """What scores are, and which of an anchor's count."""
+    counting = "every class of an anchor"
+    if detector.one_class:
+        counting = "the best of each anchor"
+    return f"{detector.score_form}: {detector.score_reason}; {counting} counts"
+
+
+def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
+    """What the file or its family recommends: suppression, confidence and tiles."""
+    if detector.nms is not None:
+        yield "duplicates", "several boxes for each object"
+        yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
+    thresholds = []
+    if detector.conf is not None:
+        thresholds.append(f"{detector.conf:g}")
+    for class_id, conf in detector.class_conf.items():
+        thresholds.append(f"{detector.names[class_id]}={conf:g}")
+    if thresholds:
+        yield (
+            "confidence",
+            f"{','.join(thresholds)} is recommended, and used unless --conf is given",
+        )
+    if detector.tile is not None:
+        yield "tiles", f"{detector.tile} is recommended, and used unless --tile is given"
+
+
+def _classes(detector: "DetectorFacts") -> str:
+    """How many classes there are, who named them, and the first of their names."""
     names = ", ".join(detector.names[:MAX_NAMES])
-    more = ", ..." if len(detector.names) > MAX_NAMES else ""
-    yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
+    if len(detector.names) > MAX_NAMES:
+        names += ", ..."
+    return f"{detector.class_count} ({detector.names_origin}): {names}"
 
 
 def _free_size(detector: "DetectorFacts") -> str:
@@ -154,35 +220,44 @@ def _free_size(detector: "DetectorFacts") -> str:
         height, width = detector.default_size
         return f"any; {width}x{height} unless --imgsz says otherwise"
     multiple = preprocessing.get("multiple", 1)
-    sides = "" if multiple == 1 else f", its sides multiples of {multiple}"
-    return f"any; it follows each picture{sides}"
+    if multiple == 1:
+        return "any; it follows each picture"
+    return f"any; it follows each picture, its sides multiples of {multiple}"
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
-    dropped, places = sum(cut.dropped.values()), " and ".join(head.name for head in heads)
+    """Where the graph is cut, and what is left out."""
+    dropped = sum(cut.dropped.values())
+    tensors = " and ".join(head.name for head in heads)
+    pronoun = "it" if len(heads) == 1 else "them"
     return (
-        f"at {places}: the {dropped} of {cut.kept + dropped} nodes after "
-        f"{'it' if len(heads) == 1 else 'them'} select boxes, "
+        f"at {tensors}: the {dropped} of {cut.kept + dropped} nodes after {pronoun} select boxes, "
         f"which detcli does itself ({_counts(cut.dropped)})"
     )
 
 
 def _signature(tensor: "TensorInfo") -> str:
-    sizes = ("?" if size is None else str(size) for size in tensor.shape)
+    """A tensor's name, dtype and shape."""
+    sizes = ["?" if size is None else str(size) for size in tensor.shape]
     return f"{tensor.name} {tensor.dtype} [{', '.join(sizes)}]"
 
 
 def _precision(precision: "NetworkPrecision") -> str:
-    computes = " and ".join(precision.computes) or "nothing is multiplied"
-    parts = [f"computes in {computes}" if precision.computes else computes]
+    """The types that the network computes in and stores, and how it is quantised."""
+    parts = ["nothing is multiplied"]
+    if precision.computes:
+        parts = [f"computes in {' and '.join(precision.computes)}"]
     if precision.weights:
         parts.append(f"weights in {' and '.join(precision.weights)}")
-    if (how := precision.quantisation) is not None:
-        parts.append(f"quantised ({how.form}): {how.quantised} of {how.total} multiplying nodes")
+    quantisation = precision.quantisation
+    if quantisation is not None:
+        share = f"{quantisation.quantised} of {quantisation.total} multiplying nodes"
+        parts.append(f"quantised ({quantisation.form}): {share}")
     return ", ".join(parts)
 
 
 def _operations(operations: "Operations | None") -> str:
+    """How much one run computes."""
     if operations is None:
         return "not counted: the input size is unknown"
     size = "x".join(str(size) for size in operations.input_shape)
@@ -193,12 +268,14 @@ def _operations(operations: "Operations | None") -> str:
 
 
 def _placement(placement: "Placement") -> str:
+    """How many nodes a provider takes, and which it leaves to others."""
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
     if placement.taken is None or placement.left is None:
         return "takes it; this ONNX Runtime does not report which nodes"
-    taken, left = placement.taken.values(), placement.left
-    line = f"takes {sum(taken)} of {sum(taken) + len(left)} nodes"
+    taken = sum(placement.taken.values())
+    left = placement.left
+    line = f"takes {taken} of {taken + len(left)} nodes"
     if not left:
         return line
     operators = Counter(f"{node.operator} ({_short(node.provider)})" for node in left)
@@ -211,8 +288,10 @@ def _short(provider: str) -> str:
 
 
 def _counts(operators: Mapping[str, int]) -> str:
-    """The most frequent operators with their counts."""
+    """The first operators with their counts, and how many more there are."""
     parts = [f"{count} {operator}" for operator, count in operators.items()]
-    rest = len(parts) - MAX_OPERATORS
-    shown = parts[:MAX_OPERATORS] + ([f"{rest} other operators"] if rest > 0 else [])
-    return ", ".join(shown)
+    if len(parts) > MAX_OPERATORS:
+        rest = len(parts) - MAX_OPERATORS
+        parts = parts[:MAX_OPERATORS]
+        parts.append(f"{rest} other operators")
+    return ", ".join(parts)
