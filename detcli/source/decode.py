@@ -432,7 +432,7 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
 
 def _reduction(size: Size, input_size: Size | None) -> int:
     """By how much a JPEG is reduced while it is decoded, so that a network's input is filled."""
-    if input_size is None:
+    if input_size is None or 0 in size:  # a header without height or width is damaged
         return 1
     ratio = max(Letterbox.fit(size, input_size).scale)
     for scale in _SCALES:

@@ -307,6 +307,16 @@ def test_without_simplejpeg_opencv_decodes(monkeypatch):
     assert load_bytes(jpeg, DecodeOptions(fast_for=(64, 64))).pixels.shape == (300, 400, 3)
 
 
+@pytest.mark.parametrize("fast_for", [None, (30, 30)], ids=["whole", "reduced"])
+@pytest.mark.parametrize("offset", [5, 7], ids=["height", "width"])
+def test_a_header_without_a_side_is_damaged(offset, fast_for):
+    jpeg = bytearray(encode(picture(400, 300)))
+    frame = jpeg.index(b"\xff\xc0")
+    jpeg[frame + offset : frame + offset + 2] = bytes(2)
+    with pytest.raises(DecodeError, match="damaged"):
+        load_bytes(bytes(jpeg), DecodeOptions(fast_for=fast_for))
+
+
 def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_picture, tmp_path):
     (tmp_path / "without").mkdir()
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
