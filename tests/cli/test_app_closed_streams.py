@@ -63,9 +63,9 @@ def classes(file):
 @pytest.mark.parametrize("streams", [(1,), (2,), (0,), (1, 2), ALL])
 def test_records_go_to_a_file(folder_with_model, streams):
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    done = closed_from_the_start(*command, streams=streams, cwd=folder_with_model)
-    assert done.returncode == 0
-    assert done.stdout == ""
+    process = closed_from_the_start(*command, streams=streams, cwd=folder_with_model)
+    assert process.returncode == 0
+    assert process.stdout == ""
     assert classes(folder_with_model / "a.jsonl") == ["red"]
 
 
@@ -79,18 +79,18 @@ def test_files_of_all_formats_hold_what_they_hold_otherwise(folder_with_model, n
 
 def test_all_other_results_besides_a_file_of_records(folder_with_model):
     options = "--save s --save-txt t --save-crops c --save-dataset d --report p --save-coco k.json"
-    done = predict(folder_with_model, "-o", "a.jsonl", *options.split())
-    assert done.returncode == 0
-    assert "wrote 1 record to a.jsonl" in done.stderr
+    process = predict(folder_with_model, "-o", "a.jsonl", *options.split())
+    assert process.returncode == 0
+    assert "wrote 1 record to a.jsonl" in process.stderr
     for name in ("s/a.png", "t/a.txt", "c/red", "d/images/a.png", "p/index.html", "k.json"):
         assert (folder_with_model / name).exists()
 
 
 def test_records_without_a_file_need_standard_output(folder_with_model):
-    done = predict(folder_with_model, "--save", "s")
-    assert done.returncode == 1
-    assert "standard output is closed" in done.stderr
-    assert "hint: redirect it to a file or a pipe" in done.stderr
+    process = predict(folder_with_model, "--save", "s")
+    assert process.returncode == 1
+    assert "standard output is closed" in process.stderr
+    assert "hint: redirect it to a file or a pipe" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_records_without_a_file_need_standard_output(folder_with_model):
 def test_the_name_of_a_closed_stream_is_no_file(folder_with_model, name, stream):
     """Which streams are there is asked when Python starts, so that a fork would not do."""
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", name)
-    done = closed_from_the_start(*command, streams=(stream,), cwd=folder_with_model)
-    assert done.returncode == 1
+    process = closed_from_the_start(*command, streams=(stream,), cwd=folder_with_model)
+    assert process.returncode == 1
     if stream == 1:
-        assert f"cannot write {name}: standard output is closed" in done.stderr
+        assert f"cannot write {name}: standard output is closed" in process.stderr
 
 
 def test_the_null_device_needs_no_stream(folder_with_model):
@@ -112,59 +112,59 @@ def test_the_null_device_needs_no_stream(folder_with_model):
 
 def test_a_run_that_is_resumed(folder_with_model):
     for text in ("added 1 record", "it had 1 input already"):
-        done = predict(folder_with_model, "--resume", "a.jsonl")
-        assert done.returncode == 0
-        assert text in done.stderr
+        process = predict(folder_with_model, "--resume", "a.jsonl")
+        assert process.returncode == 0
+        assert text in process.stderr
 
 
 def test_a_picture_on_standard_input(folder_with_model):
     picture = (folder_with_model / "a.png").read_bytes()
     command = ("predict", "-", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    done = closed(*command, cwd=folder_with_model, input=picture, text=False)
-    assert done.returncode == 0
+    process = closed(*command, cwd=folder_with_model, input=picture, text=False)
+    assert process.returncode == 0
     assert classes(folder_with_model / "a.jsonl") == ["red"]
 
 
 def test_a_closed_standard_input_is_said(folder_with_model):
     command = ("predict", "-", "-m", "model.onnx", "-o", "a.jsonl")
-    done = closed(*command, cwd=folder_with_model, streams=(0,))
-    assert done.returncode == 3
-    assert "standard input is closed" in done.stderr
+    process = closed(*command, cwd=folder_with_model, streams=(0,))
+    assert process.returncode == 3
+    assert "standard input is closed" in process.stderr
 
 
 def test_shards_their_merge_and_a_page(folder_with_model):
-    done = predict(folder_with_model, "-o", "parts/", "--on", "local:2", streams=ALL)
-    assert done.returncode == 0
+    process = predict(folder_with_model, "-o", "parts/", "--on", "local:2", streams=ALL)
+    assert process.returncode == 0
     assert (
         closed("merge", "parts/", "-o", "all.jsonl", cwd=folder_with_model, streams=ALL).returncode
         == 0
     )
     assert classes(folder_with_model / "all.jsonl") == ["red"]
-    done = closed("report", "all.jsonl", "--images", ".", "-o", "page", cwd=folder_with_model)
-    assert done.returncode == 0
+    process = closed("report", "all.jsonl", "--images", ".", "-o", "page", cwd=folder_with_model)
+    assert process.returncode == 0
     assert (folder_with_model / "page/index.html").exists()
 
 
 def test_a_conversion(folder_with_model):
     options = ("-o", "new.onnx", "--metadata", "author=me", "--image", "a.png")
-    done = closed("convert", "model.onnx", *options, cwd=folder_with_model)
-    assert done.returncode == 0
-    assert done.stdout == ""
-    assert done.stderr == ""
+    process = closed("convert", "model.onnx", *options, cwd=folder_with_model)
+    assert process.returncode == 0
+    assert process.stdout == ""
+    assert process.stderr == ""
     assert (folder_with_model / "new.onnx").exists()
 
 
 def test_a_certificate(folder_with_model):
     options = ("--images", "a.png", "--conf", 0.9, "--certificate", "c.json")
-    done = closed("verify", "model.onnx", *options, "model.onnx", cwd=folder_with_model)
-    assert done.returncode == 0
+    process = closed("verify", "model.onnx", *options, "model.onnx", cwd=folder_with_model)
+    assert process.returncode == 0
     assert json.loads((folder_with_model / "c.json").read_text("utf-8"))["report"]["agree"] is True
 
 
 def test_a_baseline(folder_with_model):
     options = ("--seconds", 0.1, "--cold-starts", 0, "--save-baseline", "b.json")
-    done = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=folder_with_model)
-    assert done.returncode == 0
+    process = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=folder_with_model)
+    assert process.returncode == 0
     assert (folder_with_model / "b.json").exists()
 
 
@@ -173,13 +173,13 @@ def test_an_evaluation_with_a_page(folder_with_model):
     names = [f"  {number}: {name}" for number, name in enumerate(NAMES)]
     (folder_with_model / "data.yaml").write_text("\n".join(["val: .", "names:", *names]))
     command = ("eval", "model.onnx", "--data", "data.yaml")
-    done = closed(*command, "--report", "page", cwd=folder_with_model)
-    assert done.returncode == 0
+    process = closed(*command, "--report", "page", cwd=folder_with_model)
+    assert process.returncode == 0
     assert (folder_with_model / "page/index.html").exists()
-    done = closed(*command, cwd=folder_with_model)
-    assert done.returncode == 1
-    assert "standard output is closed" in done.stderr
-    assert "comparing" not in done.stderr  # it is said before the work
+    process = closed(*command, cwd=folder_with_model)
+    assert process.returncode == 1
+    assert "standard output is closed" in process.stderr
+    assert "comparing" not in process.stderr  # it is said before the work
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_an_evaluation_with_a_page(folder_with_model):
     ],
 )
 def test_a_report_that_is_the_only_result_needs_standard_output(folder_with_model, arguments):
-    done = closed(*arguments, cwd=folder_with_model)
-    assert done.returncode == 1
-    assert "detcli: standard output is closed" in done.stderr
-    assert "measuring" not in done.stderr
+    process = closed(*arguments, cwd=folder_with_model)
+    assert process.returncode == 1
+    assert "detcli: standard output is closed" in process.stderr
+    assert "measuring" not in process.stderr
 
 
 def test_a_model_is_fetched(folder_with_model):
-    done = closed("models", "pull", "codes", cwd=folder_with_model)
-    assert done.returncode == 0
-    assert done.stderr == ""
+    process = closed("models", "pull", "codes", cwd=folder_with_model)
+    assert process.returncode == 0
+    assert process.stderr == ""

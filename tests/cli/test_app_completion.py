@@ -46,23 +46,23 @@ START = {
 def environment(tmp_path, warm_detcli):
     """An environment with this `detcli` and a temporary home."""
     path = os.pathsep.join(map(str, (warm_detcli, Path(sys.executable).parent, os.environ["PATH"])))
-    own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    variables = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
     # Without this folder, fish reads every manual page of the machine first.
     (tmp_path / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
-    own |= {"LC_ALL": "C.UTF-8"}
-    return {**os.environ, **own, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    variables |= {"LC_ALL": "C.UTF-8"}
+    return {**os.environ, **variables, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
 @pytest.fixture
 def folder_of_models(tmp_path):
     """Models with odd names, and files that are none."""
-    place = tmp_path / "place"
+    folder = tmp_path / "place"
     for name in ("my model.onnx", "it's $5.onnx", "run:1.onnx", "notes.txt",
                  "sub dir/deep.onnx", "猫.onnx", "street.jpg"):  # fmt: skip
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).touch()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
     (tmp_path / "homely.onnx").touch()
-    return place
+    return folder
 
 
 class Terminal:
@@ -98,12 +98,12 @@ class Terminal:
 
     def _read_until(self, pattern):
         end = time.monotonic() + 60
-        while not (found := re.search(pattern, self._read.decode(errors="replace"))):
+        while not (match := re.search(pattern, self._read.decode(errors="replace"))):
             assert time.monotonic() < end, self._read
             if select.select([self._terminal], [], [], 1)[0]:
                 self._read += os.read(self._terminal, 65536)
         self._read = b""  # the shell waits for keys
-        return found
+        return match
 
 
 SHOWN = {

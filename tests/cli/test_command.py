@@ -121,19 +121,19 @@ def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
         assert given("a.jpg")[switch.name] is True
         assert given("a.jpg", f"--no-{switch.flag[2:]}")[switch.name] is False
     write_defaults("")
-    again = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
-    assert again["recursive"] is True
-    assert again["strict"] is True
+    typed_values = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
+    assert typed_values["recursive"] is True
+    assert typed_values["strict"] is True
     assert given("a.jpg", "--no-force")["force"] is False
 
 
 def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatch):
     write_defaults('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
-    found = given(groups=(Runtime, Settings), whole_file=False)
-    assert found["model"] == "written"
-    assert found["device"] == ["cuda:1"]
+    values = given(groups=(Runtime, Settings), whole_file=False)
+    assert values["model"] == "written"
+    assert values["device"] == ["cuda:1"]
     for name in ("conf", "max_det", "half"):
-        assert found[name] == options_of(Config)[name].default
+        assert values[name] == options_of(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
     assert given(groups=(Runtime,), whole_file=False)["device"] == ["cpu"]
 
@@ -219,11 +219,11 @@ def test_an_error_about_a_default_names_its_origin(
 
 def test_a_variable_that_sets_nothing_is_reported(invoke, monkeypatch):
     monkeypatch.setenv("DETCLI_CONF", "0.9")
-    said = invoke("predict", "none.png", "-m", "none.onnx").stderr
+    stderr = invoke("predict", "none.png", "-m", "none.onnx").stderr
     assert (
-        "variable DETCLI_CONF sets nothing; those that do are DETCLI_MODEL, DETCLI_DEVICE" in said
+        "variable DETCLI_CONF sets nothing; those that do are DETCLI_MODEL, DETCLI_DEVICE" in stderr
     )
-    assert said.count("sets nothing") == 1
+    assert stderr.count("sets nothing") == 1
     assert "sets nothing" not in invoke("predict", "none.png", "-m", "none.onnx", "-q").stderr
 
 
@@ -314,8 +314,8 @@ def test_what_is_typed():
         "verbose": 2,
     }
     built_in = written(Config())
-    found = given(*typed.split())
-    assert {name: one for name, one in found.items() if one != built_in[name]} == expected
+    values = given(*typed.split())
+    assert {name: value for name, value in values.items() if value != built_in[name]} == expected
 
 
 @pytest.mark.parametrize("name", ["/dev/null", "NUL"])
@@ -327,15 +327,15 @@ def test_a_null_device_sets_nothing_on_any_system(monkeypatch, name):
 
 def sources_of(*arguments):
     """Where a command is told that its values come from, by option."""
-    told = []
+    sources = []
 
     @command(*GROUPS, whole_file=True)
     def probe(config: Config, value_sources: dict[str, str]) -> None:
         assert config is not None
-        told.append(value_sources)
+        sources.append(value_sources)
 
     run(probe, *arguments)
-    return told[0]
+    return sources[0]
 
 
 def test_the_origin_of_a_value_that_was_typed_is_the_command_line(write_defaults, monkeypatch):

@@ -13,10 +13,12 @@ GROUP = typer.main.get_command(app)
 LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}  # type: ignore[attr-defined]
 
 
-def help_of(command, asked="--help"):
+def help_of(command, help_option="--help"):
     """The help of a command, and its options by panel."""
     text = (
-        CliRunner().invoke(app, [command, asked], prog_name="detcli", catch_exceptions=False).stdout
+        CliRunner()
+        .invoke(app, [command, help_option], prog_name="detcli", catch_exceptions=False)
+        .stdout
     )
     panels = re.findall(r"^(\w[\w ]*):\n((?:  .*\n?)+)", text, re.MULTILINE)
     return text, {
@@ -45,9 +47,11 @@ def test_predict_has_all_panels_in_order():
 def test_the_short_help_is_a_screen_of_usual_options(command, shown, left_out):
     text, panels = help_of(command, "-h")
     _, all_panels = help_of(command)
-    every = {one for found in all_panels.values() for one in found}
-    assert {f"--{one}" for one in (*shown.split(), "quiet", "help")} <= {*panels["Options"]} < every
-    assert {f"--{one}" for one in left_out.split()} <= every - {*panels["Options"]}
+    every = {name for names in all_panels.values() for name in names}
+    assert (
+        {f"--{name}" for name in (*shown.split(), "quiet", "help")} <= {*panels["Options"]} < every
+    )
+    assert {f"--{name}" for name in left_out.split()} <= every - {*panels["Options"]}
     assert len(text.splitlines()) <= 45
     assert f"detcli {command} --help shows {len(every) - len(panels['Options'])} more" in text
 
@@ -62,9 +66,11 @@ def test_examples_come_before_the_usual_options_which_many_commands_do_without()
 
 @pytest.mark.parametrize("command", ["eval", "bench", "verify", "convert", "inspect"])
 def test_shared_options_are_in_the_same_panel(command):
-    panel_of = {option: title for title, found in help_of("predict")[1].items() for option in found}
-    for title, found in help_of(command)[1].items():
-        for option in found:
+    panel_of = {
+        option: title for title, options in help_of("predict")[1].items() for option in options
+    }
+    for title, options in help_of(command)[1].items():
+        for option in options:
             # predict writes COCO results, verify reads them.
             if title in PANELS and option in panel_of and option != "--coco-images":
                 assert title == panel_of[option], option
@@ -86,9 +92,9 @@ def test_flags_that_can_be_undone_take_no_second_name():
 
 
 def test_an_unknown_panel_is_a_mistake():
-    known = {*PANELS, "Options", None}
+    titles = {*PANELS, "Options", None}
     for command in LOADED.values():
-        assert {param.rich_help_panel for param in command.params} <= known
+        assert {param.rich_help_panel for param in command.params} <= titles
 
 
 def test_commands_are_described_in_whole_sentences():

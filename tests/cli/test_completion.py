@@ -78,8 +78,8 @@ def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
 def test_saved_records_beside_models(tmp_path):
     for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv"):
         (tmp_path / name).touch()
-    found = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
-    assert {name for name in found if name.startswith("here")} == {
+    names = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
+    assert {name for name in names if name.startswith("here")} == {
         "here.onnx", "here.jsonl", "here.json.gz"
     }  # fmt: skip
 
@@ -119,5 +119,9 @@ def test_classes_are_those_of_the_model_in_the_line(make_model, monkeypatch, tmp
     assert bash(*line, "--classes", "red,b") == ["red,blue"]
     monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
     assert bash("predict", "--blur", "g") == ["green"]
-    for other in (("-m", "none.onnx"), ("-m", "yolov10n"), ("-m", "colours.onnx", "--names", "x")):
-        assert bash("predict", *other, "--classes", "") == []
+    for other_options in (
+        ("-m", "none.onnx"),
+        ("-m", "yolov10n"),
+        ("-m", "colours.onnx", "--names", "x"),
+    ):
+        assert bash("predict", *other_options, "--classes", "") == []

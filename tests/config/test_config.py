@@ -41,11 +41,15 @@ NEEDED = {
 
 def needed(name):
     """What an option needs, and what that needs."""
-    first = [one.split()[0] for one in OPTIONS[name].needs]
-    return [*NEEDED.get(name, ()), *first, *(one for other in first for one in needed(other))]
+    names = list(NEEDED.get(name, ()))
+    first_alternatives = [alternatives.split()[0] for alternatives in OPTIONS[name].needs]
+    names += first_alternatives
+    for needed_name in first_alternatives:
+        names += needed(needed_name)
+    return names
 
 
-def other(name):
+def other_value(name):
     """A value of an option that is not its default."""
     option = OPTIONS[name]
     if name == "class_conf":
@@ -58,9 +62,14 @@ def other(name):
     return option.parse_value(text)
 
 
-def made(name, **more):
+def other_values(names):
+    """Values that are not the defaults, by name of an option."""
+    return {name: other_value(name) for name in names}
+
+
+def config_with(name, **values):
     """A Config with another value of an option, and what that needs."""
-    return config_from(Config, {one: other(one) for one in (*needed(name), name)} | more)
+    return config_from(Config, other_values([*needed(name), name]) | values)
 
 
 def test_a_group_has_to_say_whether_it_affects_detections():
@@ -78,26 +87,27 @@ def test_one_name_for_all():
 
 def test_rules_name_options():
     for option in OPTIONS.values():
-        wanted = [name for names in option.needs for name in names.split()]
-        assert {*wanted, *option.excludes, *option.overridden_by} <= {*OPTIONS}, option.name
+        needed_names = " ".join(option.needs).split()
+        names_in_rules = {*needed_names, *option.excludes, *option.overridden_by}
+        assert names_in_rules <= {*OPTIONS}, option.name
         # `collect_values` drops options in this order.
         names = list(OPTIONS)
-        for needed_name in wanted:
+        for needed_name in needed_names:
             if OPTIONS[needed_name].needs:
                 assert names.index(needed_name) < names.index(option.name), option.name
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_value_survives_its_way_to_another_process(name):
-    config = made(name)
+    config = config_with(name)
     assert values_of(config)[name] != values_of(Config())[name]
-    there = pickle.loads(pickle.dumps(config))  # noqa: S301 - its own
-    assert there == config
-    assert hash(there) == hash(config)
+    received = pickle.loads(pickle.dumps(config))  # noqa: S301 - its own
+    assert received == config
+    assert hash(received) == hash(config)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "raw", "says"),
     [
         ("max_det", "3.5", "--max-det: '3.5' is not a valid int"),
         ("max_det", True, "--max-det: 'True' is not a valid int"),
@@ -120,9 +130,9 @@ def test_a_value_survives_its_way_to_another_process(name):
         ("on", "local:0", "--on local:0 names nothing to run on"),
     ],
 )
-def test_what_is_no_value_is_refused(name, given, says):
+def test_what_is_no_value_is_refused(name, raw, says):
     with pytest.raises(UsageError) as caught:
-        OPTIONS[name].parse_value(given)
+        OPTIONS[name].parse_value(raw)
     assert says in str(caught.value)
 
 
@@ -153,23 +163,25 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "second", "verb"), PAIRS)
 def test_rules_hold_wherever_a_config_is_made(name, second, verb):
-    values = {name: other(name)}
+    values = {name: other_value(name)}
     if verb == "excludes":
-        needs = {one: other(one) for one in (*needed(name), *needed(second))}
-        values |= {second: other(second) if second != "output" else "boxes.jsonl"} | needs
+        values[second] = "boxes.jsonl"
+        if second != "output":
+            values[second] = other_value(second)
+        values |= other_values(needed(name) + needed(second))
     with pytest.raises(UsageError) as caught:
         config_from(Config, values)
     assert OPTIONS[name].flag in str(caught.value)
     assert OPTIONS[second].flag in str(caught.value)
     assert caught.value.hint
     if verb == "needs":
-        assert made(name, **{second: other(second)})
+        assert config_with(name, **{second: other_value(second)})
 
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.sharded])
 def test_what_a_run_in_shards_cannot_have(name):
     with pytest.raises(UsageError, match="does not go with a run in shards"):
-        made(name, output="boxes/")
+        config_with(name, output="boxes/")
 
 
 @pytest.mark.parametrize(
@@ -190,11 +202,11 @@ def test_the_refusal_of_parquet_names_the_merge_that_writes_it(values):
     [
         ({"extend": True}, "are for runs in shards"),
         ({"output": "a/", "format": Format.CSV}, "parts are JSON Lines"),
-        ({"output": "a/", "actors": other("actors")}, "--actors without Ray"),
+        ({"output": "a/", "actors": other_value("actors")}, "--actors without Ray"),
         ({"output": "a/", "format": Format.PARQUET}, "parts are JSON Lines"),
-        ({"resume": other("resume"), "format": Format.CSV}, "writes JSON Lines"),
-        ({"resume": other("resume"), "format": Format.PARQUET}, "writes JSON Lines"),
-        ({"save_coco": other("save"), "output": "./save"}, "is given twice"),
+        ({"resume": other_value("resume"), "format": Format.CSV}, "writes JSON Lines"),
+        ({"resume": other_value("resume"), "format": Format.PARQUET}, "writes JSON Lines"),
+        ({"save_coco": other_value("save"), "output": "./save"}, "is given twice"),
         ({"output": "s3://bucket"}, "names no object"),
     ],
 )
@@ -208,8 +220,8 @@ def test_rules_that_no_pair_of_rows_can_say(values, says):
     "name", ["read", "show", "save", "save_crops", "save_dataset", "report", "save_txt"]
 )
 def test_full_pixels_are_decoded_where_they_are_needed(name):
-    assert made(name, fast_decode=True).decodes_fast is (name == "save_txt")
-    assert not made(name).decodes_fast
+    assert config_with(name, fast_decode=True).decodes_fast is (name == "save_txt")
+    assert not config_with(name).decodes_fast
 
 
 BEFORE = {"model": "a", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "max_det": 300}

@@ -85,9 +85,9 @@ def test_what_is_no_mixture(install, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("install")
 def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
     """Not onnxruntime where detcli's extra would install onnxruntime-gpu over it."""
-    wanted = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
+    expected = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
     problem = explain("onnxruntime", "No module named 'onnxruntime'")
-    assert problem == (f"{wanted} is not installed", f"pip install {wanted}")
+    assert problem == (f"{expected} is not installed", f"pip install {expected}")
     assert explain("cv2", "No module named 'cv2'")[1] == f'{AGAIN} "opencv-python>=5.0"'
 
 
@@ -122,14 +122,18 @@ def test_a_package_that_does_not_load(install, packages, said, remedy):
 def test_machines_with_gpu_wheels(monkeypatch):
     """As the requirements say."""
     requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    (gpu,) = (one for one in map(Requirement, requirements) if one.name == "onnxruntime-gpu")
+    (gpu,) = (
+        requirement
+        for requirement in map(Requirement, requirements)
+        if requirement.name == "onnxruntime-gpu"
+    )
     for where in ("linux x86_64", "win32 AMD64", "linux aarch64", "darwin arm64", "darwin x86_64",
                   "win32 ARM64", "linux armv7l", "linux i686"):  # fmt: skip
         system, machine = where.split()
         monkeypatch.setattr(packages.sys, "platform", system)
         monkeypatch.setattr(packages.platform, "machine", lambda machine=machine: machine)
-        here = {"sys_platform": system, "platform_machine": machine}
-        assert packages.gpu_wheel_exists() is gpu.marker.evaluate(here)
+        environment = {"sys_platform": system, "platform_machine": machine}
+        assert packages.gpu_wheel_exists() is gpu.marker.evaluate(environment)
 
 
 @pytest.mark.parametrize(

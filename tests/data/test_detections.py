@@ -34,7 +34,7 @@ def test_rows_are_box_score_id_and_name():
 
 
 @pytest.mark.parametrize(
-    ("index", "kept"),
+    ("index", "rows"),
     [
         *((np.array([True, False, True]), [0, 2]), (np.array([False] * 3), [])),
         *(([True, False, False], [0]), (detections().score > 0.4, [0, 1])),
@@ -43,14 +43,14 @@ def test_rows_are_box_score_id_and_name():
         *((np.array([1, 1]), [1, 1]), (np.array([], np.int64), [])),
     ],
 )
-def test_indexing_gives_detections_again(index, kept):
-    found = detections()[index]
-    assert isinstance(found, Detections)
-    assert found.names == NAMES
-    assert found.xyxy.shape == (len(kept), 4)
-    assert found.xyxy[:, 0].tolist() == kept
-    assert found.score.tolist() == detections().score[kept].tolist()
-    assert found.class_id.tolist() == [[2, 0, 1][row] for row in kept]
+def test_indexing_gives_detections_again(index, rows):
+    selected = detections()[index]
+    assert isinstance(selected, Detections)
+    assert selected.names == NAMES
+    assert selected.xyxy.shape == (len(rows), 4)
+    assert selected.xyxy[:, 0].tolist() == rows
+    assert selected.score.tolist() == detections().score[rows].tolist()
+    assert selected.class_id.tolist() == [[2, 0, 1][row] for row in rows]
 
 
 @pytest.mark.parametrize("index", [3, [3], np.array([True, False])])
@@ -100,20 +100,22 @@ def test_fields_cannot_be_replaced():
 
 def test_within_a_picture():
     boxes = np.array([[-5, 1, 3, 9], [-5, 1, -3, 9], [1, 2, 3, 4]], np.float32)
-    found = Detections(boxes, np.array([0.9, 0.5, 0.25], np.float32), np.array([2, 0, 1]), NAMES)
-    kept = found.within((8, 9))
-    assert kept.xyxy.tolist() == [[0, 1, 3, 8], [1, 2, 3, 4]]
-    assert kept.class_name.tolist() == ["猫", "car"]
-    assert found.xyxy[0, 0] == -5
+    unclipped = Detections(
+        boxes, np.array([0.9, 0.5, 0.25], np.float32), np.array([2, 0, 1]), NAMES
+    )
+    clipped = unclipped.within((8, 9))
+    assert clipped.xyxy.tolist() == [[0, 1, 3, 8], [1, 2, 3, 4]]
+    assert clipped.class_name.tolist() == ["猫", "car"]
+    assert unclipped.xyxy[0, 0] == -5
 
 
 @optional.needs("supervision")
 def test_supervision_gets_the_same():
-    found = detections().to_supervision()
-    assert np.array_equal(found["class_name"], detections().class_name)
-    assert np.array_equal(found.xyxy, detections().xyxy)
-    assert np.array_equal(found.confidence, detections().score)
-    assert np.array_equal(found.class_id, detections().class_id)
+    converted = detections().to_supervision()
+    assert np.array_equal(converted["class_name"], detections().class_name)
+    assert np.array_equal(converted.xyxy, detections().xyxy)
+    assert np.array_equal(converted.confidence, detections().score)
+    assert np.array_equal(converted.class_id, detections().class_id)
     assert len(Detections.empty(NAMES).to_supervision()) == 0
 
 
@@ -126,9 +128,9 @@ def test_without_a_library_it_is_asked_for(monkeypatch, library):
 
 
 def test_a_mask_of_class_names_keeps_these():
-    found, none = detections(), Detections.empty(NAMES)
-    assert found[found.class_name == "person"].score.tolist() == [0.5]
-    assert len(found[found.class_name != "猫"]) == 2
+    three_detections, none = detections(), Detections.empty(NAMES)
+    assert three_detections[three_detections.class_name == "person"].score.tolist() == [0.5]
+    assert len(three_detections[three_detections.class_name != "猫"]) == 2
     assert len(none[none.class_name == "person"]) == 0
 
 
@@ -141,8 +143,14 @@ def test_a_single_bool_is_no_index(index):
 
 def test_arrays_are_read_only():
     boxes = np.zeros((1, 4), np.float32)
-    found = Detections(boxes, np.ones(1, np.float32), np.zeros(1, int), NAMES, np.ones(1, int))
-    for array in (found.xyxy, found.score, found.class_id, found.track_id, found[:1].xyxy):
+    tracked = Detections(boxes, np.ones(1, np.float32), np.zeros(1, int), NAMES, np.ones(1, int))
+    for array in (
+        tracked.xyxy,
+        tracked.score,
+        tracked.class_id,
+        tracked.track_id,
+        tracked[:1].xyxy,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 7
     boxes[0] = 7  # whoever made them still may
@@ -164,7 +172,7 @@ def test_the_fields_of_records():
     corners = {"x1": 0.0, "y1": 0.0, "x2": 0.0, "y2": 0.0}
     assert row == {"class_id": 2, "class_name": "猫", "score": 0.9, **corners}
     assert {type(row[name]) for name in ("x1", "score")} == {float}
-    objects = (np.fromiter([one], object, 1) for one in (("door",), (("gate", "left"),), None))
+    objects = (np.fromiter([value], object, 1) for value in (("door",), (("gate", "left"),), None))
     zones, crossed, symbols = objects
     full = replace(detections()[0], track_id=np.array([4]), zones=zones, crossed=crossed)
     (row,) = replace(full, symbols=symbols).to_dict()
@@ -186,8 +194,8 @@ def test_coco_results_have_cocos_ids():
     (row,) = Detections(boxes, scores, np.array([11]), COCO).to_coco(9)
     assert row == {"image_id": 9, "category_id": 13, "bbox": [1, 2, 3, 6], "score": 0.25}
     assert [row["category_id"] for row in detections().to_coco(9)] == [2, 0, 1]
-    kept = detections().to_coco(9, lambda class_id, names: {"car": 77}.get(names[class_id]))
-    assert [row["category_id"] for row in kept] == [77]
+    results = detections().to_coco(9, lambda class_id, names: {"car": 77}.get(names[class_id]))
+    assert [row["category_id"] for row in results] == [77]
 
 
 @optional.needs("pandas")

@@ -30,12 +30,12 @@ from detcli.data.record import (
 )
 
 
-def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
+def record(detections_of_picture, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
     return Record(
         origin,
         **{"index": 3, "model": "m", "device": "cpu"} | fields,
         picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
-        detections=found,
+        detections=detections_of_picture,
     )
 
 
@@ -43,16 +43,16 @@ def box(*sides):
     return dict(zip(BOX, sides, strict=True))
 
 
-def read_back(one):
+def read_back(record):
     """The fields after a round trip through JSON, checked against the schema."""
-    fields = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    fields = json.loads(json.dumps(record.to_json(), allow_nan=False))
     validator("predict", strict=True).validate(fields)
     return fields
 
 
 def test_a_record_with_detections_matches_the_schema():
-    found = detections((1, 2, 3.5, 4.25, 0.9, 1), (0, 0, 60, 40, 0.5, 0))
-    assert read_back(record(found)) == {
+    two_detections = detections((1, 2, 3.5, 4.25, 0.9, 1), (0, 0, 60, 40, 0.5, 0))
+    assert read_back(record(two_detections)) == {
         "schema_version": SCHEMA_VERSION,
         "source": "a.jpg",
         "index": 3,
@@ -79,10 +79,10 @@ def test_a_frame_has_its_number_and_time_and_a_live_one_when_it_came():
 
 
 def test_damage_is_a_warning():
-    one = record(detections())
-    damaged = replace(one, picture=replace(one.picture, warnings=("damaged: torn",)))
+    undamaged = record(detections())
+    damaged = replace(undamaged, picture=replace(undamaged.picture, warnings=("damaged: torn",)))
     assert read_back(damaged)["warnings"] == ["damaged: torn"]
-    assert "warnings" not in read_back(one)
+    assert "warnings" not in read_back(undamaged)
 
 
 def test_a_picture_without_detections_has_an_empty_list():
@@ -93,8 +93,8 @@ def test_a_picture_without_detections_has_an_empty_list():
     ("error", "hint"), [(SourceError, ""), (DecodeError, "try again"), (InferenceError, "")]
 )
 def test_a_record_with_an_error_matches_the_schema(error, hint):
-    one = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
-    assert read_back(one) == {
+    failed = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
+    assert read_back(failed) == {
         "schema_version": SCHEMA_VERSION,
         "source": "a.jpg",
         "index": 3,
@@ -107,15 +107,15 @@ def test_scores_have_six_decimals_and_boxes_two():
     """Boxes may lie beyond the picture."""
     for score, expected in ((0.1234564, 0.123456), (0.1234566, 0.123457), (1.0, 1.0)):
         fields = read_back(record(detections((-2, 0.006, 1 / 3, 1279.996, score, 0))))
-        (found,) = fields["detections"]
-        assert found["score"] == expected
-        assert box_of(found) == (-2.0, 0.01, 0.33, 1280.0)
+        (detection,) = fields["detections"]
+        assert detection["score"] == expected
+        assert box_of(detection) == (-2.0, 0.01, 0.33, 1280.0)
 
 
 def test_any_name_survives_json():
     for source in ("-", "a,b", 'q"uote', "new\nline", "猫.jpg", "猫\udcff.jpg", "a\0b", "\ud800"):
-        one = record(detections(), origin=Origin(source))
-        fields = json.loads(json.dumps(one.to_json(), ensure_ascii=False).encode())
+        named_record = record(detections(), origin=Origin(source))
+        fields = json.loads(json.dumps(named_record.to_json(), ensure_ascii=False).encode())
         assert fields["source"] == source.replace("\udcff", r"\xff").replace("\ud800", r"\ud800")
         assert ("source_bytes" in fields) == ("\udcff" in source)
         assert name_of(fields) == source.replace("\ud800", r"\ud800")  # which no file is called
@@ -123,11 +123,11 @@ def test_any_name_survives_json():
 
 def test_all_texts_are_unicode():
     odd = detections((1, 2, 3, 4, 0.5, 0), names=("\udcff",))
-    for one in (
+    for odd_record in (
         replace(record(odd, model="\udcff"), saved=[Path("\udcff")]),
         Record(Origin("a"), 0, "m", "cpu", error=SourceError("\udcff", "\udcff")),
     ):
-        json.dumps(one.to_json(), ensure_ascii=False).encode()
+        json.dumps(odd_record.to_json(), ensure_ascii=False).encode()
 
 
 def test_the_schema_rejects_an_invalid_row():
@@ -197,9 +197,13 @@ def test_names_have_the_same_slashes_on_every_system(monkeypatch):
     monkeypatch.setattr(os, "sep", "\\")
     origins = [Origin(name) for name in ("pics\\a.jpg", "C:\\a.mp4", "s3://bucket/a\\b.jpg")]
     saved = [PureWindowsPath("out/a.jpg")]
-    found = [record(detections(), origin=one, saved=saved).to_json() for one in origins]
-    assert [one["source"] for one in found] == ["pics/a.jpg", "C:/a.mp4", "s3://bucket/a\\b.jpg"]
-    assert found[0]["saved"] == ["out/a.jpg"]
+    all_fields = [record(detections(), origin=entry, saved=saved).to_json() for entry in origins]
+    assert [entry["source"] for entry in all_fields] == [
+        "pics/a.jpg",
+        "C:/a.mp4",
+        "s3://bucket/a\\b.jpg",
+    ]
+    assert all_fields[0]["saved"] == ["out/a.jpg"]
 
 
 def changed_row(**fields):

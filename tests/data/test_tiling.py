@@ -59,8 +59,8 @@ def test_what_is_no_tiling_is_refused_with_what_to_write(says, texts):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
 def test_tiles_cover_the_picture_and_overlap(height, width, size, overlap):
-    *tiles, whole = Tiling(size, overlap).areas((height, width))
-    assert whole == (0, 0, width, height)
+    *tiles, whole_picture = Tiling(size, overlap).areas((height, width))
+    assert whole_picture == (0, 0, width, height)
     assert bool(tiles) == (max(height, width) > size)
     for axis, length in ((0, width), (1, height)):
         starts = sorted({area[axis] for area in tiles})
@@ -87,10 +87,10 @@ def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
         (-5, 0, 10, 18, 0.5),
         (-5, 0, 10, 19, 0.4, 1),
     )
-    kept = rows(merge([found(best, alike, of_another_class)], [(0, 0, 50, 50)]))
-    assert kept == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
-    kept = rows(merge([found(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
-    assert kept == [(*best, 0)]
+    remaining = rows(merge([found(best, alike, of_another_class)], [(0, 0, 50, 50)]))
+    assert remaining == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
+    remaining = rows(merge([found(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
+    assert remaining == [(*best, 0)]
 
 
 MERGED = {
@@ -153,8 +153,8 @@ MERGED = {
 
 @pytest.mark.parametrize(("left", "right", "whole", "merged"), MERGED.values(), ids=MERGED)
 def test_what_several_areas_show(left, right, whole, merged):
-    seen = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
-    assert seen == [(*row, 0)[:6] for row in merged]
+    merged_rows = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
+    assert merged_rows == [(*row, 0)[:6] for row in merged]
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
@@ -250,16 +250,16 @@ def plain_merge(found, areas):  # noqa: C901 - three steps
         boxes = np.array([rows[n][1] for n in (members if first[4] else members[:1])])
         box = [*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)]
         merged.append((-score, members[0], (*map(float, box), round(score, 4), first[3])))
-    kept = []
+    remaining = []
     for *_, row in sorted(merged):
-        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in kept):  # type: ignore[index]
-            kept.append(row)
-    return kept
+        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in remaining):  # type: ignore[index]
+            remaining.append(row)
+    return remaining
 
 
-def is_twice(box, other):
-    shared = size_of(box, other)
-    return 10 * shared > 9 * (size_of(box) + size_of(other) - shared)
+def is_twice(box, second_box):
+    shared = size_of(box, second_box)
+    return 10 * shared > 9 * (size_of(box) + size_of(second_box) - shared)
 
 
 def both(*boxes):
@@ -285,7 +285,7 @@ def crowds(draw):
         box = [*corner, *(corner + random.choice([10, 20, 30, 40, 60, 120], 2))]
         near = objects and random.random() < 0.4
         objects.append(objects[-1] + random.choice([-5, 3, 8]) if near else np.array(box))
-    seen = []
+    sizes_of_calls = []
     for left, top, right, bottom in areas:
         inside = []
         for box in objects:
@@ -295,8 +295,8 @@ def crowds(draw):
                 inside.append(
                     (*moved, random.choice([0.25, 0.5, 0.75]), int(random.random() < 0.2))
                 )
-        seen.append(found(*inside))
-    return seen, areas
+        sizes_of_calls.append(found(*inside))
+    return sizes_of_calls, areas
 
 
 @settings(max_examples=200)
@@ -331,7 +331,7 @@ def scenes(draw):
 def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
     size, tiling, objects = scene
     areas = tiling.areas(size)
-    seen = []
+    looked_at = []
     for number, (left, top, right, bottom) in enumerate(areas):
         inside = []
         for x1, y1, x2, y2, score, class_id in objects:
@@ -339,10 +339,10 @@ def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
             if box[0] < box[2] and box[1] < box[3] and (seen_whole or number < len(areas) - 1):
                 moved = np.subtract(box, [left, top, left, top])
                 inside.append((*moved, score, class_id))
-        seen.append(found(*inside))
+        looked_at.append(found(*inside))
     if len(areas) == 1 and not seen_whole:
         return
-    assert sorted(rows(merge(seen, areas))) == sorted(
+    assert sorted(rows(merge(looked_at, areas))) == sorted(
         (*map(float, box[:4]), *box[4:]) for box in objects
     )
 

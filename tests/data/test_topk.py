@@ -24,18 +24,20 @@ def plain_top_k(row, k):
 
 
 def assert_top_k(values, k):
-    found, indices = top_k(values, k)
+    largest, indices = top_k(values, k)
     unsorted_values, unsorted_indices = top_k(values, k, sorted=False)
     expected_shape = (*values.shape[:-1], min(k, values.shape[-1]))
-    assert found.shape == indices.shape == unsorted_indices.shape == expected_shape
-    assert found.dtype == values.dtype
+    assert largest.shape == indices.shape == unsorted_indices.shape == expected_shape
+    assert largest.dtype == values.dtype
     assert indices.dtype == np.int64
-    for place in np.ndindex(*values.shape[:-1]):
-        expected = plain_top_k(values[place], k)
-        assert indices[place].tolist() == expected
-        assert unsorted_indices[place].tolist() == sorted(expected)
-        np.testing.assert_array_equal(found[place], values[place][expected])
-        np.testing.assert_array_equal(unsorted_values[place], values[place][sorted(expected)])
+    for row_index in np.ndindex(*values.shape[:-1]):
+        expected = plain_top_k(values[row_index], k)
+        assert indices[row_index].tolist() == expected
+        assert unsorted_indices[row_index].tolist() == sorted(expected)
+        np.testing.assert_array_equal(largest[row_index], values[row_index][expected])
+        np.testing.assert_array_equal(
+            unsorted_values[row_index], values[row_index][sorted(expected)]
+        )
 
 
 # Few distinct values, so that ties, also at the k-th place, are common.
@@ -78,9 +80,9 @@ def test_any_row_length(length, random):
         values = random.integers(0, levels, length).astype(np.float32)
         # A stable sort of the whole row gives the same, also for rows too long for plain_top_k.
         expected = np.argsort(-values, kind="stable")[:k]
-        found, indices = top_k(values, k)
+        largest, indices = top_k(values, k)
         np.testing.assert_array_equal(indices, expected)
-        np.testing.assert_array_equal(found, values[expected])
+        np.testing.assert_array_equal(largest, values[expected])
 
 
 def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
@@ -122,12 +124,12 @@ def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
 
 
 def test_values_keep_their_nan_and_negative_zero_and_the_input_stays():
-    given = np.array([np.nan, -0.0], np.float32)
-    before = given.tobytes()
-    values, _ = top_k(given, 2)
+    input_values = np.array([np.nan, -0.0], np.float32)
+    before = input_values.tobytes()
+    values, _ = top_k(input_values, 2)
     assert np.signbit(values[0])
     assert np.isnan(values[1])
-    assert given.tobytes() == before
+    assert input_values.tobytes() == before
     assert top_k([3, 1, 2], 2)[1].tolist() == [0, 2]
 
 

@@ -35,15 +35,15 @@ def test_a_cache_needs_a_home_folder(monkeypatch, answer):
 
 @pytest.mark.parametrize("part", ["", "prepared", "prepared/entry"])
 def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, part):
-    build, place = Mock(return_value=b"entry"), cache / part
+    build, path = Mock(return_value=b"entry"), cache / part
     caplog.set_level(logging.WARNING)
-    for made in (1, 1, 2, 3):
-        if made == 2:
-            place.chmod(0o777)
+    for build_count in (1, 1, 2, 3):
+        if build_count == 2:
+            path.chmod(0o777)
         assert cached("prepared/entry", build) == b"entry"
-        assert build.call_count == made
+        assert build.call_count == build_count
     (record,) = caplog.records
-    assert f"the cache is not used, since others can write to {place}" in record.message
+    assert f"the cache is not used, since others can write to {path}" in record.message
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

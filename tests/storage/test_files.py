@@ -179,34 +179,34 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
     tmp_path, monkeypatch
 ):
     """Whether it replaces or is new; and an interrupt waits for it."""
-    done = []
+    calls = []
     for name in ("fsync", "replace", "link"):
         original = getattr(os, name)
 
         def record(*arguments, name=name, original=original, **options):
-            done.append(name)
+            calls.append(name)
             return original(*arguments, **options)
 
         monkeypatch.setattr(os, name, record)
 
     @contextlib.contextmanager
     def held():
-        done.append("held")
+        calls.append("held")
         yield
-        done.append("free")
+        calls.append("free")
 
     monkeypatch.setattr("detcli.storage.files.interrupts.held", held)
     write_file(tmp_path / "a.jpg", b"new")
-    assert done == ["held", "free", "held", "fsync", "replace", "fsync", "free"]
-    done.clear()
+    assert calls == ["held", "free", "held", "fsync", "replace", "fsync", "free"]
+    calls.clear()
     assert AtomicFile(tmp_path / "b.jpg").commit_new()
     assert not AtomicFile(tmp_path / "a.jpg").commit_new()
-    made = ["held", "free", "held", "fsync", "link"]
-    assert done == [*made, "fsync", "free", *made, "free"]
+    expected_calls = ["held", "free", "held", "fsync", "link"]
+    assert calls == [*expected_calls, "fsync", "free", *expected_calls, "free"]
     assert (tmp_path / "a.jpg").read_bytes() == b"new"
-    done.clear()
+    calls.clear()
     AppendedFile(tmp_path / "a.jpg").commit()
-    assert done == ["fsync"]
+    assert calls == ["fsync"]
 
 
 def test_a_disk_that_is_full_leaves_the_existing_file_alone(tmp_path, monkeypatch):
@@ -275,9 +275,12 @@ def test_only_regular_files_are_opened_up_to_a_size(tmp_path, most, says):
     with pytest.raises(OSError, match=says) if says else open_regular(path, most):
         open_regular(path, most).close()
     os.mkfifo(tmp_path / "pipe")
-    for other, reason in ((tmp_path, "Is a directory"), (tmp_path / "pipe", "not a regular file")):
+    for irregular, reason in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "pipe", "not a regular file"),
+    ):
         with pytest.raises(OSError, match=reason):
-            open_regular(other, most)
+            open_regular(irregular, most)
 
 
 def test_make_folder(tmp_path):
@@ -325,14 +328,14 @@ def test_what_is_added_is_whole(tmp_path):
     """What does not fit on the disk is taken back, and the rest stays."""
     path = tmp_path / "a.jsonl"
     path.write_text("earlier\ntorn")
-    one, other = AppendedFile(path), AppendedFile(path)
-    assert one.first_line == "earlier\n"
-    one.write("one é\udcff\n")
+    first, second = AppendedFile(path), AppendedFile(path)
+    assert first.first_line == "earlier\n"
+    first.write("one é\udcff\n")
     with small_disk(100), pytest.raises(OutputError, match=r"a\.jsonl: File too large"):
-        one.write("x" * 200 + "\n")
-    other.write("other\n")
-    one.write("one more\n")
-    for file in (one, other):
+        first.write("x" * 200 + "\n")
+    second.write("other\n")
+    first.write("one more\n")
+    for file in (first, second):
         file.commit()
     expected = ["earlier", "torn", "one é\\udcff", "other", "one more"]
     assert path.read_text(encoding="utf-8").splitlines() == expected
@@ -422,7 +425,7 @@ def test_a_result_replaces_what_was_there_and_what_is_gone(tmp_path):
             path.unlink()
         file.commit()
         assert path.read_text() == "new"
-    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert [path_in_folder.name for path_in_folder in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -443,17 +446,17 @@ def test_two_commits_at_the_same_moment_wait_for_each_other(tmp_path, monkeypatc
             failures.append(str(error))
 
     move = Folder.move
-    other = threading.Thread(target=commit_second)
+    second_thread = threading.Thread(target=commit_second)
 
     def move_late(folder, old, new):
-        if not other.ident:
-            other.start()
-            other.join(0.3)
+        if not second_thread.ident:
+            second_thread.start()
+            second_thread.join(0.3)
         move(folder, old, new)
 
     monkeypatch.setattr(Folder, "move", move_late)
     first.commit()
-    other.join()
+    second_thread.join()
     assert path.read_text() == "first"
     assert len(failures) == 1
     assert (tmp_path / "a-2").read_text() == "second"
@@ -473,7 +476,9 @@ def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [one[0] for one in steps[::2]] == [one[0] for one in steps[1::2]]
+    assert [step_taken[0] for step_taken in steps[::2]] == [
+        step_taken[0] for step_taken in steps[1::2]
+    ]
     assert [*tmp_path.iterdir()] == []
     monkeypatch.setattr("detcli.storage.files.LOCK_TIMEOUT_S", 0.05)
     says = "has been locked by another run"

@@ -49,13 +49,18 @@ def fresh(monkeypatch):
 def test_files_of_dead_processes_are_removed(tmp_path):
     live = AtomicFile(tmp_path / "b.jpg", suffix=".mp4")
     dead = [tmp_path / f".detcli-{'0123456789abcdef'}.part{suffix}" for suffix in ("", ".mp4")]
-    kept = [".detcli-abc.part", ".0123456789abcdef.part", ".detcli-0123456789abcdeg.part", "a.part"]
-    for path in (*dead, *(tmp_path / name for name in kept)):
+    other_names = [
+        ".detcli-abc.part",
+        ".0123456789abcdef.part",
+        ".detcli-0123456789abcdeg.part",
+        "a.part",
+    ]
+    for path in (*dead, *(tmp_path / name for name in other_names)):
         path.touch()
     Folder._opened_before.clear()  # noqa: SLF001 - another process
     write_file(tmp_path / "a.jpg", b"")
-    found = {path.name for path in tmp_path.iterdir()}
-    assert found == {"a.jpg", live.written.name, *kept}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"a.jpg", live.written.name, *other_names}
     live.discard()
     dead[0].touch()  # looked for once in a process: a folder may hold millions of files
     write_file(tmp_path / "a.jpg", b"")
@@ -109,10 +114,10 @@ def test_a_new_file_on_a_file_system_without_links(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", refuse)
     code = errno.EPERM
-    for data, made in ((b"new", True), (b"newer", False)):
+    for data, is_new in ((b"new", True), (b"newer", False)):
         file = AtomicFile(tmp_path / "a.jpg")
         file.write(data)
-        assert file.commit_new() == made
+        assert file.commit_new() == is_new
     assert (tmp_path / "a.jpg").read_bytes() == b"new"
     code = errno.EIO
     with pytest.raises(OutputError, match=r"a\.jpg: Input/output"):
@@ -125,7 +130,7 @@ def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.folder.sync", synced.append)
     with contextlib.closing(Folder(tmp_path)) as folder:
         folder.sync()
-        assert [os.fstat(one).st_ino for one in synced] == [tmp_path.stat().st_ino]
+        assert [os.fstat(descriptor).st_ino for descriptor in synced] == [tmp_path.stat().st_ino]
 
 
 def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):

@@ -45,10 +45,10 @@ def test_what_cannot_become_an_object_is_kept(s3, temporary):
     s3.faults.status = "403 Forbidden", "AccessDenied"
     with pytest.raises(OutputError, match="cannot write s3://photos/a b/all") as caught:
         file.commit()
-    (kept,) = temporary.iterdir()
-    assert str(kept) in str(caught.value)
-    assert kept.suffix == ".jsonl"
-    assert kept.read_text() == "of an hour's work"
+    (remaining_file,) = temporary.iterdir()
+    assert str(remaining_file) in str(caught.value)
+    assert remaining_file.suffix == ".jsonl"
+    assert remaining_file.read_text() == "of an hour's work"
 
 
 def test_what_is_not_wanted_leaves_nothing_and_listing_need_not_be_allowed(s3, temporary):
@@ -71,9 +71,9 @@ def test_an_object_that_somebody_else_has_made_meanwhile_stays(s3, temporary, is
     s3.put(TARGET.key, b"of another run")
     with pytest.raises(OutputError, match="was written by somebody else") as caught:
         file.commit()
-    (kept,) = temporary.iterdir()
-    assert str(kept) in str(caught.value)
-    assert kept.read_text() == "of this run"
+    (remaining_file,) = temporary.iterdir()
+    assert str(remaining_file) in str(caught.value)
+    assert remaining_file.read_text() == "of this run"
     assert s3.get(TARGET.key) == b"of another run"
 
 
