@@ -10,7 +10,7 @@ MAX_SHOWN = 80  # characters of a value that an error shows
 
 
 def differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], implied: Container[str] = ()
+    before: Mapping[str, Any], current: Mapping[str, Any], implied: Container[str] = ()
 ) -> list[str]:
     """How what detections depended on differs from what they depend on now, in a sentence each.
 
@@ -26,12 +26,13 @@ def differences(
         if options[name].default is not None:
             defaults[name] = options[name].default
     sentences = []
-    for name in {**now, **before}:
-        is_in_both = all(name in values or name in defaults for values in (before, now))
-        if name in implied or not is_in_both:
+    for name in {**current, **before}:
+        was_noted = name in before or name in defaults
+        is_noted = name in current or name in defaults
+        if name in implied or not was_noted or not is_noted:
             continue
         earlier = before.get(name, defaults.get(name))
-        value = now.get(name, defaults.get(name))
+        value = current.get(name, defaults.get(name))
         if earlier == value:
             continue
         if name == "model_sha256":

@@ -55,13 +55,13 @@ class RunningTime:
 
     def __init__(self) -> None:
         self._seconds = 0.0
-        self._last = time.monotonic()
+        self._last_s = time.monotonic()
 
     def seconds(self) -> float:
         """Seconds so far."""
-        now = time.monotonic()
-        self._seconds += min(now - self._last, self.LONGEST_STEP_S)
-        self._last = now
+        time_s = time.monotonic()
+        self._seconds += min(time_s - self._last_s, self.LONGEST_STEP_S)
+        self._last_s = time_s
         return self._seconds
 
 
@@ -75,14 +75,14 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
     Nothing can interrupt a library or a system call; meanwhile Ctrl-C works. `limit_s` counts while
     the process runs; 0 means no limit.
     """
-    done: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []  # of the task, or else its error
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            done.append(task())
+            results.append(task())
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            failed.append(error)
+            errors.append(error)
 
     thread = BackgroundThread(run)
     thread.start()
@@ -92,6 +92,6 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
         if limit_s and running.seconds() > limit_s and thread.is_alive():
             thread.is_abandoned = True
             raise LateError
-    if failed:
-        raise failed[0]
-    return done[0]
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -75,16 +75,17 @@ def rank_descending(scores: Array) -> Indices:
 
 def _largest(keys: Array, k: int) -> Indices:
     """Indices of the k largest of each row, ascending: (..., N) -> (..., k)."""
-    *leading, length = keys.shape
+    leading = keys.shape[:-1]
+    length = keys.shape[-1]
     if k == length:
-        everything = np.empty(keys.shape, np.int64)
-        everything[...] = np.arange(length)
-        return everything
+        all_indices = np.empty(keys.shape, np.int64)
+        all_indices[...] = np.arange(length)
+        return all_indices
     if k == 0:
         return np.empty((*leading, 0), np.int64)
     if length >= LONG and length > SPARE * DEPTH * k:
         indices = np.empty((*leading, k), np.int64)
-        for row in np.ndindex(*leading):
+        for row in np.ndindex(leading):
             contenders = _contenders(keys[row], k)
             indices[row] = contenders[_kth_and_above(keys[row][contenders], k)]
         return indices
@@ -108,12 +109,12 @@ def _contenders(row: Array, k: int) -> Indices:
 
 def _kth_and_above(keys: Array, k: int) -> Indices:
     """What `_largest` finds, by the k-th largest value of each row; 0 < k < N."""
-    *leading, length = keys.shape
+    length = keys.shape[-1]
     kth = np.partition(keys, length - k, axis=-1)[..., length - k, None]  # (..., 1)
     positions = np.flatnonzero(keys >= kth)  # in all rows, at least k of each
     if len(positions) > k * kth.size:
         positions = _without_surplus_ties(positions, keys, kth, k)
-    indices: Indices = (positions % length).reshape(*leading, k)
+    indices: Indices = (positions % length).reshape((*keys.shape[:-1], k))
     return indices
 
 
