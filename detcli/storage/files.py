@@ -162,18 +162,28 @@ class AtomicFile:
     It is written beside the target under a temporary name, then moved into place. No link is
     followed, neither in place of the file nor of its folder: whatever has the name is replaced,
     unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
-    may still be committed, with a warning. `suffix` ends the temporary name, for libraries that
-    take the format from it; `named` is what messages call the file. `file` is the temporary file,
-    open and unbuffered, and `written` its path, for libraries that open files by name.
+    may still be committed, with a warning.
+
+    Attributes:
+        path: The final path.
+        file: The temporary file, open and unbuffered.
+        written: The path of the temporary file, for libraries that open files by name.
     """
 
-    def __init__(self, path: Path, *, suffix: str = "", named: str | Path = "") -> None:
+    def __init__(self, path: Path, *, suffix: str = "", display_name: str | Path = "") -> None:
+        """Begin a file.
+
+        Args:
+            path: The final path.
+            suffix: The end of the temporary name, for libraries that take the format from it.
+            display_name: What messages call the file; by default its path.
+        """
         self.path = path
-        self._named = named or path
+        self._display_name = display_name or path
         self._size = 0  # of the writes that succeeded
         self._has_failed_write = False
         self._is_open = True
-        with writing(self._named):
+        with writing(self._display_name):
             self._folder = Folder(path.parent)
             temporary_name = ""
             try:
@@ -200,7 +210,7 @@ class AtomicFile:
             with contextlib.suppress(OSError):  # cut off what was written
                 self.file.truncate(self._size)
                 self.file.seek(self._size)
-            raise unwritable(self._named, error) from error
+            raise unwritable(self._display_name, error) from error
         self._size = self.file.tell()
 
     def commit(self) -> None:
@@ -210,7 +220,7 @@ class AtomicFile:
 
     def _warn_if_incomplete(self) -> None:
         if self._has_failed_write:
-            message = f"{self._named} is not complete: it lacks what could not be written"
+            message = f"{self._display_name} is not complete: it lacks what could not be written"
             warnings.warn(message, DetcliWarning, stacklevel=3)
 
     def commit_new(self) -> bool:
@@ -224,7 +234,7 @@ class AtomicFile:
         """
         with interrupts.held():
             try:
-                with writing(self._named):
+                with writing(self._display_name):
                     sync(self.file.fileno())
                     if sys.platform == "win32":  # where no open file is moved
                         self.file.close()
@@ -257,11 +267,11 @@ class ResultFile(AtomicFile):
     """
 
     def __init__(
-        self, path: Path, *, named: str | Path = "", before: OutputState | None = None
+        self, path: Path, *, display_name: str | Path = "", before: OutputState | None = None
     ) -> None:
         """Begin a file; `before` is the state of its name when the run began, by default now."""
         self._before = OutputState.of(path) if before is None else before
-        super().__init__(path, named=named)
+        super().__init__(path, display_name=display_name)
 
     def commit(self) -> None:
         """Put the file on the disk, and move it into place.
@@ -272,7 +282,7 @@ class ResultFile(AtomicFile):
         name = self._finish(self._rename)
         self._warn_if_incomplete()
         if name != self.path.name:
-            path = Path(self._named)
+            path = Path(self._display_name)
             numbered_path = path.with_name(name)
             raise OutputError(
                 f"{path} was written by somebody else while this run went on; what this run would "
@@ -309,7 +319,7 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
             return DirectFile(path, STDOUT)
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)
-    return ResultFile(Path(os.path.realpath(path)), named=path, before=before)
+    return ResultFile(Path(os.path.realpath(path)), display_name=path, before=before)
 
 
 def _require_open_stream(path: Path) -> None:

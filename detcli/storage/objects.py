@@ -380,7 +380,7 @@ class ObjectFile(AtomicFile):
         self._address = address
         self._tag_before = self._bucket.tag(address.key)
         name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
-        super().__init__(Path(tempfile.gettempdir(), name), named=str(address))
+        super().__init__(Path(tempfile.gettempdir(), name), display_name=str(address))
         if sys.platform != "win32":
             os.fchmod(self.file.fileno(), 0o600)  # others have no business in it
 

@@ -105,7 +105,7 @@ class LocalFolder:
         Raises:
             OutputError: It cannot be written.
         """
-        file = AtomicFile(make_folder(self._path) / name, named=self._path / name)
+        file = AtomicFile(make_folder(self._path) / name, display_name=self._path / name)
         try:
             content.seek(0)
             shutil.copyfileobj(content, file, CHUNK)
