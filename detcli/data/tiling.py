@@ -32,7 +32,9 @@ Floats = npt.NDArray[np.float32]
 IndexArray = npt.NDArray[np.intp]
 
 
-def merge(found: Sequence[Detections], areas: Sequence[Area], small: float = 0) -> Detections:
+def merge(
+    detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float = 0
+) -> Detections:
     """Merge the detections of all areas: one for each object, best first.
 
     A detection that ends at a seam, an inner edge of its tile, is cut: it may be a piece of an
@@ -50,22 +52,24 @@ def merge(found: Sequence[Detections], areas: Sequence[Area], small: float = 0) 
     over union above TWICE, which even one area may show, the best is left.
 
     Args:
-        found: The detections of each area, in pixels of the area; boxes may reach beyond.
+        detections_by_area: In pixels of each area; boxes may reach beyond it.
         areas: As from `Tiling.areas`; one that holds another comes later.
         small: Size in pixels up to which detections count only where a tile shows them uncut.
             Anything that fits into the overlap lies entirely within some tile.
     """
-    if len(found) == 1:
-        merged = found[0]
+    if len(detections_by_area) == 1:
+        merged = detections_by_area[0]
     else:
-        merged = _merge_areas(found, areas, small)
+        merged = _merge_areas(detections_by_area, areas, small)
     best = non_maximum_suppression(merged.xyxy, merged.class_id, TWICE, len(merged))
     return merged[best]
 
 
-def _merge_areas(found: Sequence[Detections], areas: Sequence[Area], small: float) -> Detections:
+def _merge_areas(
+    detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
+) -> Detections:
     """Merge the detections of all areas by the rules of `merge`, before the last suppression."""
-    candidates = _Candidates(found, areas, small)
+    candidates = _Candidates(detections_by_area, areas, small)
     # Of each detection: those of other areas that may be the same object, the most similar first.
     matches: defaultdict[int, list[int]] = defaultdict(list)
     by_similarity = sorted(candidates.pairs(), key=lambda pair: (-pair[0], pair[1:]))
@@ -110,11 +114,13 @@ class _Candidates:
         is_cut: `(N,)`, whether it ends at a seam.
     """
 
-    def __init__(self, found: Sequence[Detections], areas: Sequence[Area], small: float) -> None:
-        self.names = found[0].names
+    def __init__(
+        self, detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
+    ) -> None:
+        self.names = detections_by_area[0].names
         self.areas: Boxes = np.array(areas, np.float32)
         visible = []
-        for detections, (left, top, right, bottom) in zip(found, areas, strict=True):
+        for detections, (left, top, right, bottom) in zip(detections_by_area, areas, strict=True):
             visible.append(detections.within((bottom - top, right - left)))
         counts = [len(detections) for detections in visible]
         self.area_index: IndexArray = np.repeat(np.arange(len(visible)), counts)
