@@ -19,6 +19,7 @@ from detcli.config.config import OUTPUT, Config, Runtime, Verbosity
 from detcli.config.option import option
 from detcli.config.values import BenchMode, parse_writable
 from detcli.core.errors import DetcliWarning, UsageError
+from detcli.core.text import pluralize
 
 
 @command(
@@ -77,8 +78,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr and
     into the report.
     """
-    quiet, sources = config.verbosity.quiet, config.inputs.source
-    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     require_output([save_baseline])
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.bench.report import Baseline, compare, render_run
@@ -89,29 +89,40 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
 
     set_up_process()
     limit = parse_percentage(max_regress)
-    earlier = Baseline.load(baseline) if baseline else None
-    named = [config.runtime.model] if "model" in value_sources else []
-    InputGuard([*sources, *named]).refuse((save_baseline,))
+    earlier = None
+    if baseline:
+        earlier = Baseline.load(baseline)
+    inputs = list(config.inputs.source)
+    if "model" in value_sources:
+        inputs.append(config.runtime.model)
+    InputGuard(inputs).refuse((save_baseline,))
     if save_baseline is not None:
         open_output(save_baseline).discard()  # an error now, not after the measurement
-    if not quiet:  # one line: a progress bar would be measured too
-        before = f"{cold_starts} cold start{'s' * (cold_starts > 1)}, then " if cold_starts else ""
-        print_line(f"{before}a warm-up, then {seconds:g} s of measuring")
-    report, own = measure(config, mode, seconds, cold_starts, earlier)
+    if not config.verbosity.quiet:  # one line: a progress bar would be measured too
+        print_line(_announcement(cold_starts, seconds))
+    report, measured = measure(config, mode, seconds, cold_starts, earlier)
     if earlier is not None:
-        report = replace(report, comparison=compare(earlier, own, limit))
+        report = replace(report, comparison=compare(earlier, measured, limit))
     write_report(report, report_format, render_run, other_results=[save_baseline])
     for doubt in report.noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
     if report.comparison is not None:
         report.comparison.require_no_regression()
     if save_baseline is not None:
-        own.save(save_baseline)
+        measured.save(save_baseline)
+
+
+def _announcement(cold_starts: int, seconds: float) -> str:
+    """What is going to be measured."""
+    steps = f"a warm-up, then {seconds:g} s of measuring"
+    if cold_starts:
+        return f"{pluralize(cold_starts, 'cold start')}, then {steps}"
+    return steps
 
 
 def parse_percentage(text: str) -> float:
     """Parse "5%" as 0.05; a bare number would be ambiguous."""
-    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*%\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d*\.?\d+)\s*%\s*", text)
+    if match is None:
         raise UsageError(f"--max-regress '{text}' is not a percentage", "write 5%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100

@@ -116,20 +116,24 @@ def tune(
             status=lambda: f"{max(0.0, tuning.left_s):.0f} s left",
         ) as advance:
             tuning.run(advance)
-        report, done = tuning.report(), list[str]()
+        report = tuning.report()
         write_report(report, report_format, render, other_results=other_results)
+        sentences = []  # on what was written
         if page is not None:
-            done.append(tuning.write_page(page))
+            sentences.append(tuning.write_page(page))
         if defaults is not None:
-            if late := [row.name for row in report.rows if row.error == LATE and row.way.is_plain]:
-                why = f"the choice is not written: the time ended before {', '.join(late)}"
-                raise CheckError(why, MORE_TIME)
+            late = [row.name for row in report.rows if row.error == LATE and row.way.is_plain]
+            if late:
+                reason = f"the choice is not written: the time ended before {', '.join(late)}"
+                raise CheckError(reason, MORE_TIME)
             write_defaults(defaults, report)
-            done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
-            known = {name: options_of(Config)[name] for name in DECIDING}
-            for name, given in collect_values(known, {}, read_defaults()).items():
-                done.append(f"{given.source} sets {name}, too, to which the choice gives way")
+            sentences.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
+            options = options_of(Config)
+            deciding = {name: options[name] for name in DECIDING}
+            for name, value in collect_values(deciding, {}, read_defaults()).items():
+                sentences.append(f"{value.source} sets {name}, too, to which the choice gives way")
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
-    for sentence in [] if quiet else done:
-        print_line(sentence)
+    if not quiet:
+        for sentence in sentences:
+            print_line(sentence)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,8 @@ READ = ("nms", "imgsz", "box_format", "preprocess")
 ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
 """What convert is to accept: the boxes of 8 bits are compared here, as all others are."""
 
-LATE, MORE_TIME = "the time ended first", "give more, as in --budget 15min"
-
-LARGEST = ("largest_score_difference", "largest_corner_difference")
+LATE = "the time ended first"
+MORE_TIME = "give more, as in --budget 15min"
 
 FAILED = {InputError.exit_code, CheckError.exit_code}
 """Exit codes of commands that may have written their report nevertheless."""
@@ -83,31 +82,28 @@ class Tuning:
         data: Path | None,
     ) -> None:
         """Plan what to try; records go to `folder`."""
-        self._config, self._folder, self._given, self._data = config, folder, pictures, data
-        self._begun_s, self._budget_s, self._name = time.monotonic(), budget_s, located.name
+        self._config = config
+        self._folder = folder
+        self._named_pictures = pictures
+        self._data = data
+        self._start_s = time.monotonic()
+        self._budget_s = budget_s
+        self._name = located.name
         self._tolerance = replace(COARSE, **{"boxes": SHARE, **(tolerance or {})})
-        prepared = prepare_for(located, self._config.settings)
+        prepared = prepare_for(located, config.settings)
         self._sha256 = prepared.sha256
-        self._conf = self._config.settings.effective_conf(prepared.contract.min_conf)
+        self._conf = config.settings.effective_conf(prepared.contract.min_conf)
         pictures_to_try = pictures or pictures_of(data)
         self._pictures = pictures_to_try or (str(BUILT_IN),)
-        self._model = self._config.runtime.model
+        self._model = config.runtime.model
         self._int8: str | DetcliError | None = None
-        self._measured, self._disturbed, self._boxes = 0, list[str](), math.inf
+        self._measurement_count = 0
+        self._disturbances: list[str] = []  # what disturbed measurements
+        self._fewest_boxes = math.inf  # that were compared for any configuration
         self._advance: Callable[[str], None] = lambda _: None
-        devices = [device for device in self._config.runtime.device if not device.is_auto]
-        if not devices:
-            devices = [device for device in map(Device, DeviceKind) if not device.is_auto]
-        configurations = [Configuration("cpu")]
-        for device in devices:
-            configurations.append(Configuration(str(device)))
-        for device in devices:
-            if device.computes_half:
-                configurations.append(Configuration(str(device), half=True))
-        if pictures_to_try:  # the built-in picture is too little to calibrate on
-            for device in devices:
-                configurations.append(Configuration(str(device), int8=True))
-        self._rows = [TuneRow(str(tried), tried) for tried in dict.fromkeys(configurations)]
+        # The built-in picture is too little to calibrate on.
+        configurations = _configurations(config.runtime.device, int8=bool(pictures_to_try))
+        self._rows = [TuneRow(str(tried), tried) for tried in configurations]
         self._reference = self._rows[0]
         self._reference.keeps_boxes = True
         self.steps = len(self._rows)  # as far as they are known
@@ -115,7 +111,7 @@ class Tuning:
     @property
     def left_s(self) -> float:
         """The time that is left."""
-        return self._begun_s + self._budget_s - time.monotonic()
+        return self._start_s + self._budget_s - time.monotonic()
 
     def run(self, advance: Callable[[str], None]) -> None:
         """Try everything, as far as the time goes; `advance` is called after each step.
@@ -125,7 +121,7 @@ class Tuning:
         """
         self._advance = advance
         broken = set[str]()
-        for row in [*self._rows]:
+        for row in list(self._rows):
             if row.way.device in broken:
                 self._rows.remove(row)
                 self.steps -= 1
@@ -138,8 +134,9 @@ class Tuning:
         if self.left_s > 0:
             self._vary()
         for _ in range(ROUNDS - 1):
-            alone = self._candidates("one") + self._candidates("start")
-            self._measure_again(self._measure_alone, [row for row in self._rows if row in alone])
+            candidates_alone = self._candidates("one") + self._candidates("start")
+            alone = [row for row in self._rows if row in candidates_alone]
+            self._measure_again(self._measure_alone, alone)
             self._measure_again(self._measure_many, self._candidates("many"))
 
     def _measure_again(self, measure: Callable[[TuneRow], None], rows: list[TuneRow]) -> None:
@@ -155,21 +152,18 @@ class Tuning:
     def _candidates(self, kind: str) -> list[TuneRow]:
         """Those that may be the fastest, if there are several."""
         rows = candidates(self._rows, kind)
-        return rows if len(rows) > 1 else []
+        if len(rows) > 1:
+            return rows
+        return []
 
     def _vary(self) -> None:
         """Try other batches and workers with what is fast and keeps the boxes."""
         usable = [row for row in self._rows if row.keeps_boxes and row.many]
         best = max((row.many.estimate for row in usable if row.many), default=0.0)
-        cores = available_cores()  # as many workers are usual
         for row in usable:
             if row.many is None or row.many.estimate * REACH < best:
                 continue
-            variants = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
-            if not Device.parse(row.way.device).is_gpu:  # which has one worker
-                fewer_workers = sorted({1, cores // 2} - {0, cores})
-                variants += [replace(row.way, workers=number) for number in fewer_workers]
-            new_rows = [TuneRow(str(variant), variant) for variant in variants]
+            new_rows = [TuneRow(str(variant), variant) for variant in _variants(row)]
             index = self._rows.index(row) + 1
             self._rows[index:index] = new_rows
             self.steps += len(new_rows)
@@ -198,11 +192,13 @@ class Tuning:
             return self._model
         if self._int8 is None:
             path = str(self._folder / f"{self._name}-int8.onnx")
-            calibrate = [one for name in self._pictures for one in ("--calibrate", name)]
-            asked = ["-o", path, "--int8", *calibrate, "--tolerance", ANYTHING]
-            asked += arguments_of(self._config, READ[-2:])
+            options = ["-o", path, "--int8"]
+            for picture in self._pictures:
+                options += ["--calibrate", picture]
+            options += ["--tolerance", ANYTHING]
+            options += arguments_of(self._config, READ[-2:])
             try:
-                self._ask("convert", *asked, "--", self._model)
+                self._run_command("convert", options, [self._model])
                 self._int8 = path
             except DetcliError as error:
                 self._int8 = error
@@ -211,7 +207,8 @@ class Tuning:
         return self._int8
 
     def _options(self, row: TuneRow) -> list[str]:
-        return [*row.way.words, *arguments_of(self._config, READ)]
+        """The options of a command that runs the model in a configuration."""
+        return row.way.words + arguments_of(self._config, READ)
 
     def _records(self, row: TuneRow) -> str:
         """The file with the records of a configuration."""
@@ -221,43 +218,60 @@ class Tuning:
         """Compare the boxes of a configuration with those of the reference."""
         model = self._model_of(row.way)
         lowered = str(max(0.0, self._conf - self._tolerance.score))
-        how = ["--conf", lowered, "-o", self._records(row), "--model", model]
-        self._ask("predict", *self._options(row), *how, "--", *self._pictures)
+        options = self._options(row)
+        options += ["--conf", lowered, "-o", self._records(row), "--model", model]
+        self._run_command("predict", options, self._pictures)
         if row is not self._reference:
             report = self._verify(row)
-            row.keeps_boxes, found = report["agree"], report["detections"]
-            if found and (boxes := found["pairs"] + found["missing"] + found["extra"]):
-                self._boxes = min(self._boxes, boxes)
-                row.boxes = BoxAgreement(
-                    equal=1 - found["disagreeing"],
-                    lost=found["missing"],
-                    new=found["extra"],
-                    **{name: found[name] for name in LARGEST},
-                )
+            row.keeps_boxes = report["agree"]
+            self._note_agreement(row, report["detections"])
         if self._data is not None and row.way.is_plain:
             options = [*self._options(row), "--data", str(self._data)]
-            if self._data.suffix == ".json" and len(self._given) == 1:
-                options += ["--images", *self._given]
-            row.map50_95 = self._ask("eval", *options, "--", model)["metrics"]["map50_95"]
+            if self._data.suffix == ".json" and len(self._named_pictures) == 1:
+                options += ["--images", self._named_pictures[0]]
+            report = self._run_command("eval", options, [model])
+            row.map50_95 = report["metrics"]["map50_95"]
 
-    def _verify(self, row: TuneRow, *more: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
-        """What verify says of these records beside those of the reference."""
-        allowed = self._tolerance
-        limits = f"score={allowed.score},corner={allowed.corner},boxes={allowed.boxes}"
-        sides = map(self._records, (self._reference, row))
-        asked = ["--conf", str(self._conf), "--tolerance", limits, *more]
-        return self._ask("verify", *sides, *asked, limited=limited)
+    def _note_agreement(self, row: TuneRow, detections: Any) -> None:  # noqa: ANN401 - JSON
+        """Keep what verify counted of the boxes, unless there were none to compare."""
+        if not detections:
+            return
+        box_count = detections["pairs"] + detections["missing"] + detections["extra"]
+        if not box_count:
+            return
+        self._fewest_boxes = min(self._fewest_boxes, box_count)
+        row.boxes = BoxAgreement(
+            equal=1 - detections["disagreeing"],
+            lost=detections["missing"],
+            new=detections["extra"],
+            largest_score_difference=detections["largest_score_difference"],
+            largest_corner_difference=detections["largest_corner_difference"],
+        )
+
+    def _verify(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
+        """What verify says of these records beside those of the reference.
+
+        With a folder for a page, the time that is left does not matter.
+        """
+        tolerance = self._tolerance
+        limits = f"score={tolerance.score},corner={tolerance.corner},boxes={tolerance.boxes}"
+        options = [self._records(self._reference), self._records(row)]
+        options += ["--conf", str(self._conf), "--tolerance", limits]
+        if page is not None:
+            options += ["--report", str(page)]
+        return self._run_command("verify", options, limited=page is None)
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
         """Measure a configuration as bench does."""
-        how = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
-        how += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
-        report = self._ask("bench", *how, *self._options(row), "--", *self._pictures)
-        self._measured += 1
-        self._disturbed += report["noise"]["warnings"][:1]
+        options = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
+        options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
+        options += self._options(row)
+        report = self._run_command("bench", options, self._pictures)
+        self._measurement_count += 1
+        self._disturbances += report["noise"]["warnings"][:1]
         peaks = report["memory"]
-        row.host_peak_bytes = max(row.host_peak_bytes or 0, peaks["host_peak_bytes"] or 0) or None
-        row.device_bytes = max(row.device_bytes or 0, peaks["device_bytes"] or 0) or None
+        row.host_peak_bytes = _larger(row.host_peak_bytes, peaks["host_peak_bytes"])
+        row.device_bytes = _larger(row.device_bytes, peaks["device_bytes"])
         return report
 
     def _measure_alone(self, row: TuneRow) -> None:
@@ -269,23 +283,44 @@ class Tuning:
     def _measure_many(self, row: TuneRow) -> None:
         """Measure many pictures."""
         report = self._bench(row, "throughput", 0)
-        found, used = report["throughput"], report["conditions"]
-        row.batch, row.workers = used["batch"], used["workers"]
-        row.many = Measurement.add(
-            row.many, **found["interval"] or {"estimate": found["pictures_per_second"]}
-        )
+        row.batch = report["conditions"]["batch"]
+        row.workers = report["conditions"]["workers"]
+        throughput = report["throughput"]
+        # With few samples, bench gives no interval.
+        pace = throughput["interval"] or {"estimate": throughput["pictures_per_second"]}
+        row.many = Measurement.add(row.many, **pace)
 
-    def _ask(self, name: str, *options: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
-        """Run a command within the time that is left: its report, or its error.
+    def _run_command(
+        self,
+        name: str,
+        options: Sequence[str],
+        arguments: Sequence[str] = (),
+        *,
+        limited: bool = True,
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Run a command within the time that is left, unless it is not limited.
 
-        predict has no report; its records go to a file.
+        Returns:
+            The command's report; None from predict, whose records go to a file.
+
+        Raises:
+            CheckError: The time is over.
+            DetcliError: What the command failed with.
         """
-        over = CheckError(LATE, MORE_TIME)
+        time_is_over = CheckError(LATE, MORE_TIME)
         if limited and self.left_s <= 0:
-            raise over
-        form = [] if name == "predict" else ["--format", "json"]
-        command = [own_python("tune"), "-m", "detcli", name, "--quiet", *form, *options]
+            raise time_is_over
+        gives_report = name != "predict"
+        command = [own_python("tune"), "-m", "detcli", name, "--quiet"]
+        if gives_report:
+            command += ["--format", "json"]
+        command += options
+        if arguments:
+            command += ["--", *arguments]
         log.info("%s", shell_line(["detcli", *command[3:]]))
+        timeout_s = None
+        if limited:
+            timeout_s = self.left_s
         try:
             with subprocess.Popen(  # noqa: S603 - detcli itself
                 command,
@@ -299,38 +334,29 @@ class Tuning:
                 start_new_session=True,
             ) as process:
                 try:
-                    stdout, stderr = process.communicate(timeout=self.left_s if limited else None)
+                    stdout, stderr = process.communicate(timeout=timeout_s)
                 finally:
                     _end(process)
         except subprocess.TimeoutExpired:
-            raise over from None
+            raise time_is_over from None
         except KeyboardInterrupt:  # perhaps before Popen had returned
             for child in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
             raise
         code = process.returncode
-        if code and (code not in FAILED or (form and not stdout)):
+        lacks_report = gives_report and not stdout
+        if code and (code not in FAILED or lacks_report):
             raise process_error(code, stderr)
-        return json.loads(stdout) if form else None
+        if not gives_report:
+            return None
+        return json.loads(stdout)
 
     # What comes of it
 
     def report(self) -> TuneReport:
-        """What was found, and what is the fastest."""
-        doubts = []
-        measured = [row.name for row in self._rows if row.one or row.many]
-        if len(measured) == 1:
-            doubts.append(f"nothing was compared: {measured[0]} is the only way that was measured")
-        if self._disturbed:
-            number = f"{len(self._disturbed)} of {self._measured} measurements were disturbed"
-            doubts.append(f"these figures may be off: {number}: {self._disturbed[-1]}")
-        if any(row.many and not row.boxes for row in self._rows[1:]):
-            doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
-        if self._boxes * self._tolerance.boxes < 1:  # too few for a share of them to be one
-            doubts.append(f"only {self._boxes} boxes were compared: name more pictures")
-        if self.left_s <= 0:
-            doubts.append(f"{LATE}: {MORE_TIME}")
+        """What was measured, and what is the fastest."""
+        doubts = self._doubts()
         return TuneReport(
             model=public_name(self._model),
             sha256=self._sha256,
@@ -338,45 +364,76 @@ class Tuning:
             conf=self._conf,
             tolerance=self._tolerance,
             rows=tuple(self._rows),
-            choices=tuple(self._choice(kind, *equals(self._rows, kind)) for kind in KINDS),
-            seconds=time.monotonic() - self._begun_s,
+            choices=tuple(self._choice(kind) for kind in KINDS),
+            seconds=time.monotonic() - self._start_s,
             doubts=tuple(doubts),
         )
 
-    def _choice(self, kind: str, row: TuneRow, *tied: TuneRow) -> Choice:
+    def _doubts(self) -> list[str]:
+        """Why the figures may be off, or the choice a guess."""
+        doubts = []
+        measured = [row.name for row in self._rows if row.one or row.many]
+        if len(measured) == 1:
+            doubts.append(f"nothing was compared: {measured[0]} is the only way that was measured")
+        if self._disturbances:
+            disturbed = f"{len(self._disturbances)} of {self._measurement_count} measurements"
+            reason = f"{disturbed} were disturbed: {self._disturbances[-1]}"
+            doubts.append(f"these figures may be off: {reason}")
+        if any(row.many and not row.boxes for row in self._rows[1:]):
+            doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
+        if self._fewest_boxes * self._tolerance.boxes < 1:  # too few for a share to be one box
+            doubts.append(f"only {self._fewest_boxes} boxes were compared: name more pictures")
+        if self.left_s <= 0:
+            doubts.append(f"{LATE}: {MORE_TIME}")
+        return doubts
+
+    def _choice(self, kind: str) -> Choice:
         """The simplest of the fastest; the reference was measured in any case."""
-        options = row.way.options
-        gain = getattr(row, kind).estimate / getattr(self._reference, kind).estimate
+        fastest, *tied = equals(self._rows, kind)
+        options = fastest.way.options
         model = self._model
-        if row.way.int8:
-            options["model"] = model = self._keep(Path(self._model_of(row.way)))
-        given = [*map(public_name, self._given)]
-        shown = [*given[:SHOWN], *["..."] * (len(given) > SHOWN)] or ["PICTURES"]
-        command = ["detcli", "predict", "--model", model, *self._options(row), *shown]
+        if fastest.way.int8:
+            model = self._cached(Path(self._model_of(fastest.way)))
+            options["model"] = model
+        command = ["detcli", "predict", "--model", model]
+        command += self._options(fastest) + self._pictures_to_type()
+        gain = getattr(fastest, kind).estimate / getattr(self._reference, kind).estimate
+        if kind != "many":  # seconds, of which fewer are better
+            gain = 1 / gain
         return Choice(
             kind=kind,
-            way=row.name,
-            gain=gain if kind == "many" else 1 / gain,
-            tied=tuple(one.name for one in tied),
+            way=fastest.name,
+            gain=gain,
+            tied=tuple(row.name for row in tied),
             options=options,
             command=shell_line(command),
         )
 
-    def _keep(self, path: Path) -> str:
+    def _pictures_to_type(self) -> list[str]:
+        """The first of the pictures that the user named, or what stands for pictures."""
+        if not self._named_pictures:
+            return ["PICTURES"]
+        names = [public_name(name) for name in self._named_pictures[:SHOWN]]
+        if len(self._named_pictures) > SHOWN:
+            names.append("...")
+        return names
+
+    def _cached(self, path: Path) -> str:
         """Put a model in 8 bits into the cache, below the hash of its content."""
         root = cache_folder()
-        kept = root / "tuned" / sha256(path) / path.name
-        make_cache_folders(root, kept.parent.parent, kept.parent)
-        write_file(kept, path.read_bytes())
-        return str(kept.resolve())
+        entry = root / "tuned" / sha256(path) / path.name
+        make_cache_folders(root, entry.parent.parent, entry.parent)
+        write_file(entry, path.read_bytes())
+        return str(entry.resolve())
 
     def write_page(self, folder: Path) -> str:
         """Write a page of what the fastest other configuration finds; says what it did."""
         rates = {row.name: row.many.estimate for row in self._rows if row.boxes and row.many}
         if not rates:
             return "wrote no page, as only the reference ran"
-        [fastest] = [row for row in self._rows if row.name == max(rates, key=rates.__getitem__)]
-        self._verify(fastest, "--report", str(folder), limited=False)
+        fastest_name = max(rates, key=rates.__getitem__)
+        fastest = next(row for row in self._rows if row.name == fastest_name)
+        self._verify(fastest, page=folder)
         return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
 
 
@@ -384,12 +441,51 @@ def pictures_of(data: Path | None) -> tuple[str, ...]:
     """The folder where the pictures of labelled data usually are."""
     if data is None:
         return ()
-    parts = ("images/val", "images")
-    for folder in (*map(data.joinpath, parts), data, *map(data.parent.joinpath, parts)):
+    usual_folders = (
+        data / "images/val",
+        data / "images",
+        data,
+        data.parent / "images/val",
+        data.parent / "images",
+    )
+    for folder in usual_folders:
         if folder.is_dir():
             return (str(folder),)
     hint = "name them: PICTURES..."
     raise UsageError(f"--data {data} does not say where its pictures are", hint)
+
+
+def _configurations(devices: Sequence[Device], *, int8: bool) -> list[Configuration]:
+    """What to try first on these devices, or on all there are; the reference comes first."""
+    devices = [device for device in devices if not device.is_auto]
+    if not devices:
+        every_device = [Device(kind) for kind in DeviceKind]
+        devices = [device for device in every_device if not device.is_auto]
+    configurations = [Configuration("cpu")]
+    for device in devices:
+        configurations.append(Configuration(str(device)))
+    for device in devices:
+        if device.computes_half:
+            configurations.append(Configuration(str(device), half=True))
+    if int8:
+        for device in devices:
+            configurations.append(Configuration(str(device), int8=True))
+    return list(dict.fromkeys(configurations))
+
+
+def _variants(row: TuneRow) -> list[Configuration]:
+    """A configuration with other batches, and with fewer workers than usual."""
+    variants = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
+    if not Device.parse(row.way.device).is_gpu:  # which has one worker
+        cores = available_cores()  # as many workers are usual
+        fewer_workers = sorted({1, cores // 2} - {0, cores})
+        variants += [replace(row.way, workers=number) for number in fewer_workers]
+    return variants
+
+
+def _larger(before: int | None, now: int | None) -> int | None:
+    """The larger of two figures; None if neither was measured."""
+    return max(before or 0, now or 0) or None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

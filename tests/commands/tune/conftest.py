@@ -29,7 +29,7 @@ class Commands:
         self.failures = {}  # by name and way, or by name
         self.ended = lambda *_: False  # whether the time is over when a command is asked for
         self.made = {"bench", "predict", "verify", "convert", "eval"}  # the others really run
-        self.real = Tuning._ask  # noqa: SLF001
+        self.run_really = Tuning._run_command  # noqa: SLF001
 
     def run(self, name, options):
         """What a command that really runs prints as JSON: in a fork, which is faster."""
@@ -52,14 +52,14 @@ class Commands:
         ]
         return " ".join(filter(None, parts))
 
-    def ask(self, tuning, name, *options):
+    def answer(self, tuning, name, options):
         way = self.way(name, options)
         self.asked.append((name, way))
         for key in ((name, way), name):
             if key in self.failures:
                 raise self.failures[key]
         if self.ended(tuning, way):
-            return self.real(tuning, name, *options)
+            return self.run_really(tuning, name, options)
         if name not in self.made:
             return self.run(name, options)
         if name == "eval":
@@ -101,15 +101,18 @@ class Commands:
 
 @pytest.fixture
 def commands(monkeypatch):
-    made = Commands()
+    commands = Commands()
     monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: 8)
 
-    def ask(tuning, name, *options, limited=True):
+    def answer(tuning, name, options, arguments=(), *, limited=True):
         assert isinstance(limited, bool)
-        return made.ask(tuning, name, *options)
+        words = list(options)
+        if arguments:
+            words += ["--", *arguments]
+        return commands.answer(tuning, name, words)
 
-    monkeypatch.setattr(Tuning, "_ask", ask)
-    return made
+    monkeypatch.setattr(Tuning, "_run_command", answer)
+    return commands
 
 
 @pytest.fixture
