@@ -54,9 +54,11 @@ class BenchMachine:
     driver: str | None
 
     def __str__(self) -> str:
-        memory = decimal(self.memory_bytes)
-        parts = [self.processor or self.architecture, f"{self.cores} cores", memory, self.gpu]
-        return ", ".join(filter(None, parts))
+        parts = [self.processor or self.architecture, f"{self.cores} cores"]
+        parts.append(decimal(self.memory_bytes))
+        if self.gpu:
+            parts.append(self.gpu)
+        return ", ".join(parts)
 
 
 Software = dict[str, str | None]
@@ -105,10 +107,12 @@ class Overhead:
 
     def __str__(self) -> str:
         clock = f"the clock took {format_seconds(self.clock_s)}, {self.clock_share:.3%}"
-        if (ratio := self.observed) is None:
+        ratio = self.observed
+        if ratio is None:
             return clock
-        uncertain = ratio.low <= 1 <= ratio.high
-        cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
+        cost = f"{ratio.estimate - 1:+.1%}"
+        if ratio.low <= 1 <= ratio.high:
+            cost = "nothing measurable"
         return f"{clock}; timing the stages cost {cost} ({ratio.change()})"
 
 
@@ -190,7 +194,9 @@ class Change:
         text = f"{format_seconds(self.before_s)} before, {format_seconds(self.after_s)} now"
         if self.ratio is not None:
             text += f", {self.ratio.estimate - 1:+.1%} ({self.ratio.change()})"
-        return f"{text}: {self.verdict}" if self.verdict else text
+        if self.verdict:
+            text += f": {self.verdict}"
+        return text
 
 
 @frozen
@@ -210,8 +216,8 @@ class BaselineComparison:
         """Raise CheckError for a regression; warn where it is undecided."""
         slower = f"slower than {self.file} by more than {self.max_regress:.0%}"
         if self.verdict is RegressionVerdict.UNDECIDED:
-            how = "measure longer, with --seconds, on an idle machine"
-            warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 2)
+            advice = "measure longer, with --seconds, on an idle machine"
+            warnings.warn(f"cannot tell whether this is {slower}: {advice}", DetcliWarning, 2)
         if self.verdict is RegressionVerdict.REGRESSION:
             hint = "see the comparison in the report; measure again if the machine was busy"
             raise CheckError(f"{slower}: {WALL}", hint)
@@ -274,13 +280,14 @@ class Baseline:
             taken = float(document["taken"])
             if not 0 <= taken <= 1:
                 raise ValueError(f"{taken} is not a fraction of the cores")
+            samples = document["samples"]
             return cls(
-                str(path),
-                dict(document["identity"]),
-                dict(document["software"]),
-                {str(name): _checked(values) for name, values in document["samples"].items()},
-                tuple(map(str, document["warnings"])),
-                taken,
+                file=str(path),
+                identity=dict(document["identity"]),
+                software=dict(document["software"]),
+                samples={str(name): _checked(values) for name, values in samples.items()},
+                warnings=tuple(str(warning) for warning in document["warnings"]),
+                taken=taken,
             )
         except OSError as error:
             raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
@@ -302,10 +309,12 @@ class Baseline:
 
 
 def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
+    """The samples of a baseline, if they are a list of seconds."""
     samples = np.array(values, np.float64)
-    if samples.ndim != 1 or not samples.size or not ((samples >= 0) & (samples < np.inf)).all():
+    are_seconds = (samples >= 0) & (samples < np.inf)
+    if samples.ndim != 1 or not samples.size or not are_seconds.all():
         raise ValueError("its samples are not lists of seconds")
-    return [*map(float, samples)]
+    return [float(sample) for sample in samples]
 
 
 def identity_of(
@@ -315,14 +324,20 @@ def identity_of(
 
     The GPU in use is known together with the conditions.
     """
-    names = ("processor", "architecture", "system", "cores")
-    known: Identity = {name: getattr(machine, name) for name in names}
-    known["model"] = model.sha256
+    identity: Identity = {
+        "processor": machine.processor,
+        "architecture": machine.architecture,
+        "system": machine.system,
+        "cores": machine.cores,
+        "model": model.sha256,
+    }
     if conditions is not None:
-        known |= asdict(conditions) | {"canvas": [*conditions.canvas], "gpu": machine.gpu}
-        known["inputs"] = known.pop("inputs_sha256")
-        del known["sources"]
-    return known
+        identity |= asdict(conditions)
+        identity["canvas"] = list(conditions.canvas)  # as JSON gives it back
+        identity["gpu"] = machine.gpu
+        identity["inputs"] = identity.pop("inputs_sha256")
+        del identity["sources"]
+    return identity
 
 
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
@@ -332,25 +347,30 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
     """
     if not before.samples.get(WALL):
         raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
-    ratios = {
-        name: interval(np.median, now, before.samples[name])
-        for name, now in after.samples.items()
-        if name in before.samples
-    }
-    taken = before.taken, after.taken
-    verdict = judge(ratios[WALL], max_regress, *taken)
-    changes = tuple(
-        Change(
+    wall_ratio = interval(np.median, after.samples[WALL], before.samples[WALL])
+    verdict = judge(wall_ratio, max_regress, before.taken, after.taken)
+    changes = []
+    for name, samples in after.samples.items():
+        if name not in before.samples:
+            continue
+        change = Change(
             name,
-            float(np.median(before.samples[name])),
-            float(np.median(after.samples[name])),
-            ratio,
-            verdict if name == WALL else None,
+            before_s=float(np.median(before.samples[name])),
+            after_s=float(np.median(samples)),
+            ratio=interval(np.median, samples, before.samples[name]),
+            verdict=verdict if name == WALL else None,
         )
-        for name, ratio in ratios.items()
+        changes.append(change)
+    return BaselineComparison(
+        file=before.file,
+        software=before.software,
+        warnings=before.warnings,
+        taken_before=before.taken,
+        taken_after=after.taken,
+        max_regress=max_regress,
+        changes=tuple(changes),
+        verdict=verdict,
     )
-    told = before.file, before.software, before.warnings
-    return BaselineComparison(*told, *taken, max_regress, changes, verdict)
 
 
 def judge(ratio: Interval | None, limit: float, before: float, after: float) -> RegressionVerdict:
@@ -373,66 +393,98 @@ SYNCHRONOUS = "always: the CPU runs synchronously"
 
 def render_run(report: RunReport) -> Iterator["RenderableType"]:
     """Lay out one measurement: its figures, then their overhead and reliability."""
-    asked = report.conditions
-    height, width = asked.canvas
-    how = f"{asked.mode}, batch {asked.batch}, workers {asked.workers}, {width}x{height}"
-    yield Text(escape_unprintable(f"{report.model.file} on {asked.device}, {how}"), "bold")
+    conditions = report.conditions
+    height, width = conditions.canvas
+    yield Text(
+        escape_unprintable(
+            f"{report.model.file} on {conditions.device}, {conditions.mode}, "
+            f"batch {conditions.batch}, workers {conditions.workers}, {width}x{height}"
+        ),
+        "bold",
+    )
     yield styled_line((str(report.machine), "dim"))
-    if (latency := report.latency) is not None:
-        every = StageFigures("all stages", latency.wall, 1.0)
-        yield table([*latency.stages, every, StageFigures("undisturbed", latency.undisturbed)])
+    latency = report.latency
+    if latency is not None:
+        all_stages = StageFigures("all stages", latency.wall, 1.0)
+        undisturbed = StageFigures("undisturbed", latency.undisturbed)
+        yield table([*latency.stages, all_stages, undisturbed])
     yield facts_table(_facts(report))
-    if (found := report.comparison) is not None:
-        yield ""
-        yield styled_line((f"compared with {found.file}, limit {found.max_regress:+.0%}", "bold"))
-        yield facts_table((change.name, str(change)) for change in found.changes)
-        taken = f"{found.taken_before:.0%} of the cores then, {found.taken_after:.0%} now"
-        yield Text(f"other programs took {taken}; the times may be off by as much")
-        yield from (
-            styled_line(("baseline: ", "yellow"), (warning, "")) for warning in found.warnings
-        )
+    if report.comparison is not None:
+        yield from _comparison_lines(report.comparison)
+
+
+def _comparison_lines(comparison: BaselineComparison) -> Iterator["RenderableType"]:
+    """Lay out the durations beside a baseline's, and what makes them uncertain."""
+    yield ""
+    limit = f"limit {comparison.max_regress:+.0%}"
+    yield styled_line((f"compared with {comparison.file}, {limit}", "bold"))
+    yield facts_table((change.name, str(change)) for change in comparison.changes)
+    shares = f"{comparison.taken_before:.0%} of the cores then, {comparison.taken_after:.0%} now"
+    yield Text(f"other programs took {shares}; the times may be off by as much")
+    for warning in comparison.warnings:
+        yield styled_line(("baseline: ", "yellow"), (warning, ""))
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    """The rows of the table of facts: titles and what is said of each."""
     if report.latency is not None:
         yield from _latency_facts(report.latency, report.conditions.batch)
-    if (found := report.throughput) is not None:
-        rate = f"{found.pictures_per_second:.1f} pictures/s"
-        if (between := found.interval) is not None:
-            rate += f", 95% interval {between.low:.1f} to {between.high:.1f}"
-        parts = ", ".join(f"{name} {format_seconds(spent)}" for name, spent in found.work_s.items())
-        yield "throughput", rate
-        yield "measured", f"{found.pictures} pictures in {found.seconds:.1f} s"
-        yield "warm-up", found.warm_up.text("pictures")
-        yield "work per picture", f"{parts}; the threads overlap"
-        yield "overhead", str(found.overhead)
-    if (cold := report.cold_start) is not None:
-        first, whole = format_seconds(cold.first_record_s), format_seconds(cold.whole_process_s)
-        times = (
-            f"{first} to the first record, {whole} in all{_memory(', ', cold.peak_memory_bytes)}"
-        )
-        yield "cold start", f"{times} (medians of {cold.processes} processes)"
+    if report.throughput is not None:
+        yield from _throughput_facts(report.throughput)
+    if report.cold_start is not None:
+        yield "cold start", _cold_start(report.cold_start)
     memory = report.memory
     host = _memory("", memory.host_peak_bytes) or EMPTY
     yield "peak memory", host + _memory(", GPU ", memory.device_bytes)
 
 
+def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
+    """What was measured of many pictures."""
+    rate = f"{throughput.pictures_per_second:.1f} pictures/s"
+    if throughput.interval is not None:
+        low = throughput.interval.low
+        high = throughput.interval.high
+        rate += f", 95% interval {low:.1f} to {high:.1f}"
+    yield "throughput", rate
+    yield "measured", f"{throughput.pictures} pictures in {throughput.seconds:.1f} s"
+    yield "warm-up", throughput.warm_up.text("pictures")
+    stages = [f"{name} {format_seconds(spent_s)}" for name, spent_s in throughput.work_s.items()]
+    yield "work per picture", f"{', '.join(stages)}; the threads overlap"
+    yield "overhead", str(throughput.overhead)
+
+
+def _cold_start(cold_start: ColdStart) -> str:
+    """What whole processes took."""
+    first_record = f"{format_seconds(cold_start.first_record_s)} to the first record"
+    whole_process = f"{format_seconds(cold_start.whole_process_s)} in all"
+    memory = _memory(", ", cold_start.peak_memory_bytes)
+    medians = f"(medians of {cold_start.processes} processes)"
+    return f"{first_record}, {whole_process}{memory} {medians}"
+
+
 def _memory(title: str, size: int | None) -> str:
-    return "" if size is None else title + decimal(size)
+    """A number of bytes behind a title; empty if it is not known."""
+    if size is None:
+        return ""
+    return title + decimal(size)
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    if (middle := latency.undisturbed_median) is not None:
-        between = f"{format_seconds(middle.low)} to {format_seconds(middle.high)}"
-        rate = f"{batch / middle.estimate:.1f} pictures/s"
-        yield "median", f"{format_seconds(middle.estimate)}, 95% interval {between}; {rate}"
-    lacking = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
+    """What was measured of one batch after the other."""
+    median = latency.undisturbed_median
+    if median is not None:
+        bounds = f"{format_seconds(median.low)} to {format_seconds(median.high)}"
+        rate = f"{batch / median.estimate:.1f} pictures/s"
+        yield "median", f"{format_seconds(median.estimate)}, 95% interval {bounds}; {rate}"
+    missing = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
     if latency.wall.samples < MIN_FOR_P99:
-        lacking.append(f"p99 (needs {MIN_FOR_P99} runs)")
-    if lacking:
-        yield "missing", ", ".join(lacking)
+        missing.append(f"p99 (needs {MIN_FOR_P99} runs)")
+    if missing:
+        yield "missing", ", ".join(missing)
     yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
     yield "warm-up", latency.warm_up.text("runs")
-    when = "after each stage, to time it" if latency.synchronised else SYNCHRONOUS
-    yield "synchronised", when
+    synchronised = SYNCHRONOUS
+    if latency.synchronised:
+        synchronised = "after each stage, to time it"
+    yield "synchronised", synchronised
     yield "overhead", str(latency.overhead)

@@ -28,6 +28,7 @@ from detcli.cli.console import download_progress, process_error
 from detcli.cli.defaults import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
+    GpuState,
     GpuWatch,
     NoiseMeter,
     describe_machine,
@@ -86,7 +87,9 @@ def measure(
     Without a batch, latency is that of one picture, and throughput that of what suits the device.
     """
     check(config, mode)
-    runtime, names, time_limit = config.runtime, config.inputs.source, TimeLimit()
+    runtime = config.runtime
+    names = config.inputs.source
+    time_limit = TimeLimit()
     # A mistyped name fails before the cold starts, which take a minute.
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with download_progress() as show:
@@ -104,22 +107,26 @@ def measure(
         if run.detector.model_sha256 != model.sha256:
             raise ChangedError(located.path)
         conditions = conditions_of(config, mode, run.detector)
-        machine = describe_machine(gpu.before if run.detector.where.is_gpu else None)
+        gpu_before = None
+        if run.detector.where.is_gpu:
+            gpu_before = gpu.before
+        machine = describe_machine(gpu_before)
         identity = identity_of(machine, model, conditions)
         if baseline is not None:
             baseline.require_same(identity)
-        noise, latency, throughput = NoiseMeter(), None, None
+        noise_meter = NoiseMeter()
+        latency = None
+        throughput = None
         if mode is BenchMode.THROUGHPUT:
-            step = conditions.batch * conditions.workers
+            at_once = conditions.batch * conditions.workers
             inputs = repeat(names, run.decode)
-            throughput, samples = measure_throughput(run.pipeline(), step, inputs, seconds)
+            throughput, samples = measure_throughput(run.pipeline(), at_once, inputs, seconds)
         else:
             runner = BatchRunner(run.detector, conditions.batch, names, time_limit, run.decode)
             latency, samples = time_limit.run(partial(measure_latency, runner, seconds))
         host_peak = peak_memory()
         states = gpu.stop()
-    found = noise.finish(Summary.of(samples[WALL]), states)
-    used = gpu.before.memory_bytes if gpu.before and machine.gpu else None
+    noise = noise_meter.finish(Summary.of(samples[WALL]), states)
     report = RunReport(
         kind="run",
         machine=machine,
@@ -129,12 +136,19 @@ def measure(
         latency=latency,
         throughput=throughput,
         cold_start=cold_start,
-        memory=PeakMemory(
-            host_peak, used and max(state.memory_bytes or 0 for state in states) - used
-        ),
-        noise=found,
+        memory=PeakMemory(host_peak, _device_memory(gpu_before, states)),
+        noise=noise,
     )
-    return report, Baseline("", identity, report.software, samples, found.warnings, found.taken)
+    measured = Baseline("", identity, report.software, samples, noise.warnings, noise.taken)
+    return report, measured
+
+
+def _device_memory(before: GpuState | None, states: Sequence[GpuState]) -> int | None:
+    """The most that a GPU held beyond what it held before, in bytes; None if it is not known."""
+    if before is None or before.memory_bytes is None:
+        return None
+    peak = max(state.memory_bytes or 0 for state in states)
+    return peak - before.memory_bytes
 
 
 def check(config: Config, mode: BenchMode) -> None:
@@ -146,26 +160,30 @@ def check(config: Config, mode: BenchMode) -> None:
             "use --mode throughput to measure several in parallel",
         )
     if len(runtime.device) > 1:
-        names = ",".join(map(str, runtime.device))
+        names = ",".join(str(device) for device in runtime.device)
         raise UsageError(f"'{names}' names several devices", "measure one after the other")
     for name in config.inputs.source:
         if name == STDIN or is_live(name):
-            what = "standard input" if name == STDIN else f"{name} is live: it"
+            subject = f"{name} is live: it"
+            if name == STDIN:
+                subject = "standard input"
             raise UsageError(
-                f"{what} cannot be read again and again, which measuring needs",
+                f"{subject} cannot be read again and again, which measuring needs",
                 "give files or folders; a short recording will do",
             )
 
 
 def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> Conditions:
     """How the opened detector is measured, without passwords in addresses."""
-    usual = detector.batch if mode is BenchMode.THROUGHPUT else detector.contract.batch or 1
+    usual_batch = detector.contract.batch or 1
+    if mode is BenchMode.THROUGHPUT:
+        usual_batch = detector.batch
     return Conditions(
         mode=mode,
         device=detector.placement,
-        batch=config.runtime.batch or usual,
+        batch=config.runtime.batch or usual_batch,
         workers=detector.workers,
-        sources=tuple(map(public_name, config.inputs.source)),
+        sources=tuple(public_name(source) for source in config.inputs.source),
         inputs_sha256=digest(config.inputs.source),
         canvas=detector.canvas,
     )
@@ -191,14 +209,14 @@ class TimeLimit:
 
     def __init__(self) -> None:
         self._step: tuple[RunningTime, float, DetcliError] | None = None
-        self._over = False
-        self._told: set[str] = set()  # warnings
+        self._is_over = False
+        self._warnings: set[str] = set()  # that were given
 
     def step(self, limit_s: float, error: DetcliError) -> None:
         """Begin a step, which ends the one before; `error` is raised if it takes longer."""
-        if self._over:
+        if self._is_over:
             raise KeyboardInterrupt
-        self._step = RunningTime(), limit_s, error
+        self._step = (RunningTime(), limit_s, error)
 
     def load(self, item: Item) -> Picture:
         """Read and decode a picture as a step; an error begins with the picture's name."""
@@ -208,9 +226,11 @@ class TimeLimit:
             picture = item.load()
         except InputError as error:
             raise error.about(source) from error
-        for warning in {f"{source}: {one}" for one in picture.warnings} - self._told:
-            self._told.add(warning)  # each pass would repeat it
-            warnings.warn(warning, DetcliWarning, stacklevel=2)
+        for problem in dict.fromkeys(picture.warnings):
+            warning = f"{source}: {problem}"
+            if warning not in self._warnings:  # each pass would repeat it
+                self._warnings.add(warning)
+                warnings.warn(warning, DetcliWarning, stacklevel=2)
         return picture
 
     def run(self, measure: Callable[[], T]) -> T:
@@ -232,7 +252,7 @@ class TimeLimit:
                     if running.seconds() > limit_s and not outcome.done():
                         raise error
         except KeyboardInterrupt:
-            self._over = True
+            self._is_over = True
             wait([outcome], STOP_S)  # what it uses is closed next
             raise
         return outcome.result()
@@ -251,16 +271,18 @@ def digest(names: tuple[str, ...]) -> str:
     Files count by size and content, folders by names and sizes, anything else by its name. What
     cannot be read has its own error when it is loaded.
     """
-    whole = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
-        for found in sorted(glob.glob(name)) or [name]:  # noqa: PTH207 - as named
+        matches = sorted(glob.glob(name))  # noqa: PTH207 - as named
+        for path in matches or [name]:
             with contextlib.suppress(OSError):
-                for part in _marks(Path(found)):
-                    whole.update(part + b"\0")
-    return whole.hexdigest()
+                for part in _identifying_parts(Path(path)):
+                    checksum.update(part + b"\0")
+    return checksum.hexdigest()
 
 
-def _marks(path: Path) -> Iterator[bytes]:
+def _identifying_parts(path: Path) -> Iterator[bytes]:
+    """What tells an input from others, see `digest`."""
     if path.is_dir():
         for entry in sorted(path.iterdir()):
             yield os.fsencode(entry.name)
@@ -277,8 +299,16 @@ def _marks(path: Path) -> Iterator[bytes]:
 # Cold start: whole processes, from their start to the first record and to their end
 
 PREDICTED = (
-    *("model", "device", "imgsz", "nms", "box_format", "preprocess"),
-    *("gpu_mem_limit", "boxes_only", "half", "cuda_graph"),
+    "model",
+    "device",
+    "imgsz",
+    "nms",
+    "box_format",
+    "preprocess",
+    "gpu_mem_limit",
+    "boxes_only",
+    "half",
+    "cuda_graph",
 )
 """Options that a cold start has from the Config."""
 
@@ -287,7 +317,9 @@ def predict_command(config: Config, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options that are measured."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
-    return [*command, *arguments_of(config, PREDICTED), "--", str(picture)]
+    command += arguments_of(config, PREDICTED)
+    command += ["--", str(picture)]
+    return command
 
 
 def measure_cold_start(config: Config, count: int) -> ColdStart | None:
@@ -300,20 +332,24 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
     if not count:
         return None
     command = predict_command(config, BUILT_IN)
-    runs = [run_process(command) for _ in range(count + 1)][1:]
+    run_process(command)
+    runs = [run_process(command) for _ in range(count)]
     peaks = [run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None]
+    peak_memory_bytes = None
+    if peaks:
+        peak_memory_bytes = int(statistics.median(peaks))
     return ColdStart(
         processes=count,
         first_record_s=statistics.median(run.first_record_s for run in runs),
         whole_process_s=statistics.median(run.whole_process_s for run in runs),
-        peak_memory_bytes=int(statistics.median(peaks)) if peaks else None,
+        peak_memory_bytes=peak_memory_bytes,
     )
 
 
 def run_process(command: Sequence[str]) -> ColdStart:
     """Run a command to its end; if it fails, its own error is raised."""
-    environment = {**os.environ, FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
-    peak = None
+    environment = os.environ | {FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
+    peak_memory_bytes = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
         with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
@@ -322,20 +358,21 @@ def run_process(command: Sequence[str]) -> ColdStart:
             output = cast("IO[bytes]", process.stdout)
             try:
                 output.readline()
-                first = time.perf_counter() - start
+                first_record_s = time.perf_counter() - start
                 output.read()
                 if sys.platform != "win32":
                     _, status, usage = os.wait4(process.pid, 0)
                     process.returncode = os.waitstatus_to_exitcode(status)
-                    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+                    unit = 1 if sys.platform == "darwin" else 1024
+                    peak_memory_bytes = usage.ru_maxrss * unit
             except BaseException:
                 process.kill()
                 raise
-        whole = time.perf_counter() - start
+        whole_process_s = time.perf_counter() - start
         if process.returncode:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
-    return ColdStart(1, first, whole, peak)
+    return ColdStart(1, first_record_s, whole_process_s, peak_memory_bytes)
 
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
@@ -360,8 +397,11 @@ class BatchRunner:
         time_limit: TimeLimit,
         decode: DecodeOptions | None = None,
     ) -> None:
-        self._detector, self._batch, self._limit = detector, batch, time_limit
-        self._timed, self._untimed = repeat(names, decode), repeat(names, decode)
+        self._detector = detector
+        self._batch = batch
+        self._limit = time_limit
+        self._timed = repeat(names, decode)
+        self._untimed = repeat(names, decode)
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
@@ -391,28 +431,31 @@ class BatchRunner:
         pictures = [self._limit.load(item) for item in itertools.islice(items, self._batch)]
         ended(Stage.DECODE)
         self._limit.step(RUN_TIMEOUT_S, self._timeout_error)
-        for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
-            annotate(picture.pixels, found)
+        finish = self._detector.submit(pictures)
+        for picture, detections in zip(pictures, finish(), strict=True):
+            annotate(picture.pixels, detections)
         ended(Stage.DRAW)
 
 
 def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
     """Run one batch after the other, for some seconds after the warm-up."""
-    before = sampling.warm_up(runner.run_both)
+    warm_up = sampling.warm_up(runner.run_both)
     undisturbed: list[float] = []
     runs: list[dict[Stage, int]] = []
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until or len(runs) < MIN_RUNS:
-        undisturbed.append(runner.run_both(timed_first=len(runs) % 2 == 1))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(runs) < MIN_RUNS:
+        is_odd = len(runs) % 2 == 1
+        undisturbed.append(runner.run_both(timed_first=is_odd))
         runs.append(runner.clock.stages)
     walls = [NS * sum(run.values()) for run in runs]
     wall = Summary.of(walls)
     samples: Samples = {WALL: undisturbed}
     stages = []
     for stage in STAGES:
-        taken = [NS * run.get(stage, 0) for run in runs]
-        if any(taken):
-            samples[stage], summary = taken, Summary.of(taken)
+        durations = [NS * run.get(stage, 0) for run in runs]
+        if any(durations):
+            samples[stage] = durations
+            summary = Summary.of(durations)
             stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
         else:
             stages.append(StageFigures(stage))  # the device lacks it
@@ -424,7 +467,7 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
         wall=wall,
         stages=tuple(stages),
         synchronised=runner.synchronised,
-        warm_up=replace(before, runs=2 * before.runs),
+        warm_up=replace(warm_up, runs=2 * warm_up.runs),  # each batch ran in both ways
         overhead=Overhead(cost, cost / wall.mean_s, sampling.interval(np.median, ratios)),
     )
     return latency, samples
@@ -439,17 +482,18 @@ MIN_STEPS = 2
 
 
 def measure_throughput(
-    pipeline: Pipeline, step: int, inputs: Iterator[Item], seconds: float
+    pipeline: Pipeline, at_once: int, inputs: Iterator[Item], seconds: float
 ) -> tuple[Throughput, Samples]:
     """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
 
-    `step` is the number of records that may arrive at once.
+    `at_once` is the number of records that may arrive together.
     """
-    enough, reading = threading.Event(), StageTimes()
+    is_measured = threading.Event()
+    reading = StageTimes()
 
     def items() -> Iterator[Item]:
         """Items until enough are measured; frames of videos are decoded here."""
-        while not enough.is_set():
+        while not is_measured.is_set():
             with reading.stage(Stage.DECODE):
                 item = next(inputs)
             yield item
@@ -457,7 +501,7 @@ def measure_throughput(
     def arrivals() -> Iterator[Record]:
         """Records as they come; an error ends the measurement, and the pipeline with it."""
         for record in pipeline.run(items()):
-            if enough.is_set() or record.error is None:
+            if is_measured.is_set() or record.error is None:
                 yield record
             elif isinstance(record.error, InputError):
                 raise record.error.about(record.origin.source) from record.error
@@ -472,28 +516,44 @@ def measure_throughput(
 
     records = arrivals()
     first_s = take(1)
-    before = sampling.warm_up(partial(take, step))
-    warm = WarmUp(1 + step * before.runs, first_s + before.seconds, first_s, stable=before.stable)
-    times = [time.perf_counter()]
-    while len(times) <= MIN_STEPS or times[-1] - times[0] <= seconds:
-        take(step)
-        times.append(time.perf_counter())
-    enough.set()
-    in_flight = sum(1 for _ in records)
-    count, taken = step * (len(times) - 1), times[-1] - times[0]
-    window = max(1, (len(times) - 1) // WINDOWS)
-    samples: list[float] = (np.diff(times[::window]) / (step * window)).tolist()
-    cost, pace = sampling.clock_cost(1), sampling.interval(np.mean, samples)
-    figures = Throughput(
-        pictures_per_second=count / taken,
-        interval=Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low) if pace else None,
-        pictures=count,
-        seconds=taken,
-        warm_up=warm,
-        work_s={
-            stage: (spent + reading.get(stage, 0.0)) / (warm.runs + count + in_flight)
-            for stage, spent in pipeline.times.items()
-        },
-        overhead=Overhead(cost, cost * count / taken),
+    steps_before = sampling.warm_up(partial(take, at_once))
+    warm_up = WarmUp(
+        runs=1 + at_once * steps_before.runs,
+        seconds=first_s + steps_before.seconds,
+        first_s=first_s,
+        stable=steps_before.stable,
     )
-    return figures, {WALL: samples}
+    arrival_times = [time.perf_counter()]
+    while len(arrival_times) <= MIN_STEPS or arrival_times[-1] - arrival_times[0] <= seconds:
+        take(at_once)
+        arrival_times.append(time.perf_counter())
+    is_measured.set()
+    in_flight = sum(1 for _ in records)
+
+    step_count = len(arrival_times) - 1
+    count = at_once * step_count
+    duration_s = arrival_times[-1] - arrival_times[0]
+    work_s: dict[str, float] = {}
+    for stage, spent_s in pipeline.times.items():
+        stage_s = spent_s + reading.get(stage, 0.0)
+        work_s[stage] = stage_s / (warm_up.runs + count + in_flight)
+    window = max(1, step_count // WINDOWS)
+    samples: list[float] = (np.diff(arrival_times[::window]) / (at_once * window)).tolist()
+    cost = sampling.clock_cost(1)
+    throughput = Throughput(
+        pictures_per_second=count / duration_s,
+        interval=_rate(sampling.interval(np.mean, samples)),
+        pictures=count,
+        seconds=duration_s,
+        warm_up=warm_up,
+        work_s=work_s,
+        overhead=Overhead(cost, cost * count / duration_s),
+    )
+    return throughput, {WALL: samples}
+
+
+def _rate(pace: Interval | None) -> Interval | None:
+    """Pictures a second, from seconds a picture."""
+    if pace is None:
+        return None
+    return Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low)

@@ -6,8 +6,6 @@ import time
 import timeit
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import truediv
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +39,16 @@ class Summary:
     def of(cls, samples: npt.ArrayLike) -> "Summary":
         """Summarise seconds; at least one."""
         values = np.asarray(samples, np.float64)
-        p50, p90, p99 = map(float, np.percentile(values, [50, 90, 99]))
-        p90_s = p90 if len(values) >= MIN_FOR_P90 else None
-        p99_s = p99 if len(values) >= MIN_FOR_P99 else None
-        return cls(p50, p90_s, p99_s, float(values.mean()), float(values.std()), len(values))
+        p50_s = float(np.percentile(values, 50))
+        p90_s = None
+        if len(values) >= MIN_FOR_P90:
+            p90_s = float(np.percentile(values, 90))
+        p99_s = None
+        if len(values) >= MIN_FOR_P99:
+            p99_s = float(np.percentile(values, 99))
+        mean_s = float(values.mean())
+        deviation_s = float(values.std())
+        return cls(p50_s, p90_s, p99_s, mean_s, deviation_s, samples=len(values))
 
 
 @frozen
@@ -71,9 +75,11 @@ class WarmUp:
 
     def text(self, what: str) -> str:
         """The same in words; `what` were the runs."""
-        settled = "until stable" if self.stable else "never stable"
+        outcome = "never stable"
+        if self.stable:
+            outcome = "until stable"
         first = format_seconds(self.first_s)
-        return f"{self.runs} {what} in {self.seconds:.1f} s, {settled}; the first took {first}"
+        return f"{self.runs} {what} in {self.seconds:.1f} s, {outcome}; the first took {first}"
 
 
 class StageClock:
@@ -110,8 +116,10 @@ class StageClock:
 
 def clock_cost(calls: int) -> float:
     """Seconds that the clock itself takes in a run with this many stage ends."""
-    clock, number = StageClock(), 1000
-    return calls * min(timeit.repeat(lambda: clock.ended(Stage.REMAINDER), number=number)) / number
+    clock = StageClock()
+    number = 1000
+    repetitions = timeit.repeat(lambda: clock.ended(Stage.REMAINDER), number=number)
+    return calls * min(repetitions) / number
 
 
 # Warm-up
@@ -136,20 +144,22 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
     plan, and capture a CUDA graph.
     """
     start = time.perf_counter()
-    taken: list[float] = []
+    durations: list[float] = []
     while True:
-        taken.append(run())
-        passed = time.perf_counter() - start
-        stable = passed > MIN_WARM_UP_S and is_stable(taken)
-        if stable or (passed > MAX_WARM_UP_S and len(taken) >= BLOCK):
-            return WarmUp(len(taken), passed, taken[0], stable=stable)
+        durations.append(run())
+        elapsed_s = time.perf_counter() - start
+        stable = elapsed_s > MIN_WARM_UP_S and is_stable(durations)
+        too_long = elapsed_s > MAX_WARM_UP_S and len(durations) >= BLOCK
+        if stable or too_long:
+            return WarmUp(len(durations), elapsed_s, durations[0], stable=stable)
 
 
-def is_stable(taken: Sequence[float]) -> bool:
+def is_stable(durations: Sequence[float]) -> bool:
     """Whether the last two blocks of runs took equally long."""
-    if len(taken) < 2 * BLOCK:
+    if len(durations) < 2 * BLOCK:
         return False
-    before, after = np.median(np.reshape(taken[-2 * BLOCK :], (2, BLOCK)), axis=1)
+    before = np.median(durations[-2 * BLOCK : -BLOCK])
+    after = np.median(durations[-BLOCK:])
     return bool(abs(after - before) < STABLE * before)
 
 
@@ -176,12 +186,15 @@ def interval(statistic: Callable[..., Doubles], *series: npt.ArrayLike) -> Inter
     Samples are in chronological order; None if a series has fewer than MIN_SAMPLES.
     """
     arrays = [np.asarray(samples, np.float64) for samples in series]
-    if min(map(len, arrays)) < MIN_SAMPLES:
+    if any(len(values) < MIN_SAMPLES for values in arrays):
         return None
     generator = np.random.default_rng(SEED)
-    estimate = reduce(truediv, [float(statistic(values)) for values in arrays])
-    drawn = reduce(truediv, [_draw(values, generator, statistic) for values in arrays])
-    low, high = np.percentile(drawn, [TAIL, 100 - TAIL])
+    estimate = float(statistic(arrays[0]))
+    resampled = _draw(arrays[0], generator, statistic)
+    for values in arrays[1:]:
+        estimate /= float(statistic(values))
+        resampled = resampled / _draw(values, generator, statistic)
+    low, high = np.percentile(resampled, [TAIL, 100 - TAIL])
     return Interval(estimate, float(low), float(high))
 
 
@@ -191,9 +204,10 @@ def _draw(
     """Statistic of DRAWS resampled series, made of blocks of neighbours: (N,) -> (DRAWS,)."""
     count = len(values)
     block = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
-    drawn = np.empty(DRAWS)
-    for part in np.array_split(drawn, math.ceil(DRAWS * count / DRAWN_AT_ONCE)):
-        starts = generator.integers(0, count, (len(part), math.ceil(count / block), 1))
+    blocks = math.ceil(count / block)
+    statistics = np.empty(DRAWS)
+    for part in np.array_split(statistics, math.ceil(DRAWS * count / DRAWN_AT_ONCE)):
+        starts = generator.integers(0, count, (len(part), blocks, 1))
         index = (starts + np.arange(block)).reshape(len(part), -1)[:, :count] % count
         part[:] = statistic(values[index], axis=1)
-    return drawn
+    return statistics
