@@ -1,1 +1,12 @@
-"""What a run works on: images, boxes, detections and records, and the algorithms on them."""
+"""What a run works on: images, boxes, detections and records, and the algorithms on them.
+
+geometry.py      images, letterboxes, and boxes beside one another
+detections.py    the detections of an image
+record.py        what a run says of an image or a frame, as JSON
+columns.py       the optional columns of records, with their options and their text in CSV
+barcode.py       what was read of a symbol
+topk.py          the k largest of a row, in a total order
+suppression.py   non-maximum suppression
+tiling.py        large images in tiles, and the detections of tiles joined
+per_video.py     what is counted from the start of each video
+"""

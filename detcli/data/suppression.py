@@ -41,7 +41,7 @@ def non_maximum_suppression(
     Returns:
         The indices of the boxes that are kept: `(M,)`, ascending, M <= limit.
     """
-    candidates = _Candidates(boxes, class_id, iou_threshold)
+    candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
     survivors = np.empty(0, np.int64)
     start = 0
     chunk_size = FIRST_CHUNK
@@ -57,7 +57,7 @@ def non_maximum_suppression(
     return survivors[:limit]
 
 
-class _Candidates:
+class _BoxesOfClasses:
     """The boxes among which suppression chooses; all methods take and give their indices."""
 
     def __init__(self, boxes: Boxes, class_id: Indices, iou_threshold: float) -> None:

@@ -119,13 +119,14 @@ def test_real_processes(tune, make_model, pictures, monkeypatch):
 
 def wait_for_bench(process):
     """The processes that tune has started, once one of them measures."""
-    while True:
+    while process.poll() is None:
         children = psutil.Process(process.pid).children(recursive=True)
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 if "bench" in child.cmdline():
                     return children
         time.sleep(0.05)
+    pytest.fail(f"tune ended before it measured: {process.stderr.read()!r}")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
