@@ -55,7 +55,8 @@ def from_json(value: str | list[Any]) -> Name:
     if isinstance(value, str):
         return value
     if len(value) == len(("name", "stamp")):
-        return VersionedPath.of(*map(str, value))
+        path, stamp = value
+        return VersionedPath.of(str(path), str(stamp))
     source, message, rest, *stamps = value
     if message is not None:
         return Unusable(str(source), str(message), str(rest))
@@ -68,21 +69,27 @@ def from_json(value: str | list[Any]) -> Name:
 def stamp_in(name: Name) -> str | None:
     """The stamp that a name was written down with; None without one."""
     address = address_of(name)
-    return address.stamp if isinstance(address, VersionedPath) else None
+    if isinstance(address, VersionedPath):
+        return address.stamp
+    return None
 
 
 def with_stamp(name: Name, stamp: str) -> Name:
     """The name with a stamp in place of the one that it may have."""
     if isinstance(name, ListedInput):
         return name._replace(name=VersionedPath.of(name.name, stamp))
-    return name if isinstance(name, Unusable) else VersionedPath.of(name, stamp)
+    if isinstance(name, Unusable):
+        return name
+    return VersionedPath.of(name, stamp)
 
 
 def as_it_is(name: Name) -> Name:
     """The name without a stamp, for whatever is there now."""
     if isinstance(name, ListedInput):
         return name._replace(name=str(name.name))
-    return str(name) if isinstance(name, VersionedPath) else name
+    if isinstance(name, VersionedPath):
+        return str(name)
+    return name
 
 
 def to_entry(name: Name) -> SourceEntry:
@@ -96,25 +103,35 @@ def address_of(name: Name) -> str | None:
     """The path or address; None in case of an error."""
     if isinstance(name, ListedInput):
         return name.name
-    return name if isinstance(name, str) else None
+    if isinstance(name, str):
+        return name
+    return None
 
 
 def source_of(name: Name) -> str:
     """The name in records."""
-    return name.source if isinstance(name, Unusable) else public_name(address_of(name) or "")
+    if isinstance(name, Unusable):
+        return name.source
+    return public_name(address_of(name) or "")
 
 
 def meta_of(name: Name) -> str | None:
     """What a list in JSON Lines says of it, as JSON."""
-    return name.meta if isinstance(name, ListedInput) else None
+    if isinstance(name, ListedInput):
+        return name.meta
+    return None
 
 
 def hash_of(name: Name, *, stamped: bool = False) -> bytes:
     """A hash of what a name is; if `stamped`, also of what its file was."""
-    text = name if isinstance(name, str) else "\0".join(map(str, name))
-    stamp = stamp_in(name) if stamped else None
-    if stamp is not None:
-        text += f"\0{stamp}"
+    if isinstance(name, str):
+        text = name
+    else:
+        text = "\0".join(str(field) for field in name)
+    if stamped:
+        stamp = stamp_in(name)
+        if stamp is not None:
+            text += f"\0{stamp}"
     data = text.encode("utf-8", "surrogatepass")
     # NumPy drops zeros at the end.
     return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
@@ -125,8 +142,8 @@ HashOf = Callable[[Name], bytes]
 
 def contains(hashes: Hashes, name_hash: bytes) -> bool:
     """Whether a hash is among these."""
-    place = int(np.searchsorted(hashes, np.bytes_(name_hash)))
-    return place < len(hashes) and bytes(hashes[place]) == name_hash
+    index = int(np.searchsorted(hashes, np.bytes_(name_hash)))
+    return index < len(hashes) and bytes(hashes[index]) == name_hash
 
 
 class Names(contextlib.AbstractContextManager["Names"]):
@@ -135,25 +152,32 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
-        hashes, remaining = bytearray(), map(_as_name, entries)
         try:
-            while lot := [*islice(remaining, LOT)]:
-                for name in lot:
-                    hashes += self.hash_of(name)
-                with temporary_file_errors():
-                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
-            with temporary_file_errors():
-                self._file.flush()
+            hashes = self._write(entries)
         except BaseException:
             self.__exit__()
             raise
-        every = np.frombuffer(hashes, HASH)
-        every.sort()  # in place: there may be many
-        again = np.zeros(len(every), bool)
-        again[1:] = every[1:] == every[:-1]
-        self.hashes: Hashes = every[~again]
-        self.repeated = int(again.sum())  # how many came again, and were left out
-        self._again = {*every[again].tolist()}
+        all_hashes = np.frombuffer(hashes, HASH)
+        all_hashes.sort()  # in place: there may be many
+        is_repeated = np.zeros(len(all_hashes), bool)
+        is_repeated[1:] = all_hashes[1:] == all_hashes[:-1]
+        self.hashes: Hashes = all_hashes[~is_repeated]
+        self.repeated = int(is_repeated.sum())  # how many came again, and were left out
+        self._repeated_hashes = set(all_hashes[is_repeated].tolist())
+
+    def _write(self, entries: Iterable[SourceEntry]) -> bytearray:
+        """Write the names of the entries to the file, and return the hash of each."""
+        hashes = bytearray()
+        names = (_as_name(entry) for entry in entries)
+        while lot := list(islice(names, LOT)):
+            for name in lot:
+                hashes += self.hash_of(name)
+            with temporary_file_errors():
+                line = json.dumps([to_json(name) for name in lot])
+                self._file.write(line.encode("ascii") + b"\n")
+        with temporary_file_errors():
+            self._file.flush()
+        return hashes
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # what it could not write is not needed any more
@@ -162,23 +186,25 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def __iter__(self) -> Iterator[Name]:
         """Yield the names; one iteration at a time."""
         self._file.seek(0)
-        seen = set()
-        for name in (from_json(value) for lot in self._file for value in json.loads(lot)):
-            if self._again and (found := self.hash_of(name)) in self._again:
-                if found in seen:
-                    continue
-                seen.add(found)
-            yield name
+        seen: set[bytes] = set()
+        for line in self._file:
+            for value in json.loads(line):
+                name = from_json(value)
+                if self._repeated_hashes:  # else no hash is needed
+                    name_hash = self.hash_of(name)
+                    if name_hash in seen:
+                        continue
+                    if name_hash in self._repeated_hashes:
+                        seen.add(name_hash)
+                yield name
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def only(self, hashes: Hashes, names: Iterable[Name]) -> Iterator[Name]:
-        """Those of some names that have one of these hashes."""
+        """Yield those of the names whose hash is among these."""
         for name in names:
-            found = np.bytes_(self.hash_of(name))
-            at = int(np.searchsorted(hashes, found))
-            if found in hashes[at : at + 1]:
+            if contains(hashes, self.hash_of(name)):
                 yield name
 
 
@@ -186,7 +212,10 @@ def _as_name(entry: SourceEntry) -> Name:
     """The name of an entry, or the error that is in its place."""
     if isinstance(entry, Item):
         return _unusable(entry)
-    name = entry.name if isinstance(entry, ListedInput) else entry
+    if isinstance(entry, ListedInput):
+        name = entry.name
+    else:
+        name = entry
     if isinstance(entry, ListedInput) and entry.image is not None:
         raise UsageError(
             f"{name}: a run in shards takes no pictures out of a list",
@@ -215,6 +244,7 @@ def _with_present_stamp(name: Name, address: str) -> Name:
 
 
 def _unusable(entry: Item) -> Unusable:
+    """The error of an entry, unless it may be gone later: then it is raised."""
     try:
         entry.load()
     except InputError as error:
