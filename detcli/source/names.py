@@ -45,9 +45,12 @@ def is_camera(name: str) -> bool:
 
 def is_live(name: str) -> bool:
     """True for a camera or a stream, not for a picture or video file."""
-    if is_address(name):
-        return is_stream(name) or not (is_media(path_of(name)) or is_archive(path_of(name)))
-    return is_camera(name)
+    if not is_address(name):
+        return is_camera(name)
+    if is_stream(name):
+        return True
+    path = path_of(name)
+    return not is_media(path) and not is_archive(path)
 
 
 def camera_number(name: str) -> int:
@@ -57,9 +60,10 @@ def camera_number(name: str) -> int:
         >>> camera_number("camera:1")
         1
     """
-    if found := _CAMERA.fullmatch(name):
-        return int(found[1])
-    raise SourceError("not the name of a camera", "cameras are numbered from 0, as in camera:0")
+    camera = _CAMERA.fullmatch(name)
+    if camera is None:
+        raise SourceError("not the name of a camera", "cameras are numbered from 0, as in camera:0")
+    return int(camera[1])
 
 
 def check_address(url: str) -> None:
@@ -68,7 +72,8 @@ def check_address(url: str) -> None:
         host = urlsplit(url).hostname
         port_is_right = (urlsplit(url).port or 1) > 0
     except ValueError:
-        host, port_is_right = None, False
+        host = None
+        port_is_right = False
     if not host or not port_is_right or not url.isprintable():
         raise SourceError("not a valid address", "write it as in rtsp://192.168.1.64:554/stream1")
 
@@ -141,21 +146,36 @@ def name_mark(path: str) -> str:
 
 def without_copies(files: list[str]) -> list[str]:
     """Leave out the annotated copies that a run has put beside its pictures."""
-    copies = {file: found for file in files if (found := COPY.fullmatch(file))}
+    copies: dict[str, re.Match[str]] = {}
+    for file in files:
+        copy = COPY.fullmatch(file)
+        if copy is not None:
+            copies[file] = copy
     if not copies:
         return files
-    known = {(os.path.splitext(file)[0], name_mark(os.path.abspath(file))) for file in files}
-    return [
-        file
-        for file in files
-        if file not in copies or copies[file].group("picture", "mark") not in known
-    ]
+    originals = set()
+    for file in files:
+        originals.add((os.path.splitext(file)[0], name_mark(os.path.abspath(file))))
+    remaining = []
+    for file in files:
+        if file in copies and copies[file].group("picture", "mark") in originals:
+            continue
+        remaining.append(file)
+    return remaining
 
 
 def has_inputs(folder: Path, names: Iterable[str]) -> bool:
     """Whether a folder is one of these names, or has one of these files or patterns in it."""
-    places = (name if os.path.isdir(name) else os.path.dirname(name) or "." for name in names)
-    return (found := identity(folder)) is not None and found in map(identity, places)
+    folder_identity = identity(folder)
+    if folder_identity is None:
+        return False
+    for name in names:
+        input_folder = name
+        if not os.path.isdir(name):
+            input_folder = os.path.dirname(name) or "."
+        if identity(input_folder) == folder_identity:
+            return True
+    return False
 
 
 def search(
@@ -168,13 +188,14 @@ def search(
     a run has made, and folders below that it has filled. Links are followed, and a folder that is
     reached twice is searched once. One that cannot be listed is an item with the error.
     """
-    seen = {*omit} - {identity(folder)}
+    seen = set(omit) - {identity(folder)}
     waiting = [folder]
     while waiting:
         path = waiting.pop()
-        if (found := identity(path)) in seen:
+        path_identity = identity(path)
+        if path_identity in seen:
             continue
-        seen.add(found)
+        seen.add(path_identity)
         if path != folder and os.path.lexists(os.path.join(path, MARK)):
             continue
         files: list[str] = []
@@ -214,20 +235,24 @@ def match(pattern: str) -> list[str]:
     Links are followed, and a folder that `**` reaches twice counts once: `glob` would go round in
     circles.
     """
-    return sorted({*_match(pattern, "")})
+    return sorted(set(_match(pattern, "")))
 
 
-def _match(pattern: str, place: str) -> Iterator[str]:
-    """The matches of a pattern below a folder; the current one has no name."""
-    found = _ANY_FOLDERS.search(pattern)
-    if found is None:
-        for name in glob.glob(pattern, root_dir=place or None):
-            yield os.path.join(place, name)
+def _match(pattern: str, parent: str) -> Iterator[str]:
+    """The matches of a pattern below a folder; an empty name is that of the current folder."""
+    any_folders = _ANY_FOLDERS.search(pattern)
+    if any_folders is None:
+        for name in glob.glob(pattern, root_dir=parent or None):
+            yield os.path.join(parent, name)
         return
-    before, after = pattern[: found.start()], pattern[found.end() :]
-    if found[0] == "**":  # at the end it matches files, too
+    before = pattern[: any_folders.start()]
+    after = pattern[any_folders.end() :]
+    if any_folders[0] == "**":  # at the end it matches files, too
         after = "*"
-    for root in _match(before, place) if before else [place]:
+    roots: Iterable[str] = [parent]
+    if before:
+        roots = _match(before, parent)
+    for root in roots:
         for folder in _folders(root):
             yield from _match(after, folder)
 
@@ -236,13 +261,19 @@ def _folders(root: str) -> Iterator[str]:
     """A folder and those below it, each once, without those whose names begin with a dot."""
     seen = {identity(root or ".")}
     for path, names, _ in os.walk(root or ".", followlinks=True):
-        kept = []
-        for name in sorted(name for name in names if not name.startswith(".")):
-            if (found := identity(os.path.join(path, name))) not in seen:
-                seen.add(found)
-                kept.append(name)
-        names[:] = kept
-        yield path if root else path[2:]  # "./a" is a, and "." has no name
+        unseen = []
+        for name in sorted(names):
+            if name.startswith("."):
+                continue
+            folder_identity = identity(os.path.join(path, name))
+            if folder_identity not in seen:
+                seen.add(folder_identity)
+                unseen.append(name)
+        names[:] = unseen  # which `os.walk` enters next
+        if root:
+            yield path
+        else:
+            yield path[2:]  # "./a" is a, and "." has no name
 
 
 MAX_NAME_BYTES = 65536  # no system accepts a longer path
@@ -264,14 +295,20 @@ class ListedInput(NamedTuple):
         """Read a line with `path` or `image`, and perhaps `meta`; or raise a SourceError."""
         try:
             fields = json.loads(line)
-            path, image, meta = map(fields.get, ("path", "image", "meta"))
+            path = fields.get("path")
+            image = fields.get("image")
+            meta = fields.get("meta")
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
-        if [type(path), type(image)].count(str) != 1:
+        if isinstance(path, str) == isinstance(image, str):
             raise SourceError("a line of the list has not one of path and image", LISTED)
-        stored = json.dumps(meta) if "meta" in fields else None
-        return cls(path if isinstance(path, str) else name, image, stored)
+        meta_json = None
+        if "meta" in fields:
+            meta_json = json.dumps(meta)
+        if isinstance(path, str):
+            name = path
+        return cls(name, image, meta_json)
 
 
 def check_list(name: str) -> None:
@@ -327,21 +364,26 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
 
 def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
     """Yield the lines between separators, and an error in place of one that is too long."""
-    rest, skipping = bytearray(), False
+    rest = bytearray()
+    is_skipping = False
     for chunk in chunks:
-        first, *more = chunk.split(separator)
-        rest += first
-        for begun in more:
-            if not skipping:
+        pieces = chunk.split(separator)
+        rest += pieces[0]
+        for piece in pieces[1:]:
+            if not is_skipping:
                 yield bytes(rest)
-            rest, skipping = bytearray(begun), False
-        most = MAX_LINE_BYTES if BEGUN_JSON.match(rest) else MAX_NAME_BYTES
-        if skipping:
+            rest = bytearray(piece)
+            is_skipping = False
+        max_bytes = MAX_NAME_BYTES
+        if BEGUN_JSON.match(rest):
+            max_bytes = MAX_LINE_BYTES
+        if is_skipping:
             rest.clear()
-        elif len(rest) > most:
-            rest, skipping = bytearray(), True
+        elif len(rest) > max_bytes:
+            rest = bytearray()
+            is_skipping = True
             yield SourceError(
-                f"a name of more than {most} bytes in the list",
+                f"a name of more than {max_bytes} bytes in the list",
                 "a list has one name a line; with -0, names end with NUL",
             )
     if rest:
