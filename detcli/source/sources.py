@@ -143,7 +143,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 )
         if inputs.files_from is not None:
             check_list(inputs.files_from)
-        self._names, self._inputs, self._written = names, inputs, written
+        self._names = names
+        self._inputs = inputs
+        self._written = written
         self._decode = decode or DecodeOptions(inputs)
         self.progress = SourceProgress(len(names) if inputs.files_from is None else None)
         self._fetches = Fetches(self._decode, self.progress.stop)
@@ -176,7 +178,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from self._follow()
             return
         numbers = itertools.count()
-        for name in itertools.filterfalse(is_live, self._names):
+        for name in self._names:
+            if is_live(name):
+                continue  # these come last
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
 
@@ -189,8 +193,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield from of_input([failed(public_name(name), error)], next(numbers))
         for entry in self._listed():
             yield from of_input(self.open(entry), next(numbers))
-        if live := list(filter(is_live, self._names)):
-            yield from self._watch(live, numbers)
+        live_names = [name for name in self._names if is_live(name)]
+        if live_names:
+            yield from self._watch(live_names, numbers)
 
     def entries(self) -> Iterator[SourceEntry]:
         """The pictures and videos that the names stand for, which are not opened.
@@ -242,7 +247,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         for name in self._names:
             try:
                 for page in self._pages(name):
-                    yield from [page] if isinstance(page, Item) else page
+                    if isinstance(page, Item):
+                        yield page
+                    else:
+                        yield from page
             except SourceError as error:
                 yield failed(public_name(name), error)
 
@@ -378,31 +386,32 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _find(self, name: str) -> Iterator[SourceEntry]:
         """The pictures and videos that a name stands for."""
-        if (found := BRACES.fullmatch(name)) and not os.path.lexists(name):
-            yield from self._numbered(*found.groups())
+        braces = BRACES.fullmatch(name)
+        if braces is not None and not os.path.lexists(name):
+            before, first_number, last_number, after = braces.groups()
+            yield from self._numbered(before, first_number, last_number, after)
             return
-        recursive = self._inputs.recursive
-        nothing = SourceError(
-            "no pictures or videos in this folder",
-            "check the files' suffixes" if recursive else "search its folders with --recursive",
-        )
+        hint = "search its folders with --recursive"
+        if self._inputs.recursive:
+            hint = "check the files' suffixes"
+        nothing = SourceError("no pictures or videos in this folder", hint)
         if is_object(name) and not (is_media(name) or is_archive(name)):
             pages = self._objects(name)
-            first = next(pages, None)
-            if first is None and not name.endswith("/"):  # perhaps an object without a suffix
-                yield name
+            first_page = next(pages, None)
+            if first_page is None and not name.endswith("/"):
+                yield name  # perhaps an object without a suffix
             else:
-                yield from self._counted(itertools.chain([first or []], pages), nothing)
+                yield from self._counted(itertools.chain([first_page or []], pages), nothing)
         elif not _is_path(name):
             yield name
         elif os.path.isdir(name):
             yield from self._counted(self._pages(name), nothing)
         elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
             raise PlaceError("no such file", "check the path")
-        elif _is_one(name):
+        elif _is_single_file(name):
             yield name  # a missing file too: it may come, and is the same input then
         else:
-            files = without_copies([*filter(os.path.isfile, match(name))])
+            files = without_copies([path for path in match(name) if os.path.isfile(path)])
             yield from self._counted([files], SourceError("no file matches", "check the pattern"))
 
     def _pages(self, folder: str) -> Iterator[list[str] | Item]:
@@ -429,16 +438,17 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     ) -> Iterator[SourceEntry]:
         """Yield what a name stands for, and count it; raises an error if that is nothing."""
         self.progress.expect(-1)
-        found = False
+        is_empty = True
         try:
             for page in pages:
                 if self.progress.stop.is_set():
                     return
-                entries = [page] if isinstance(page, Item) else page
-                found = found or bool(entries)
+                entries: Sequence[str | Item] = page if isinstance(page, list) else [page]
+                if entries:
+                    is_empty = False
                 self.progress.expect(len(entries))
                 yield from entries
-            if not found:
+            if is_empty:
                 raise nothing
         except SourceError:
             self.progress.expect(1)
@@ -455,8 +465,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             try:
                 if isinstance(entry, SourceError):
                     raise entry
-                is_json = JSON_LINE.match(entry) and not null
-                yield ListedInput.parse(entry, f"{name}:{number}") if is_json else entry
+                if JSON_LINE.match(entry) and not null:
+                    yield ListedInput.parse(entry, f"{name}:{number}")
+                else:
+                    yield entry
             except SourceError as error:
                 yield failed(name, error)
 
@@ -468,22 +480,23 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         # Each thread of a decoder holds frames, and delays the newest one by one of them.
         threads = 0 if len(names) == 1 else max(1, available_cores() // len(names))
         sources: list[LiveSource] = []
-        known: Counter[str] = Counter()
-        number_of: dict[str, int] = {}
+        name_counts: Counter[str] = Counter()
+        numbers_by_name: dict[str, int] = {}
         for name in names:
-            place = next(numbers)
+            input_number = next(numbers)
             try:
                 source = LiveSource.named(name, threads)
             except SourceError as error:
-                yield from of_input([failed(public_name(name), error)], place)
+                yield from of_input([failed(public_name(name), error)], input_number)
                 continue
-            known[source.name] += 1
-            if (number := known[source.name]) > 1:  # they may differ in what is not shown
-                source = replace(source, name=f"{source.name} ({number})")
-            number_of[source.name] = place
+            name_counts[source.name] += 1
+            count = name_counts[source.name]
+            if count > 1:  # they may differ in what is not shown
+                source = replace(source, name=f"{source.name} ({count})")
+            numbers_by_name[source.name] = input_number
             sources.append(source)
         for item in watch(sources, self._inputs, self.progress):
-            yield from of_input([item], number_of[item.origin.source])
+            yield from of_input([item], numbers_by_name[item.origin.source])
 
 
 class InputGuard:
@@ -496,15 +509,22 @@ class InputGuard:
     def __init__(
         self, names: Sequence[str], inputs: Inputs = DEFAULTS, written: Sequence[Path] = ()
     ) -> None:
-        self._given, self._inputs, self._written = frozenset(names), inputs, written
-        self._names = list(filter(_is_path, names))
+        self._all_names = frozenset(names)
+        self._paths = [name for name in names if _is_path(name)]
+        self._inputs = inputs
+        self._written = written
 
     def __contains__(self, path: object) -> bool:
         if isinstance(path, Address):
-            return str(path) in self._given
-        if not isinstance(path, Path) or (found := identity(path)) is None:
+            return str(path) in self._all_names
+        if not isinstance(path, Path):
             return False
-        return found in self._named or (_is_media_file(path) and found in self._in_folders)
+        file_identity = identity(path)
+        if file_identity is None:
+            return False
+        if file_identity in self._named:
+            return True
+        return _is_media_file(path) and file_identity in self._in_folders
 
     def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
         """Refuse to write over an input; None stands for no output.
@@ -523,31 +543,38 @@ class InputGuard:
     @cached_property
     def _named(self) -> frozenset[FileIdentity | None]:
         """Files that are named or match a pattern."""
-        names = [name for name in self._names if not os.path.isdir(name)]
+        names = [name for name in self._paths if not os.path.isdir(name)]
         if self._inputs.files_from not in {None, STDIN}:
             names.append(str(self._inputs.files_from))
-        files = ([name] if os.path.lexists(name) else match(name) for name in names)
-        return frozenset(map(identity, itertools.chain.from_iterable(files)))
+        identities: set[FileIdentity | None] = set()
+        for name in names:
+            if os.path.lexists(name):
+                identities.add(identity(name))
+            else:
+                identities.update(identity(file) for file in match(name))
+        return frozenset(identities)
 
     @cached_property
     def _in_folders(self) -> frozenset[FileIdentity | None]:
         """Pictures and videos in folders."""
         omit = {identity(path) for path in self._written}
-        return frozenset(
-            identity(file)
-            for folder in filter(os.path.isdir, self._names)
-            for part in search(folder, recursive=self._inputs.recursive, omit=omit)
-            if not isinstance(part, Item)
-            for file in part
-        )
+        identities: set[FileIdentity | None] = set()
+        for folder in self._paths:
+            if not os.path.isdir(folder):
+                continue
+            for page in search(folder, recursive=self._inputs.recursive, omit=omit):
+                if not isinstance(page, Item):
+                    identities.update(identity(file) for file in page)
+        return frozenset(identities)
 
 
 def is_missing(name: str) -> bool:
     """Whether a name is that of a file that does not exist, and no pattern."""
-    return _is_path(name) and _is_one(name) and not os.path.exists(name)
+    return _is_path(name) and _is_single_file(name) and not os.path.exists(name)
 
 
-def _is_one(path: str) -> bool:
+def _is_single_file(path: str) -> bool:
+    """Whether a path names one file, there or missing, rather than a pattern."""
     return os.path.lexists(path) or not glob.has_magic(path)
 
 
