@@ -89,7 +89,9 @@ def file_stamp(path: str | Path) -> str | None:
         status = os.stat(path)  # noqa: PTH116 - a million
     except (OSError, ValueError):  # it may be an address
         return None
-    return stamp_of(status) if stat.S_ISREG(status.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return stamp_of(status)
 
 
 def present_stamp(origin: Origin) -> str | None:
@@ -131,7 +133,9 @@ def _check_begin(begin: bytes, length: int) -> None:
         raise DecodeError(
             "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
         )
-    header = read_header(begin) if begin.startswith(JPEG) else None
+    if not begin.startswith(JPEG):
+        return
+    header = read_header(begin)
     if header and length > _BYTES_PER_PIXEL * header.height * header.width + _METADATA:
         height, width = header.size
         raise DecodeError(
@@ -189,21 +193,28 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
                 return SourceError("no such file", "check the path")
         hint = "check the path, from which folder it counts, and that its drive is there"
         return PlaceError("no such file", hint)
-    kind = SourceError if number in OF_NAME else PlaceError
-    hint = "with -0, names end with NUL" if number is None else "check the path and permissions"
-    return kind(f"cannot be read: {system_reason(error)}", hint)
+    message = f"cannot be read: {system_reason(error)}"
+    hint = "check the path and permissions"
+    if number is None:
+        hint = "with -0, names end with NUL"
+    if number in OF_NAME:
+        return SourceError(message, hint)
+    return PlaceError(message, hint)
 
 
 def stdin_problem() -> str:
     """Why there is nothing to read from standard input; empty if there may be."""
     if sys.stdin is None:
         return "standard input is closed"
-    return "standard input is a terminal" if sys.stdin.isatty() else ""
+    if sys.stdin.isatty():
+        return "standard input is a terminal"
+    return ""
 
 
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
     """Yield the bytes of standard input, see `descriptor_chunks`; a SourceError without one."""
-    if problem := stdin_problem():
+    problem = stdin_problem()
+    if problem:
         raise SourceError(problem, "pipe a picture in, as in: detcli predict - ... < bus.jpg")
     try:
         descriptor = sys.stdin.fileno()
@@ -239,7 +250,8 @@ class Fetches:
     """Shared by the fetches of a run: memory for pictures ahead of their turn, and buckets."""
 
     def __init__(self, options: DecodeOptions, stop: Event) -> None:
-        self.options, self.stop = options, stop
+        self.options = options
+        self.stop = stop
         self._free = AHEAD_BYTES
         self.changed = threading.Condition()  # of memory, and of whose turn has come
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
@@ -285,22 +297,23 @@ class Fetches:
         """The bucket and the key of an address; to find no credentials takes seconds, once."""
         with _store_errors("cannot be fetched"):
             address = Address.parse(url)
-            place = address.scheme, address.bucket
-            if place not in self._buckets:
+            key = (address.scheme, address.bucket)
+            if key not in self._buckets:
+                timeout_s = self.options.inputs.input_timeout
                 try:
-                    self._buckets[place] = Bucket(*place, self.options.inputs.input_timeout)
+                    self._buckets[key] = Bucket(address.scheme, address.bucket, timeout_s)
                 except ObjectError as error:
-                    self._buckets[place] = error
-            bucket = self._buckets[place]
+                    self._buckets[key] = error
+            bucket = self._buckets[key]
             if isinstance(bucket, ObjectError):
                 raise bucket
         return bucket, address.key
 
     @contextlib.contextmanager
-    def reserved(self, size: int, wanted: Event) -> Iterator[None]:
+    def reserved(self, size: int, turn_has_come: Event) -> Iterator[None]:
         """Hold memory, when there is some; a picture whose turn has come does not wait for it."""
         with self.changed:
-            while self._free < size and not (wanted.is_set() or self.stop.is_set()):
+            while self._free < size and not (turn_has_come.is_set() or self.stop.is_set()):
                 self.changed.wait(POLL_S)
             self._free -= size
         try:
@@ -315,24 +328,28 @@ class Fetch:
     """The bytes of one picture, on their way; nothing is sent before `begin`."""
 
     def __init__(self, shared: Fetches, request: Request) -> None:
-        self._shared, self._request = shared, request
-        self._begun, self._data = False, b""
+        self._shared = shared
+        self._request = request
+        self._has_begun = False
+        self._data = b""
         self._error: BaseException | None = None
-        self._wanted, self._done = Event(), Event()
+        self._turn_has_come = Event()
+        self._done = Event()
 
     def begin(self) -> None:
         """Start, unless it has been started."""
-        if not self._begun:
-            self._begun = True
+        if not self._has_begun:
+            self._has_begun = True
             BackgroundThread(self._run, stop=self._shared.stop.set).start()
 
     def take(self) -> bytes:
         """The bytes, when all are there; to be called once. Raises what went wrong."""
-        self._wanted.set()
+        self._turn_has_come.set()
         with self._shared.changed:
             self._shared.changed.notify_all()
         self.begin()
-        limit_s, running = self._shared.options.inputs.input_timeout, RunningTime()
+        limit_s = self._shared.options.inputs.input_timeout
+        running = RunningTime()
         while not self._done.wait(POLL_S):
             if self._shared.stop.is_set():
                 raise SourceError("interrupted")
@@ -340,20 +357,24 @@ class Fetch:
                 raise too_slow(limit_s)
         if self._error is not None:
             raise self._error
-        data, self._data = self._data, b""
+        data = self._data
+        self._data = b""
         return data
 
     def _run(self) -> None:
-        options, stop = self._shared.options, self._shared.stop
+        options = self._shared.options
+        stop = self._shared.stop
         try:
             size, chunks = self._request()
-            with contextlib.closing(chunks), self._shared.reserved(size, self._wanted):
-                wanted = itertools.takewhile(lambda _: not stop.is_set(), chunks)
-                self._data = gather(wanted, options.max_bytes, size, options.inputs.input_timeout)
+            with contextlib.closing(chunks), self._shared.reserved(size, self._turn_has_come):
+                chunks_until_stop = itertools.takewhile(lambda _: not stop.is_set(), chunks)
+                self._data = gather(
+                    chunks_until_stop, options.max_bytes, size, options.inputs.input_timeout
+                )
                 if stop.is_set():
                     raise SourceError("interrupted")  # noqa: TRY301 - as any other
                 self._done.set()
-                while not (self._wanted.wait(POLL_S) or stop.is_set()):
+                while not (self._turn_has_come.wait(POLL_S) or stop.is_set()):
                     pass  # until then, the bytes count
         except BaseException as error:  # noqa: BLE001 - raised by `take`
             self._error = error
@@ -378,8 +399,10 @@ def _store_errors(what: str) -> Iterator[None]:
     except ObjectChangedError:
         require_unchanged(VersionedPath.of("", "listed"), "now")
     except ObjectError as error:
-        kind = PlaceError if error.of_place else SourceError
-        raise kind(f"{what}: {error}", error.hint) from None
+        message = f"{what}: {error}"
+        if error.of_place:
+            raise PlaceError(message, error.hint) from None
+        raise SourceError(message, error.hint) from None
 
 
 def http_request(url: str) -> tuple[int, Generator[bytes]]:
@@ -396,9 +419,10 @@ def http_request(url: str) -> tuple[int, Generator[bytes]]:
 
     with _http_errors():
         answer = _open_http(url)
-    size, rest = answer.length or 0, chunks()
-    next(rest)  # from here on, who drops them closes the connection
-    return size, rest
+    size = answer.length or 0
+    content = chunks()
+    next(content)  # from here on, who drops them closes the connection
+    return size, content
 
 
 def http_part(url: str, start: int, size: int) -> bytes:
@@ -408,7 +432,9 @@ def http_part(url: str, start: int, size: int) -> bytes:
         SourceError: The server does not answer, or has nothing there.
     """
     with _http_errors(), _open_http(url, f"bytes={start}-{start + size - 1}") as answer:
-        return answer.read(size) if answer.headers["Content-Range"] or not start else b""
+        if answer.headers["Content-Range"] or start == 0:
+            return answer.read(size)
+        return b""
 
 
 def _open_http(url: str, part: str = "") -> "HTTPResponse":
@@ -430,11 +456,13 @@ def _open_http(url: str, part: str = "") -> "HTTPResponse":
 
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    path, query = (quote(part, safe=_LEGAL) for part in (parts.path, parts.query))
+    path = quote(parts.path, safe=_LEGAL)
+    query = quote(parts.query, safe=_LEGAL)
     public = urlunsplit((parts.scheme, host, path, query, ""))
     passwords = requests.HTTPPasswordMgrWithDefaultRealm()
     if parts.username:
-        user, password = unquote(parts.username), unquote(parts.password or "")
+        user = unquote(parts.username)
+        password = unquote(parts.password or "")
         passwords.add_password(None, public, user, password)
     opener = requests.build_opener(
         ClosingProcessor,
@@ -459,7 +487,9 @@ def _http_errors() -> Iterator[None]:
         reason = getattr(cause, "strerror", None) or type(cause).__name__
         hint = "check the address, and that its server answers"
         if isinstance(error, HTTPError):
-            hint = f"check the address{', user name and password' * (error.code in {401, 403})}"
+            hint = "check the address"
+            if error.code in {401, 403}:
+                hint = "check the address, user name and password"
             error.close()
             phrase = http.client.responses.get(error.code, "")
             reason = f"the server answers {error.code} {phrase}".strip()
@@ -478,7 +508,8 @@ class Prefetcher:
 
     def __init__(self, admit: Callable[[int, Item], bool], over: Event) -> None:
         """`admit` waits until there is room for an item, and takes it; False if the run is over."""
-        self._admit, self._over = admit, over
+        self._admit = admit
+        self._over = over
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(AHEAD_ITEMS)
         self._admitted = threading.Semaphore(0)  # of the items without `begin`
@@ -512,7 +543,11 @@ class Prefetcher:
 
     def _forward(self) -> None:
         while (entry := self._waiting.get()) is not None and self._admit(*entry):
-            (self._admitted if entry[1].begin is None else self._room).release()
+            item = entry[1]
+            if item.begin is None:
+                self._admitted.release()
+            else:
+                self._room.release()
 
     def _acquire(self, room: threading.Semaphore) -> bool:
         while not room.acquire(timeout=POLL_S):
