@@ -102,7 +102,8 @@ class Splitter:
                 if is_news:
                     yield self._error(f"an incomplete picture in the stream: {broken}")
                 continue
-            begin, picture = self._offset, bytes(memoryview(self._data)[:end])
+            begin = self._offset
+            picture = bytes(memoryview(self._data)[:end])
             self._drop(end)
             self._forget_junk = False
             if (begin, self._offset) not in self._attached:
@@ -141,15 +142,22 @@ class Splitter:
                 raise _BrokenError("its header has no size", 2)
             yield from self._wait_for(len(self._data) + 1, 2, 0)
         self._has_pixels = True
-        kind, width, height, most = map(int, header.groups())
-        samples = width * height * (3 if kind == 6 else 1)
-        end = header.end() + samples * (1 if most < 256 else 2)
+        kind, width, height, max_value = (int(number) for number in header.groups())
+        sample_count = width * height
+        if kind == 6:  # in colour
+            sample_count *= 3
+        sample_bytes = 1
+        if max_value >= 256:
+            sample_bytes = 2
+        end = header.end() + sample_count * sample_bytes
         yield from self._wait_for(end, 2, 0)
         return end
 
     def _find_jpeg_end(self) -> Generator[None, None, int]:
         """Go through the segments at the start of the data; returns their length."""
-        data, at, segment = self._data, 2, 0  # the next byte to read, and the segment before it
+        data = self._data
+        at = 2  # the next byte to read
+        segment = 0  # where the segment before it begins
         while True:
             yield from self._wait_for(at + 2, at, segment)
             code = data[at + 1]
@@ -165,7 +173,9 @@ class Splitter:
             elif code in _RESTARTS:
                 at += 2
             else:
-                at, segment = (yield from self._pass_segment(code, at, segment)), at
+                end = yield from self._pass_segment(code, at, segment)
+                segment = at
+                at = end
         return at + 2
 
     def _pass_segment(self, code: int, at: int, before: int) -> Generator[None, None, int]:
@@ -196,7 +206,8 @@ class Splitter:
             yield
 
     def _skip(self, count: int) -> None:
-        self._junk += 0 if self._forget_junk else count
+        if not self._forget_junk:
+            self._junk += count
         self._drop(count)
 
     def _drop(self, count: int) -> None:
@@ -204,7 +215,8 @@ class Splitter:
         self._offset += count
 
     def _report_junk(self) -> DecodeError:
-        count, self._junk = self._junk, 0
+        count = self._junk
+        self._junk = 0
         return self._error(f"{count} bytes in the stream belong to no picture")
 
     def _error(self, text: str) -> DecodeError:
@@ -341,7 +353,9 @@ def _split(
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
     rate = options.inputs.fps
-    time_s = None if frame is None or rate is None else frame / rate
+    time_s = None
+    if frame is not None and rate is not None:
+        time_s = frame / rate
     if isinstance(part, DecodeError):
         return failed(STDIN, part, frame, time_s=time_s)
     return Item(Origin(STDIN, frame=frame, time_s=time_s), partial(load_bytes, part, options))
