@@ -117,7 +117,7 @@ class TarReader:
 
     def next_member(self) -> Member | None:
         """The next member, of which the content is still to be read; None at the end."""
-        records = [*self._common.items()]
+        records = list(self._common.items())
         long_name: str | None = None
         has_extended_header = False
         for _ in range(MAX_EXTENDED_HEADERS):
@@ -200,7 +200,10 @@ class TarReader:
         if "size" in fields:
             size = _number(fields["size"])
         has_content = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
-        member = Member(long_name or header.name, size if has_content else 0, header.isreg())
+        stored_size = 0
+        if has_content:
+            stored_size = size
+        member = Member(long_name or header.name, stored_size, header.isreg())
         if "path" in fields:
             member.name = fields["path"].decode("utf-8", "surrogateescape")
         if header.type == SPARSE:
@@ -300,7 +303,8 @@ def _region_fields(fields: bytes, count: int) -> Regions:
     """The regions in a header, which end with the first that is empty."""
     regions = []
     for at in range(0, count * REGION, REGION):
-        offset, size = fields[at : at + 12], fields[at + 12 : at + REGION]
+        offset = fields[at : at + 12]
+        size = fields[at + 12 : at + REGION]
         if not offset.strip(b"\0 "):
             break
         regions.append((_octal(offset), _octal(size)))
@@ -362,7 +366,9 @@ def _regions_before(stored: bytes) -> tuple[Regions, bytes]:
     """The map before the content of a sparse file, in lines with a number each, and the content."""
     begin, newline, _ = stored.partition(b"\n")
     count = _number(begin)
-    lines = stored.split(b"\n", 2 * count + 1) if 2 * count < len(stored) else []
+    lines: list[bytes] = []
+    if 2 * count < len(stored):  # else it cannot hold so many numbers
+        lines = stored.split(b"\n", 2 * count + 1)
     if not newline or len(lines) != 2 * count + 2:
         raise TarError("a sparse map breaks off")
     map_size = len(stored) - len(lines[-1])
