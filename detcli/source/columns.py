@@ -115,7 +115,9 @@ def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
     fields = [field.name for field in array.type]
     columns = array.flatten()  # with null where the struct is
     contents = columns[fields.index("bytes")]
-    paths = _as_bytes(columns[fields.index("path")]) if "path" in fields else None
+    paths = None
+    if "path" in fields:
+        paths = _as_bytes(columns[fields.index("path")])
     for row in range(len(array)):
         path = None
         if paths is not None:
@@ -156,7 +158,9 @@ def _bytes_type(column: "pa.DataType") -> "pa.DataType | None":
     if not pa.types.is_struct(column):
         return None
     types = [field.type for field in column if field.name == "bytes"]
-    return types[0] if len(types) == 1 else None
+    if len(types) != 1:
+        return None
+    return types[0]
 
 
 def _holds_images(column: "pa.DataType") -> bool:
@@ -169,7 +173,9 @@ def _value_type(kind: "pa.DataType") -> "pa.DataType":
     """The type of the values, which may be in a dictionary."""
     import pyarrow as pa
 
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return kind
 
 
 def _is_binary(kind: "pa.DataType") -> bool:
@@ -201,4 +207,7 @@ def _described(kind: "pa.DataType") -> str:
 
 def _listed(names: list[str]) -> str:
     """The first few names."""
-    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+    text = ", ".join(names[:MAX_NAMES])
+    if len(names) > MAX_NAMES:
+        text += ", ..."
+    return text
