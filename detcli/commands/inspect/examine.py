@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ from detcli.commands.inspect.advice import (
 from detcli.config.config import Settings
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.model.contract import BOXES_OF_MORE, Layout, MultiLabel, ScoreForm, read_names
+from detcli.core.errors import ModelError
+from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, MultiLabel, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
 from detcli.model.external_data import ExternalFile
 from detcli.model.file import ModelFile, damage_reported
@@ -206,37 +208,39 @@ class Inspection:
 
 def examine(path: Path, settings: Settings = Settings()) -> Inspection:
     """Examine a model file; one that cannot be used is reported, one that cannot be read raises."""
-    names, asked = settings.names, settings.box_format
-    file = ModelFile.read(path, asked, settings.preprocess, boxes_only=settings.boxes_only)
+    file = ModelFile.read(
+        path, settings.box_format, settings.preprocess, boxes_only=settings.boxes_only
+    )
     with damage_reported(path):
-        model, contract, refusal = file.model, file.contract, file.refusal
+        model = file.model
+        contract = file.contract
         index = GraphIndex(model.graph)
         weights = parameters(index)
         images = index.image_inputs()
-        inputs, outputs = (tuple(map(describe_tensor, one)) for one in (images, model.graph.output))
+        inputs = tuple(describe_tensor(value) for value in images)
+        outputs = tuple(describe_tensor(value) for value in model.graph.output)
         metadata = {entry.key: entry.value for entry in model.metadata_props}
-        kept = dict([*metadata.items()][:MAX_ENTRIES])
-        if (more := len(metadata) - len(kept)) > 0:
-            kept["..."] = f"{more} more entries"
-        warnings = [*advise_on_graph(model, file.external, weights)]
+        warnings = list(advise_on_graph(model, file.external, weights))
         graph = model
-        detector = problem = None
+        detector = None
         canvas: tuple[int | None, ...] = ()  # to count operations for
         if contract is not None:
-            if names is not None:
-                contract = contract.with_names(read_names(Path(names)), str(names))
+            if settings.names is not None:
+                names = read_names(Path(settings.names))
+                contract = contract.with_names(names, str(settings.names))
             graph = file.body()  # what detcli runs
-            detector = describe(model, replace(file.reading(), contract=contract), asked)
-            rounded = advise_on_rounding(file.roundings)
-            warnings[:0] = [*rounded, *advise_on_detector(contract, metadata, detector.cut)]
-            canvas = (contract.batch or 1, 3, *contract.input_shape(settings.imgsz))
+            reading = replace(file.reading(), contract=contract)
+            detector = describe(model, reading, settings.box_format)
+            warnings = [
+                *advise_on_rounding(file.roundings),
+                *advise_on_detector(contract, metadata, detector.cut),
+                *warnings,
+            ]
+            height, width = contract.input_shape(settings.imgsz)
+            canvas = (contract.batch or 1, 3, height, width)
         elif len(images) == 1:
-            canvas = tuple(map(known_size, shape(images[0])))
+            canvas = tuple(known_size(dim) for dim in shape(images[0]))
         placements = survey(graph.SerializeToString(), path.name)
-        if refusal is not None:
-            problem = ModelProblem(str(refusal), refusal.hint)
-        elif not any(placement.usable for placement in placements):
-            problem = ModelProblem(placements[-1].reason, placements[-1].hint)
         inspection: Inspection = decoded(
             Inspection(
                 model=str(path),
@@ -253,9 +257,9 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
                 parameters=sum(math.prod(tensor.dims) for tensor in weights),
                 precision=describe_precision(index, weights),
                 operations=count_operations(graph, canvas),
-                metadata=kept,
+                metadata=_first_entries(metadata),
                 detector=detector,
-                problem=problem,
+                problem=_problem(file.refusal, placements),
                 placements=placements,
                 warnings=tuple(warnings),
             )
@@ -263,52 +267,73 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
         return inspection
 
 
+def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
+    """The first entries of the metadata, and how many more there are."""
+    entries = dict(islice(metadata.items(), MAX_ENTRIES))
+    if len(metadata) > len(entries):
+        entries["..."] = f"{len(metadata) - len(entries)} more entries"
+    return entries
+
+
+def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> ModelProblem | None:
+    """Why the file cannot be used: it is no detector, or nothing here runs it; None if it can."""
+    if refusal is not None:
+        return ModelProblem(str(refusal), refusal.hint)
+    if not any(placement.usable for placement in placements):
+        return ModelProblem(placements[-1].reason, placements[-1].hint)
+    return None
+
+
 def describe_tensor(value: ValueInfoProto) -> TensorInfo:
-    dims = (None if isinstance(dim, str) and len(dim) > MAX_SYMBOL else dim for dim in shape(value))
+    """A tensor's name, dtype and shape; symbols that are whole formulas are left out."""
+    dims: list[int | str | None] = []
+    for dim in shape(value):
+        is_formula = isinstance(dim, str) and len(dim) > MAX_SYMBOL
+        dims.append(None if is_formula else dim)
     return TensorInfo(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
 
 
 def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
     """Group the axes without a fixed size by symbol; those of one symbol have the same size."""
-    places: dict[str, list[str]] = {}
+    axes_by_symbol: dict[str, list[str]] = {}
     for tensor in tensors:
         for number, dim in enumerate(tensor.shape):
             if known_size(dim) is None:
                 symbol = dim if isinstance(dim, str) else "?"
-                places.setdefault(symbol, []).append(f"{tensor.name}[{number}]")
-    return tuple(DynamicAxis(name, tuple(found)) for name, found in places.items())
+                axes_by_symbol.setdefault(symbol, []).append(f"{tensor.name}[{number}]")
+    return tuple(DynamicAxis(symbol, tuple(axes)) for symbol, axes in axes_by_symbol.items())
 
 
-def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> DetectorFacts:
-    """Describe a detector; the model has the shapes of its tensors, `asked` comes from the user."""
-    index, contract = GraphIndex(model.graph), reading.contract
+def describe(
+    model: ModelProto, reading: Reading, users_box_format: BoxFormat | None
+) -> DetectorFacts:
+    """Describe a detector, of whose tensors the model has the shapes."""
+    index = GraphIndex(model.graph)
+    contract = reading.contract
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    own = contract.heads or (contract.head,)
-    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    values = (*model.graph.value_info, *model.graph.output)
-    known = {value.name: describe_tensor(value) for value in values}
-    heads = tuple(known.get(name, TensorInfo(name, "unknown", ())) for name in own)
+    head_names = contract.heads or (contract.head,)
+    heads = _heads(model, head_names)
     head = heads[0]
     if not head.shape or contract.heads:
-        channels = 6 if contract.layout is Layout.ROWS else contract.class_count + 4
-        anchors = contract.anchor_count
-        axes = (anchors, channels) if contract.anchors_first else (channels, anchors)
-        head = TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
+        head = _appended_head(contract)
+    best_class_counts = contract.counts_best_class(contract.nms)
+    stride_origin = "as in all YOLO detectors with three scales; the model gives none"
+    if metadata.get("stride"):
+        stride_origin = "the model's metadata"
     return DetectorFacts(
         family=contract.family,
         layout=contract.layout,
         layout_reason=_layout_reason(index, reading, metadata) + _left_out(reading.adaptation.head),
         head=head,
         heads=heads,
-        cut=_cut(index, own),
-        other_inputs=tuple(FedInput(o.name, o.role) for o in reading.adaptation.others),
+        cut=_cut(index, head_names),
+        other_inputs=tuple(FedInput(other.name, other.role) for other in reading.adaptation.others),
         box_format=contract.box_format,
-        box_format_reason="--box-format" if asked else _box_reason(reading),
+        box_format_reason="--box-format" if users_box_format else _box_reason(reading),
         box_unit="fractions" if contract.box_fractions else "pixels",
         score_form=contract.score_form,
         score_reason=_score_reason(reading),
-        one_class=contract.multi_label is MultiLabel.NEVER
-        or contract.counts_best_class(contract.nms),
+        one_class=contract.multi_label is MultiLabel.NEVER or best_class_counts,
         needs_nms=contract.nms is not None,
         conf=contract.conf,
         class_conf=dict(contract.class_conf),
@@ -328,15 +353,33 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         default_size=contract.default_size,
         assumed=dict(contract.assumed_preprocessing),
         stride=contract.stride,
-        stride_origin="the model's metadata"
-        if metadata.get("stride")
-        else "as in all YOLO detectors with three scales; the model gives none",
+        stride_origin=stride_origin,
         names=contract.names,
         names_origin=contract.names_origin,
     )
 
 
+def _heads(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
+    """The tensors of these names, as far as the graph says what they are."""
+    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
+    values = [*model.graph.value_info, *model.graph.output]
+    tensors = {value.name: describe_tensor(value) for value in values}
+    return tuple(tensors.get(name, TensorInfo(name, "unknown", ())) for name in names)
+
+
+def _appended_head(contract: Contract) -> TensorInfo:
+    """The head that detcli appends to a graph, which has none of its own."""
+    channels = contract.class_count + 4
+    if contract.layout is Layout.ROWS:
+        channels = 6
+    axes: tuple[int | None, ...] = (channels, contract.anchor_count)
+    if contract.anchors_first:
+        axes = (contract.anchor_count, channels)
+    return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
+
+
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
+    """What shows the layout of the head."""
     layout = reading.contract.layout
     if layout is Layout.ONE_TO_MANY and reading.adaptation.head.objectness:
         return "its output joins four box rows, an objectness and the class scores"
@@ -347,23 +390,30 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
 
 
 def _left_out(head: Head) -> str:
+    """What the graph gives besides boxes and scores, which detcli leaves out."""
     if head.has_more:
         return f"; {BOXES_OF_MORE}"
-    landmarks = head.grid is not None and HeadPart.POINTS in head.grid.parts
-    return "; its landmarks are left out" if landmarks else ""
+    if head.grid is not None and HeadPart.POINTS in head.grid.parts:
+        return "; its landmarks are left out"
+    return ""
 
 
 def _box_reason(reading: Reading) -> str:
-    decoded, form = reading.adaptation.head.decoded, reading.contract.box_format
+    """What shows the format of the boxes."""
+    decode = reading.adaptation.head.decoded
+    box_format = reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
-        corners = "corners" if form is BoxFormat.XYXY else "centre and size"
-        return f"{corners} of what the graph selects"
-    if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.method in CENTRES:
-        return CENTRES[decoded.method]
-    return BOX_FORMATS[form]
+        if box_format is BoxFormat.XYXY:
+            return "corners of what the graph selects"
+        return "centre and size of what the graph selects"
+    gives_centres = decode is not None and decode.box_format is BoxFormat.CXCYWH
+    if decode is not None and gives_centres and decode.method in CENTRES:
+        return CENTRES[decode.method]
+    return BOX_FORMATS[box_format]
 
 
 def _score_reason(reading: Reading) -> str:
+    """What shows the form of the scores."""
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
     head = reading.adaptation.head
@@ -378,30 +428,50 @@ def _score_reason(reading: Reading) -> str:
 
 def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     """Where a graph is cut; None where no node after its heads selects boxes."""
-    made = {
-        name for one in heads for node in needed_nodes(index.graph, one)[0] for name in node.output
-    }
-    dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
+    needed_tensors: set[str] = set()
+    for head in heads:
+        nodes, _ = needed_nodes(index.graph, head)
+        for node in nodes:
+            needed_tensors.update(node.output)
+    dropped = [node for node in index.graph.node if needed_tensors.isdisjoint(node.output)]
     operators = Counter(node.op_type for node in dropped)
     if operators.keys().isdisjoint(SELECTION):
         return None
-    top_k = [node for node in dropped if node.op_type == "TopK"]
-    limits = [index.constant(name) for node in top_k for name in node.input[1:2]]
-    known = [limit[0] for limit in limits if limit]
+    remaining = len(index.graph.node) - len(dropped)
+    max_detections = _max_detections(index, dropped)
+    return CutPoint(heads[0], remaining, dict(operators.most_common()), max_detections)
+
+
+def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
+    """How many detections the dropped nodes leave at most; None if the graph does not say."""
     dims = index.shapes.get(index.graph.output[0].name, [])
-    rows = known_size(dims[1]) if len(dims) == 3 else None
-    most = rows or (min(known) if 0 < len(known) == len(top_k) else None)
-    kept = len(index.graph.node) - len(dropped)
-    return CutPoint(heads[0], kept, dict(operators.most_common()), most)
+    if len(dims) == 3:
+        rows = known_size(dims[1])
+        if rows:
+            return rows
+    limits = []
+    for node in dropped:
+        if node.op_type == "TopK":
+            constant = None
+            if len(node.input) > 1:
+                constant = index.constant(node.input[1])
+            if not constant:
+                return None
+            limits.append(constant[0])
+    return min(limits, default=None)
 
 
 def shortened(text: str, length: int) -> str:
     """The start of a long text, and how much is left out, by an earlier call too."""
+    remaining_length = len(text)
+    cut_before = 0
     cut = CUT.search(text)
-    whole, more = (text, 0) if cut is None else (text[: cut.start()], int(cut[1]))
-    if len(whole) <= length:
+    if cut is not None:
+        remaining_length = cut.start()
+        cut_before = int(cut[1])
+    if remaining_length <= length:
         return text
-    return f"{text[:length]}... ({len(whole) - length + more} more characters)"
+    return f"{text[:length]}... ({remaining_length - length + cut_before} more characters)"
 
 
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
@@ -417,10 +487,11 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
         case dict():
             return {decoded(key): decoded(entry) for key, entry in value.items()}
         case tuple():
-            return tuple(map(decoded, value))
+            return tuple(decoded(entry) for entry in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    return replace(value, **{one.name: decoded(getattr(value, one.name)) for one in fields(value)})
+    changes = {field.name: decoded(getattr(value, field.name)) for field in fields(value)}
+    return replace(value, **changes)
 
 
 def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Operations | None:
@@ -429,19 +500,22 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
     if not sizes or len(sizes) < len(input_shape):
         return None
     model = infer_shapes(_without_weights(model, sizes))
-    found = _count(model, sizes)
-    if found.uncounted:
-        # Some exporters compute sizes with arithmetic on shapes that onnx does not fully follow.
-        folded = simplified(model.SerializeToString())
-        if folded is not None:
-            again = _count(infer_shapes(onnx.load_model_from_string(folded)), sizes)
-            found = min(found, again, key=lambda count: sum(count.uncounted.values()))
-    return found
+    operations = _count(model, sizes)
+    if not operations.uncounted:
+        return operations
+    # Some exporters compute sizes with arithmetic on shapes that onnx does not fully follow.
+    folded = simplified(model.SerializeToString())
+    if folded is None:
+        return operations
+    operations_of_folded = _count(infer_shapes(onnx.load_model_from_string(folded)), sizes)
+    if sum(operations_of_folded.uncounted.values()) < sum(operations.uncounted.values()):
+        return operations_of_folded
+    return operations
 
 
 def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
     """A small copy that takes an input of this shape, with the weights as further inputs."""
-    inputs = {value.name for value in model.graph.input}
+    input_names = {value.name for value in model.graph.input}
     small = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     small.functions.extend(model.functions)
     small.graph.name = model.graph.name
@@ -452,20 +526,23 @@ def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
         for dim, size in zip(fixed.type.tensor_type.shape.dim, sizes, strict=True):
             dim.dim_value = size
     for tensor in model.graph.initializer:
-        large = math.prod(tensor.dims) > MAX_SHAPE_SIZE
-        if not large:
+        is_large = math.prod(tensor.dims) > MAX_SHAPE_SIZE
+        if not is_large:
             small.graph.initializer.append(tensor)
-        if large or tensor.name in inputs:
+        if is_large or tensor.name in input_names:
             value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             small.graph.input.append(value)
     small.graph.sparse_initializer.extend(model.graph.sparse_initializer)
     for output in model.graph.output:  # its shape may be symbolic, or for another size
         free = small.graph.output.add(name=output.name)
         free.type.tensor_type.elem_type = output.type.tensor_type.elem_type
-    return onnx.inliner.inline_local_functions(small) if small.functions else small
+    if small.functions:
+        return onnx.inliner.inline_local_functions(small)
+    return small
 
 
 def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
+    """Count the operations of all nodes, whose shapes have been inferred."""
     index = GraphIndex(model.graph)
     counted: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()
@@ -484,16 +561,22 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
         return None
     if node.op_type not in MULTIPLYING:
         return 0
-    place = {**CONVOLUTIONS, **PRODUCTS, "ConvTranspose": 1}[node.op_type]
-    weight = _shape(index, node.input[place])
+    weight_inputs = CONVOLUTIONS | PRODUCTS | {"ConvTranspose": 1}
+    weight = _shape(index, node.input[weight_inputs[node.op_type]])
     # A weight [M, ...] is applied at each entry of the output; in a ConvTranspose, of the input.
-    entries = _shape(index, node.input[0] if node.op_type == "ConvTranspose" else node.output[0])
+    applied_to = node.output[0]
+    if node.op_type == "ConvTranspose":
+        applied_to = node.input[0]
+    entries = _shape(index, applied_to)
     if not weight or not entries:
         return None
     if node.op_type not in PRODUCTS:
         return 2 * math.prod(entries) * math.prod(weight[1:])
     # The sum runs over the last axis but one of the second factor, unless that is transposed.
-    depth = weight[-1] if len(weight) == 1 or attribute(node, "transB", 0) else weight[-2]
+    if len(weight) == 1 or attribute(node, "transB", 0):
+        depth = weight[-1]
+    else:
+        depth = weight[-2]
     return 2 * math.prod(entries) * depth
 
 
@@ -502,9 +585,16 @@ def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
     dims = index.shapes.get(tensor)
     if dims is None:
         constant = index.constant_tensor(tensor)
-        return None if constant is None else list(constant.dims)
-    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
-    return sizes if len(sizes) == len(dims) else None
+        if constant is None:
+            return None
+        return list(constant.dims)
+    sizes = []
+    for dim in dims:
+        size = known_size(dim)
+        if size is None:
+            return None
+        sizes.append(size)
+    return sizes
 
 
 def _multiplying_inside(node: NodeProto) -> Counter[str]:
@@ -520,30 +610,38 @@ def _multiplying_inside(node: NodeProto) -> Counter[str]:
 
 def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> NetworkPrecision:
     """Describe the types that a network computes in and stores; `weights` are its parameters."""
-    kept: Counter[str] = Counter()
+    stored: Counter[str] = Counter()
     for tensor in weights:
-        kept[dtype_name(tensor.data_type)] += math.prod(tensor.dims)
+        stored[dtype_name(tensor.data_type)] += math.prod(tensor.dims)
     multiplying = [node for node in index.graph.node if node.op_type in MULTIPLYING]
     computes = Counter(dtype_name(index.types.get(node.output[0], 0)) for node in multiplying)
     quantisation = _quantisation(index, multiplying)
-    return NetworkPrecision(dict(computes.most_common()), dict(kept.most_common()), quantisation)
+    return NetworkPrecision(dict(computes.most_common()), dict(stored.most_common()), quantisation)
 
 
 def _quantisation(index: GraphIndex, multiplying: list[NodeProto]) -> Quantisation | None:
+    """How a network is quantised, by its nodes that multiply; None if it is not."""
     operators = {node.op_type for node in index.graph.node}
     integer = sum(node.op_type in INTEGER_OPERATORS | DYNAMIC_OPERATORS for node in multiplying)
     if operators & DYNAMIC_OPERATORS:
         return Quantisation("dynamic", integer, len(multiplying))
     if operators & INTEGER_OPERATORS:
         return Quantisation("QOperator", integer, len(multiplying))
-    makers = [[index.producers.get(name) for name in node.input[:2]] for node in multiplying]
-    dequantised = [
-        [maker is not None and maker.op_type == "DequantizeLinear" for maker in pair]
-        for pair in makers
-    ]
+    dequantised = [_dequantised_factors(index, node) for node in multiplying]
     # A runtime may multiply integers where both factors come from a DequantizeLinear.
     if "QuantizeLinear" in operators:
-        return Quantisation("QDQ", sum(map(all, dequantised)), len(multiplying))
+        with_both = sum(all(factors) for factors in dequantised)
+        return Quantisation("QDQ", with_both, len(multiplying))
     if "DequantizeLinear" in operators:
-        return Quantisation("weights", sum(map(any, dequantised)), len(multiplying))
+        with_any = sum(any(factors) for factors in dequantised)
+        return Quantisation("weights", with_any, len(multiplying))
     return None
+
+
+def _dequantised_factors(index: GraphIndex, node: NodeProto) -> list[bool]:
+    """Whether each factor of a node that multiplies comes from a DequantizeLinear."""
+    factors = []
+    for name in node.input[:2]:
+        producer = index.producers.get(name)
+        factors.append(producer is not None and producer.op_type == "DequantizeLinear")
+    return factors
