@@ -17,13 +17,8 @@ if TYPE_CHECKING:
 
     from detcli.backend.libraries import Placement
     from detcli.commands.inspect.advice import CutPoint
-    from detcli.commands.inspect.examine import (
-        DetectorFacts,
-        Inspection,
-        NetworkPrecision,
-        Operations,
-        TensorInfo,
-    )
+    from detcli.commands.inspect.examine import DetectorFacts, Inspection, TensorInfo
+    from detcli.commands.inspect.network import NetworkPrecision, Operations
 
 
 @command(*(MODEL_ARGUMENT, "imgsz", "box_format", "preprocess", "boxes_only", "names"), Verbosity)

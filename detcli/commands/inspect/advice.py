@@ -80,19 +80,21 @@ def advise_on_detector(
     """Advise on what a graph promises."""
     yield from _on_names(contract, metadata)
     if contract.unknown_preprocessing:
-        unknown = ", ".join(contract.unknown_preprocessing)
+        steps = ", ".join(contract.unknown_preprocessing)
         yield ModelAdvice(
             "preprocessing-unknown",
-            f"nothing says how pictures are prepared for it: {unknown}",
+            f"nothing says how pictures are prepared for it: {steps}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    origins = {
-        source for step, source in contract.preprocessing_sources if step in PREPROCESSING_STEPS
-    } | {contract.names_origin}
-    if beside := sorted(origins & {CONFIG, PREPROCESSOR}):
+    origins = {contract.names_origin}
+    for step, source in contract.preprocessing_sources:
+        if step in PREPROCESSING_STEPS:
+            origins.add(source)
+    files_beside = sorted(origins & {CONFIG, PREPROCESSOR})
+    if files_beside:
         yield ModelAdvice(
             "beside-the-model",
-            f"what it promises is partly in {' and '.join(beside)} beside it",
+            f"what it promises is partly in {' and '.join(files_beside)} beside it",
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
@@ -118,17 +120,27 @@ def advise_on_detector(
 
 def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
     """Advise on the names in the file itself, whatever names the user gives."""
-    given, count = metadata.get("names", ""), contract.class_count
-    names = parse_names(given)
-    if names is None and contract.names_origin != CONFIG:
+    text = metadata.get("names", "")
+    class_count = contract.class_count
+    names = parse_names(text)
+    if names is None:
+        if contract.names_origin == CONFIG:
+            return
         code = "names-missing"
-        none = f"it names none of its {count} classes"
-        problem = "its class names cannot be read" if given else none
-    elif names is not None and len(names) != count:
-        code, than = ("names-fewer", "fewer") if len(names) < count else ("names-more", "more")
-        problem = f"its metadata names {len(names)} classes, {than} than the {count} of its graph"
-    else:
+        problem = f"it names none of its {class_count} classes"
+        if text:
+            problem = "its class names cannot be read"
+    elif len(names) == class_count:
         return
+    else:
+        comparison = "more"
+        if len(names) < class_count:
+            comparison = "fewer"
+        code = f"names-{comparison}"
+        problem = (
+            f"its metadata names {len(names)} classes, {comparison} than the {class_count} of its "
+            "graph"
+        )
     fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
     yield ModelAdvice(code, problem, fix)
 
@@ -152,45 +164,55 @@ def advise_on_graph(
             "without",
             "keep the files together; detcli convert writes a single file",
         )
-    floats = (tensor for tensor in weights if tensor.data_type in FLOATS)
-    arrays = ((tensor.name, onnx.numpy_helper.to_array(tensor)) for tensor in floats)
-    if damaged := [name for name, array in arrays if not np.isfinite(array).all()]:
+    not_finite = []
+    for tensor in weights:
+        if tensor.data_type in FLOATS:
+            array = onnx.numpy_helper.to_array(tensor)
+            if not np.isfinite(array).all():
+                not_finite.append(tensor.name)
+    if not_finite:
         yield ModelAdvice(
             "weights-not-finite",
-            f"{len(damaged)} weights hold NaN or infinity, such as {damaged[0]}",
+            f"{len(not_finite)} weights hold NaN or infinity, such as {not_finite[0]}",
             "export it again; large weights overflow in float16",
         )
-    if sparse := len(model.graph.sparse_initializer):
+    sparse_count = len(model.graph.sparse_initializer)
+    if sparse_count:
         yield ModelAdvice(
             "sparse-weights",
-            f"{sparse} of its constants are sparse tensors, which not every runtime reads; they "
+            f"{sparse_count} of its constants are sparse tensors, which not every runtime reads; they "
             "are not counted as parameters",
             "export it again with dense weights",
         )
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
-        said = " ".join(str(error).partition("==> Context")[0].split())
-        yield ModelAdvice("invalid", f"the ONNX checker objects: {said}", "export it again")
+        message = " ".join(str(error).partition("==> Context")[0].split())
+        yield ModelAdvice("invalid", f"the ONNX checker objects: {message}", "export it again")
 
 
 def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
-    own = next((entry.version for entry in model.opset_import if not entry.domain), MIN_OPSET)
-    if own < MIN_OPSET:
+    """Advise on versions that ONNX Runtime does not support."""
+    versions = [entry.version for entry in model.opset_import if not entry.domain]
+    opset = versions[0] if versions else MIN_OPSET
+    if opset < MIN_OPSET:
         yield ModelAdvice(
             "opset-too-old",
-            f"opset {own}: ONNX Runtime supports {MIN_OPSET} and later",
+            f"opset {opset}: ONNX Runtime supports {MIN_OPSET} and later",
             "export it again with opset 13 or later",
         )
-    elif (newest := newest_opset(own)) < own:
-        yield ModelAdvice(
-            "opset-too-new",
-            f"opset {own}: this ONNX Runtime supports up to {newest}",
-            f"export it again with opset {newest} or lower, or upgrade onnxruntime",
-        )
-    if (newest := newest_ir(model.ir_version)) < model.ir_version:
+    else:
+        supported_opset = newest_opset(opset)
+        if supported_opset < opset:
+            yield ModelAdvice(
+                "opset-too-new",
+                f"opset {opset}: this ONNX Runtime supports up to {supported_opset}",
+                f"export it again with opset {supported_opset} or lower, or upgrade onnxruntime",
+            )
+    supported_ir = newest_ir(model.ir_version)
+    if supported_ir < model.ir_version:
         yield ModelAdvice(
             "ir-too-new",
-            f"file format (IR) {model.ir_version}: this ONNX Runtime supports up to {newest}",
+            f"file format (IR) {model.ir_version}: this ONNX Runtime supports up to {supported_ir}",
             "upgrade onnxruntime, or export it again with an older onnx",
         )

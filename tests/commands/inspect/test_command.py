@@ -15,13 +15,8 @@ from terminals import printed
 
 from detcli.backend.libraries import LeftNode, Placement
 from detcli.commands.inspect import render
-from detcli.commands.inspect.examine import (
-    ModelProblem,
-    NetworkPrecision,
-    Operations,
-    Quantisation,
-    examine,
-)
+from detcli.commands.inspect.examine import ModelProblem, examine
+from detcli.commands.inspect.network import NetworkPrecision, Operations, Quantisation
 
 WATCHED = """
 import json, sys

@@ -23,16 +23,14 @@ from detcli.commands.inspect.examine import (
     DynamicAxis,
     FedInput,
     ModelProblem,
-    Quantisation,
     TensorInfo,
-    count_operations,
     decoded,
     describe,
-    describe_precision,
     describe_tensor,
     dynamic_axes,
     examine,
 )
+from detcli.commands.inspect.network import Quantisation, count_operations, describe_precision
 from detcli.config.config import Settings
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError, UsageError
