@@ -39,24 +39,26 @@ class CutPoint:
     most_detections: int | None  # that TopK nodes keep of an image; None if computed
 
 
-def newest_opset(own: int) -> int:
-    """The newest opset that the runtime loads, up to a model's own."""
-    return _newest(own, MIN_OPSET, lambda version: _takes(SAFE_IR, version))
+def newest_opset(opset: int) -> int:
+    """The newest opset that the runtime loads, up to that of a model."""
+    return _newest(opset, MIN_OPSET, lambda version: _takes(SAFE_IR, version))
 
 
-def newest_ir(own: int) -> int:
-    """The newest file format (IR version) that the runtime loads, up to a model's own."""
-    return _newest(own, MIN_IR, lambda version: _takes(version, SAFE_OPSET))
+def newest_ir(ir: int) -> int:
+    """The newest file format (IR version) that the runtime loads, up to that of a model."""
+    return _newest(ir, MIN_IR, lambda version: _takes(version, SAFE_OPSET))
 
 
-def _newest(own: int, oldest: int, takes: Callable[[int], bool]) -> int:
-    if own <= oldest or takes(own):
-        return own
-    between = range(oldest + 1, own)
+def _newest(models_version: int, oldest: int, takes: Callable[[int], bool]) -> int:
+    """The newest version that the runtime takes, found by halving."""
+    if models_version <= oldest or takes(models_version):
+        return models_version
+    between = range(oldest + 1, models_version)
     return oldest + bisect.bisect_left(between, 1, key=lambda version: not takes(version))
 
 
 def _takes(ir: int, opset: int) -> bool:
+    """Whether the runtime loads a graph of one node in these versions."""
     model = onnx.parser.parse_model(f"""
         <ir_version: {ir}, opset_import: ["": {opset}]>
         probe (float[1] x) => (float[1] y) {{ y = Identity(x) }}
@@ -180,8 +182,8 @@ def advise_on_graph(
     if sparse_count:
         yield ModelAdvice(
             "sparse-weights",
-            f"{sparse_count} of its constants are sparse tensors, which not every runtime reads; they "
-            "are not counted as parameters",
+            f"{sparse_count} of its constants are sparse tensors, which not every runtime reads; "
+            "they are not counted as parameters",
             "export it again with dense weights",
         )
     try:
