@@ -3,7 +3,7 @@
 Figures are from 0 to 1. None stands for what was not measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -114,24 +114,19 @@ class EvalReport:
 def render(report: EvalReport) -> Iterator[Table | Text]:
     """Lay out a report: model and data, each class, findings, and last the figures."""
     yield facts_table(_facts(report))
-    if classes := [one for one in report.classes if one.boxes]:
+    classes = [class_report for class_report in report.classes if class_report.boxes]
+    if classes:
         yield Text()
         yield table(classes)
-    confused = [
-        f"{one.true} found as {one.found} {one.count}x"
-        for one in report.confusions.counts
-        if one.true is not None and one.found is not None and one.true != one.found
-    ]
-    if confused:
+    confusions = _most_frequent(report.confusions)
+    if confusions:
         yield Text()
         limit = f"confused above {report.confusions.conf:g}: "
-        yield styled_line((limit, "cyan"), (", ".join(confused[:MAX_CONFUSIONS]), ""))
+        yield styled_line((limit, "cyan"), (", ".join(confusions), ""))
     if report.findings:
         yield Text()
-    for one in report.findings:
-        more = ", ..." if one.count > len(one.examples) else ""
-        text = Text.assemble((f"{one.level}: ", STYLES[one.level]), one.text())
-        yield text.append(f"\n  {escape_unprintable(', '.join(one.examples))}{more}", style="dim")
+    for finding in report.findings:
+        yield _finding(finding)
     for path in report.plots:
         yield styled_line(("plot: ", "dim"), (str(path), ""))
     if report.advice is not None:
@@ -141,65 +136,117 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
     yield _figures(report.metrics)
 
 
+def _most_frequent(confusions: Confusions) -> list[str]:
+    """The most frequent confusions of one class with another, as text."""
+    texts = []
+    for confusion in confusions.counts:
+        between_classes = confusion.true is not None and confusion.found is not None
+        if between_classes and confusion.true != confusion.found:
+            texts.append(f"{confusion.true} found as {confusion.found} {confusion.count}x")
+    return texts[:MAX_CONFUSIONS]
+
+
+def _finding(finding: Finding) -> Text:
+    """A problem or a note, with examples on a line of their own."""
+    text = Text.assemble((f"{finding.level}: ", STYLES[finding.level]), finding.text())
+    examples = escape_unprintable(", ".join(finding.examples))
+    if finding.count > len(finding.examples):
+        examples += ", ..."
+    return text.append(f"\n  {examples}", style="dim")
+
+
 def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
-    model, data, limits = report.model, report.data, report.limits
+    """The rows of the table of facts: titles and what is said of each."""
+    model = report.model
     height, width = model.input_size
     yield "model", f"{model.file} ({model.sha256[:12]}) on {model.device}, {width}x{height}"
-    split = f", {data.split}" if data.split else ""
-    yield "data", f"{data.path} ({data.form}{split})"
+    data = report.data
+    labels = str(data.form)
+    if data.split:
+        labels += f", {data.split}"
+    yield "data", f"{data.path} ({labels})"
     yield "pictures", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
-    known = f"{data.categories} of the model's {model.classes} are categories of the data"
-    yield "classes", f"{known}, by {data.mapped_by}"
-    where = "picture" if limits.tile is None else f"tile ({limits.tile})"
-    nms = "" if limits.nms is None else f", NMS {limits.nms:g}"
-    kept = f"above {limits.conf:g}, at most {limits.max_det} in a {where}{nms}"
-    yield "detections", f"{kept}; of each class the best {limits.per_class} are compared"
+    mapped = f"{data.categories} of the model's {model.classes} are categories of the data"
+    yield "classes", f"{mapped}, by {data.mapped_by}"
+    yield "detections", _limits(report.limits)
     yield "evaluator", report.evaluator
 
 
-def _table(title: str, *columns: str) -> Table:
-    made = Table(box=None, pad_edge=False)
-    made.add_column(title, style="cyan", no_wrap=not title)
+def _limits(limits: EvalLimits) -> str:
+    """Which detections take part."""
+    area = "picture"
+    if limits.tile is not None:
+        area = f"tile ({limits.tile})"
+    text = f"above {limits.conf:g}, at most {limits.max_det} in a {area}"
+    if limits.nms is not None:
+        text += f", NMS {limits.nms:g}"
+    return f"{text}; of each class the best {limits.per_class} are compared"
+
+
+def _empty_table(title: str, columns: Sequence[str]) -> Table:
+    """A table without rows, whose first column has names and whose others have numbers."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title, style="cyan", no_wrap=not title)
     for column in columns:
-        made.add_column(column, justify="right")
-    return made
+        table.add_column(column, justify="right")
+    return table
 
 
 def _figures(metrics: Metrics) -> Table:
-    made = _table("", "all", "small", "medium", "large")
-    sizes = metrics.map_small, metrics.map_medium, metrics.map_large
-    recall = metrics.ar_small, metrics.ar_medium, metrics.ar_large
-    made.add_row("mAP50-95", *_numbers(metrics.map50_95, *sizes), style="bold")
-    made.add_row("mAP50", *_numbers(metrics.map50))
-    made.add_row("mAP75", *_numbers(metrics.map75))
-    made.add_row("AR, best 100", *_numbers(metrics.ar_100, *recall))
-    made.add_row("AR, best 10", *_numbers(metrics.ar_10))
-    made.add_row("AR, best 1", *_numbers(metrics.ar_1))
-    return made
+    """The figures over all classes, by size where they are known by size."""
+    figures = _empty_table("", ["all", "small", "medium", "large"])
+
+    def add(title: str, values: Sequence[float | None], style: str = "") -> None:
+        figures.add_row(title, *[_number(value) for value in values], style=style)
+
+    precision_by_size = [metrics.map_small, metrics.map_medium, metrics.map_large]
+    recall_by_size = [metrics.ar_small, metrics.ar_medium, metrics.ar_large]
+    add("mAP50-95", [metrics.map50_95, *precision_by_size], style="bold")
+    add("mAP50", [metrics.map50])
+    add("mAP75", [metrics.map75])
+    add("AR, best 100", [metrics.ar_100, *recall_by_size])
+    add("AR, best 10", [metrics.ar_10])
+    add("AR, best 1", [metrics.ar_1])
+    return figures
 
 
 def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
-    columns = "boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"
-    made = _table(f"best F1 at IoU {IOU:g}", *columns)
-    made.add_row("all boxes", "", f"{advice.conf:g}", *_quality(advice.overall), style="bold")
-    for one in advice.classes:
-        conf = EMPTY if one.conf is None else f"{one.conf:g}"
-        few = "*" if one.boxes < FEW else ""
-        cells = f"{few}{one.boxes}", conf, *_quality(one.best), *_numbers(one.at_overall.f1)
-        made.add_row(Text(escape_unprintable(one.name)), *cells)
-    yield made
-    if any(one.boxes < FEW for one in advice.classes):
+    """The best confidence for all boxes and for those of each class, and what to type."""
+    columns = ["boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"]
+    by_class = _empty_table(f"best F1 at IoU {IOU:g}", columns)
+    overall = _quality(advice.overall)
+    by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall, style="bold")
+    for class_advice in advice.classes:
+        boxes = str(class_advice.boxes)
+        if class_advice.boxes < FEW:
+            boxes = f"*{boxes}"
+        conf = EMPTY
+        if class_advice.conf is not None:
+            conf = f"{class_advice.conf:g}"
+        best = _quality(class_advice.best)
+        name = Text(escape_unprintable(class_advice.name))
+        by_class.add_row(name, boxes, conf, *best, _number(class_advice.at_overall.f1))
+    yield by_class
+    if any(class_advice.boxes < FEW for class_advice in advice.classes):
         yield styled_line((f"* fewer than {FEW} boxes: may be chance, left out of --conf", "dim"))
-    for title, argument, quality in (
-        ("one for all: ", advice.argument, advice.overall),
-        ("by class:    ", advice.by_class_argument, advice.by_class),
-    ):
-        yield styled_line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
+    yield _to_type("one for all: ", advice.overall, advice.argument)
+    yield _to_type("by class:    ", advice.by_class, advice.by_class_argument)
 
 
-def _quality(quality: Quality | None) -> Iterator[str]:
-    return _numbers(*(astuple(quality) if quality else [None] * 3))
+def _to_type(title: str, quality: Quality, argument: str) -> Text:
+    """What to type as --conf, and how good that is."""
+    return styled_line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
 
 
-def _numbers(*figures: float | None) -> Iterator[str]:
-    return (EMPTY if one is None else figure_text(one) for one in figures)
+def _quality(quality: Quality | None) -> list[str]:
+    """F1, precision and recall as cells of a table."""
+    if quality is None:
+        return [EMPTY] * 3
+    return [_number(figure) for figure in astuple(quality)]
+
+
+def _number(figure: float | None) -> str:
+    """A figure as a cell of a table."""
+    if figure is None:
+        return EMPTY
+    return figure_text(figure)
