@@ -1,6 +1,7 @@
 """The command `detcli convert`."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import MODEL_ARGUMENT, command, override_option
@@ -45,23 +46,30 @@ def convert(
     from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
-    calibrate, output = conversion.calibrate, conversion.output
-    pictured = [conversion.image] if conversion.image else []
-    InputGuard([*pictured, *calibrate], config.inputs).refuse([output])
+    output = conversion.output
+    compared_on = []
+    if conversion.image:
+        compared_on.append(conversion.image)
+    InputGuard([*compared_on, *conversion.calibrate], config.inputs).refuse([output])
     with download_progress() as show:
         located = locate(config, show)
+    shows_progress = bool(conversion.calibrate) and not quiet
     with (
-        Sources(pictured) as picture,
-        Sources(calibrate, config.inputs) as sources,
-        progress(lambda: sources.progress.total, enabled=bool(calibrate) and not quiet) as advance,
+        Sources(compared_on) as picture,
+        Sources(conversion.calibrate, config.inputs) as sources,
+        progress(lambda: sources.progress.total, enabled=shows_progress) as advance,
     ):
-        compared_on = next(iter(picture)) if pictured else built_in()
-        calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
-        found = run(located, conversion, compared_on, calibration)
-    write_report(found, report_format, render, other_results=[output])
-    if found.failures:
+        item = built_in()
+        if compared_on:
+            item = next(iter(picture))
+        calibration_pictures = None
+        if conversion.calibrate:
+            calibration_pictures = partial(load_pictures, sources, advance)
+        report = run(located, conversion, item, calibration_pictures)
+    write_report(report, report_format, render, other_results=[output])
+    if report.failures:
         raise CheckError(
-            f"{output} was not written: {'; '.join(found.failures)}",
+            f"{output} was not written: {'; '.join(report.failures)}",
             "--image FILE compares on another picture; --tolerance sets what is allowed",
         )
 
@@ -72,36 +80,50 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
 
     rows = [("model", _file(report.model))]
     for step in report.steps:
-        nothing = "" if step.changed else " (nothing to do)"
-        rows.append((step.name, f"{step.finding}{nothing}; {step.nodes} nodes"))
+        finding = step.finding
+        if not step.changed:
+            finding += " (nothing to do)"
+        rows.append((step.name, f"{finding}; {step.nodes} nodes"))
     yield facts_table(rows)
-    yield facts_table(_differences(report.difference))
+    yield facts_table(_difference_facts(report.difference))
     if report.written:
         yield Text.assemble(("written: ", "green"), escape_unprintable(_file(report.output)))
-    else:
-        reasons = "".join(f"\n  {escape_unprintable(failure)}" for failure in report.failures)
-        yield Text.assemble(
-            ("not written: ", "red"), escape_unprintable(report.output.path), reasons
-        )
+        return
+    text = Text.assemble(("not written: ", "red"), escape_unprintable(report.output.path))
+    for failure in report.failures:
+        text.append(f"\n  {escape_unprintable(failure)}")
+    yield text
 
 
 def _file(file: "File") -> str:
+    """A model file: its name, its bytes, and what its input may be."""
     from rich.filesize import decimal
 
-    size = f"{file.size[1]}x{file.size[0]}" if file.size else "any size"
-    batch = "any batch" if file.batch is None else f"batch {file.batch}"
+    size = "any size"
+    if file.size:
+        height, width = file.size
+        size = f"{width}x{height}"
+    batch = "any batch"
+    if file.batch is not None:
+        batch = f"batch {file.batch}"
     return f"{file.path}, {decimal(file.bytes)}, {size}, {batch} ({file.sha256[:12]})"
 
 
-def _differences(found: "Difference") -> Iterator[tuple[str, str]]:
-    yield "compared on", found.source
-    boxes = f"{found.old} boxes before, {found.new} after, {found.pairs} pairs"
-    yield f"above {found.conf:g}", boxes
-    near = f"; {found.borderline} at the confidence threshold" if found.borderline else ""
-    disagree = f"{found.missing} missing, {found.extra} extra, {found.over} beyond the tolerance"
-    yield "disagree", disagree + near
-    yield "score", f"differs by {found.largest_score:.3g} (allowed {found.score_tolerance:g})"
-    corners = f"{found.largest_corner:.3g} pixels (allowed {found.corner_tolerance:g})"
-    yield "corners", f"differ by {corners}"
-    if found.batch is not None:
-        yield "in a batch", f"the output differs by {found.batch:.3g} of its largest value"
+def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
+    """How the detections differ: titles and what is said of each."""
+    yield "compared on", difference.source
+    boxes = f"{difference.old} boxes before, {difference.new} after"
+    yield f"above {difference.conf:g}", f"{boxes}, {difference.pairs} pairs"
+    disagreement = (
+        f"{difference.missing} missing, {difference.extra} extra, "
+        f"{difference.over} beyond the tolerance"
+    )
+    if difference.borderline:
+        disagreement += f"; {difference.borderline} at the confidence threshold"
+    yield "disagree", disagreement
+    allowed_score = f"(allowed {difference.score_tolerance:g})"
+    yield "score", f"differs by {difference.largest_score:.3g} {allowed_score}"
+    allowed_corner = f"(allowed {difference.corner_tolerance:g})"
+    yield "corners", f"differ by {difference.largest_corner:.3g} pixels {allowed_corner}"
+    if difference.batch is not None:
+        yield "in a batch", f"the output differs by {difference.batch:.3g} of its largest value"

@@ -13,6 +13,7 @@ TWICE = "convert twice, into two files"
 
 
 def _batch(text: str) -> int | Literal["dynamic"]:
+    """A number of pictures, or `dynamic`."""
     if text == "dynamic":
         return "dynamic"
     if not text.isdecimal() or not int(text):
@@ -121,8 +122,18 @@ class ConversionOptions:
 
     def __post_init__(self) -> None:
         settings = self.config.settings
-        own = self.cut, self.guard_transpose, self.half, self.int8, self.batch, self.end_to_end
-        if not any((*own, settings.imgsz, settings.names, self.metadata)):
+        changes = (
+            self.cut,
+            self.guard_transpose,
+            self.half,
+            self.int8,
+            self.batch,
+            self.end_to_end,
+            settings.imgsz,
+            settings.names,
+            self.metadata,
+        )
+        if not any(changes):
             raise UsageError(
                 "there is nothing to do",
                 "give at least one of --cut, --guard-transpose, --half, --int8, "

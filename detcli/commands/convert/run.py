@@ -120,7 +120,9 @@ def convert(
 
     `pictures` are for the calibration of half and int8, in place of that one.
     """
-    source, output, settings = item.origin.source, options.output, options.config.settings
+    source = item.origin.source
+    output = options.output
+    settings = options.config.settings
     try:
         picture = load_in_time(item)
     except InputError as error:
@@ -129,14 +131,13 @@ def convert(
     target = _open_output(model.path, output, force=options.force)
     try:
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-            given = ModelFile.read(model.path, settings.box_format, settings.preprocess)
-            old = _of_family(given, options.entries, Path(folder, "given"))
-            known = old.detector().warnings
-            for warning in known:
+            original = ModelFile.read(model.path, settings.box_format, settings.preprocess)
+            old = _of_family(original, options.entries, Path(folder, "given"))
+            old_warnings = old.detector().warnings
+            for warning in old_warnings:
                 _warn(f"{model.path.name}: {warning}")
-            steps = Steps(
-                _with_contract(old), model.path.name, options, pictures or (lambda: [picture])
-            )
+            calibration_pictures = pictures or (lambda: [picture])
+            steps = Steps(_with_contract(old), model.path.name, options, calibration_pictures)
             with damage_reported(model.path):  # converters raise anything
                 steps.run()
             converted = serialised(steps.model)
@@ -144,10 +145,11 @@ def convert(
             write_output(path, converted)
             new = ModelFile.read(path, settings.box_format, content=converted)
             for warning in new.detector().warnings:
-                if warning not in known:
+                if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
             difference, failures = compare_models(old, new, options, item)
-            before, after = _report(given, model.path, old), _report(new, output, new)
+            before = _describe(original, model.path, old)
+            after = _describe(new, output, new)
         if difference.conf != CONFIDENCES[0]:
             _warn(
                 f"neither model finds anything above {CONFIDENCES[0]:g} in {source}; "
@@ -171,11 +173,10 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
     if output.is_file() and not force:
-        same = model.exists() and model.samefile(output)
-        raise UsageError(
-            f"{output} is the model itself" if same else f"{output} already exists",
-            "name another file, or overwrite it with --force",
-        )
+        problem = f"{output} already exists"
+        if model.exists() and model.samefile(output):
+            problem = f"{output} is the model itself"
+        raise UsageError(problem, "name another file, or overwrite it with --force")
     return open_output(output)
 
 
@@ -185,75 +186,89 @@ def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelF
         return file
     folder.mkdir()
     path = folder / file.path.name
-    write_output(path, serialised(set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})))
+    named = set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})
+    write_output(path, serialised(named))
     return ModelFile.read(path, file.box_format, file.preprocess)
 
 
-def _report(file: ModelFile, path: Path, known: ModelFile) -> File:
+def _describe(file: ModelFile, path: Path, detector: ModelFile) -> File:
+    """What is reported of a file; as a detector it may be known by another one only."""
     size = len(file.content) + sum(external.bytes for external in file.external)
-    contract = known.detector()
+    contract = detector.detector()
     return File(str(path), file.sha256, size, contract.input_size, contract.batch)
 
 
 def _with_contract(file: ModelFile) -> ModelProto:
     """A model whose metadata says what otherwise only its neighbours or the user say."""
-    contract, entries = file.detector(), dict[str, str]()
+    contract = file.detector()
+    graph_contract = read_graph(file.model, file.path.name, file.box_format).contract
+    entries: dict[str, str] = {}
     if file.box_format is not None:
         entries[BOX_FORMAT_KEY] = contract.box_format
-    alone = read_graph(file.model, file.path.name, file.box_format).contract
-    if (alone.preprocessing, alone.unknown_preprocessing) != (
-        contract.preprocessing,
-        contract.unknown_preprocessing,
+    if (
+        graph_contract.preprocessing != contract.preprocessing
+        or graph_contract.unknown_preprocessing != contract.unknown_preprocessing
     ):
         entries[METADATA_KEY] = written(contract.preprocessing)
-    if alone.names != contract.names:
+    if graph_contract.names != contract.names:
         entries |= names_entry(contract.names)
-    if alone.default_size != contract.default_size:
+    if graph_contract.default_size != contract.default_size:
         entries["imgsz"] = str(list(contract.default_size))
-    return set_metadata(file.original, entries) if entries else file.original
+    if not entries:
+        return file.original
+    return set_metadata(file.original, entries)
 
 
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
     """Run the old and the new model on a picture; what differs, and why that is too much."""
-    picture, contract = item.load(), old.detector()
-    allowed = INT8 if options.int8 else {}
-    precisions = {precision_of(file.model) for file in (old, new)}
-    tolerance = tolerance_for(precisions, {**allowed, **(options.tolerance or {})})
-    settings = replace(options.config.settings, nms=contract.nms, names=None)
+    picture = item.load()
+    allowed: dict[str, float] = {}
+    if options.int8:
+        allowed |= INT8
+    if options.tolerance:
+        allowed |= options.tolerance
+    precisions = {precision_of(old.model), precision_of(new.model)}
+    tolerance = tolerance_for(precisions, allowed)
+    settings = replace(options.config.settings, nms=old.detector().nms, names=None)
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)
         for conf in CONFIDENCES:
-            found = _compare_detections(old, new, item, replace(settings, conf=conf), tolerance)
-            if found.left or found.right:
+            report = _compare_detections(old, new, item, replace(settings, conf=conf), tolerance)
+            if report.left or report.right:
                 break
-    failures = found.failures(tolerance)
-    if (broken := _count_not_finite(new, picture)) and not _count_not_finite(old, picture):
-        failures.append(f"{broken} values of the head are NaN or infinite, and none were before")
-    mixed = None if options.batch is None else _batch_difference(new, picture)
-    if mixed is not None and mixed > tolerance.tensor:
+    failures = report.failures(tolerance)
+    not_finite = _count_not_finite(new, picture)
+    if not_finite and not _count_not_finite(old, picture):
         failures.append(
-            f"in a batch, the output for a picture depends on the others: by {mixed:.3g} of the "
-            f"largest value ({tolerance.tensor:g} allowed)"
+            f"{not_finite} values of the head are NaN or infinite, and none were before"
+        )
+    batch_difference = None
+    if options.batch is not None:
+        batch_difference = _batch_difference(new, picture)
+    if batch_difference is not None and batch_difference > tolerance.tensor:
+        failures.append(
+            "in a batch, the output for a picture depends on the others: by "
+            f"{batch_difference:.3g} of the largest value ({tolerance.tensor:g} allowed)"
         )
     difference = Difference(
         source=item.origin.source,
-        conf=found.conf,
-        old=found.left,
-        new=found.right,
-        pairs=found.pairs,
-        over=found.over,
-        borderline=found.borderline,
-        missing=found.missing,
-        extra=found.extra,
-        largest_score=found.largest_score_difference,
-        largest_corner=found.largest_corner_difference,
+        conf=report.conf,
+        old=report.left,
+        new=report.right,
+        pairs=report.pairs,
+        over=report.over,
+        borderline=report.borderline,
+        missing=report.missing,
+        extra=report.extra,
+        largest_score=report.largest_score_difference,
+        largest_corner=report.largest_corner_difference,
         score_tolerance=tolerance.score,
         corner_tolerance=tolerance.corner,
         boxes_tolerance=tolerance.boxes,
-        batch=mixed,
+        batch=batch_difference,
     )
     return difference, tuple(failures)
 
@@ -261,22 +276,30 @@ def compare_models(
 def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
+    """How the detections of both models on a picture differ."""
     picture = item.load()
-    most = rows_of(new) or settings.max_det
-    max_det = min(most, old.detector().max_detections or most)
+    max_det = rows_of(new) or settings.max_det
+    limit_of_old = old.detector().max_detections
+    if limit_of_old:
+        max_det = min(max_det, limit_of_old)
     rules = Rules(settings.effective_conf(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-
-    def detected(file: ModelFile) -> list[Detections]:
-        with BatchDetector(file.path, "cpu", settings) as detector:
-            return DetectorSide(detector).detect([picture])
-
-    [left] = detected(old)
-    # A detector would cut off the selection of the new file.
-    [right] = GraphSide(new, settings).detect([picture]) if new.selection else detected(new)
-    totals, report = Totals(rules), picture_report(item.origin, compare(left, right, rules), rules)
+    left = _detect(old, picture, settings)
+    if new.selection:  # which a detector would cut off
+        [right] = GraphSide(new, settings).detect([picture])
+    else:
+        right = _detect(new, picture, settings)
+    report = picture_report(item.origin, compare(left, right, rules), rules)
+    totals = Totals(rules)
     totals.add(report)
     return totals.report([report])
+
+
+def _detect(file: ModelFile, picture: Picture, settings: Settings) -> Detections:
+    """What a model finds on a picture, on the CPU."""
+    with BatchDetector(file.path, "cpu", settings) as detector:
+        [detections] = DetectorSide(detector).detect([picture])
+    return detections
 
 
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:
@@ -297,28 +320,32 @@ def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
     if size == 1:
         return None
     mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
-    alone = [tensor_of(one, contract) for one in (picture, mirrored)]  # (1 or B, 3, H, W)
-    turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
+    batches = [tensor_of(picture, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
+    mixed_batch = np.concatenate([batches[index % 2][:1] for index in range(size)])  # (B, 3, H, W)
     graph = (new.selection or new.reading()).body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
-    mixed, *expected = (session.run_watched(contract.input_name, fed) for fed in (turns, *alone))
-    return max(
-        _scaled_difference(found, expected[place % 2][name][0])
-        for name, output in mixed.items()
-        for place, found in enumerate(output)
-    )
+    mixed = session.run_watched(contract.input_name, mixed_batch)
+    alone = [session.run_watched(contract.input_name, batch) for batch in batches]
+    differences = []
+    for name, outputs in mixed.items():
+        for index, output in enumerate(outputs):
+            expected = alone[index % 2][name][0]
+            differences.append(_scaled_difference(output, expected))
+    return max(differences)
 
 
-def _scaled_difference(found: Tensor, wanted: Tensor) -> float:
+def _scaled_difference(output: Tensor, expected: Tensor) -> float:
     """Largest difference of two outputs, as a share of the channel's largest value.
 
     Channels are the shorter of the two axes, since pixels would hide the scores. Of the rows of a
     selection, `(K, 6)`, only confident ones count: others may change places.
     """
-    anchors = int(np.argmax(wanted.shape))
-    if wanted.shape[1] == COLUMNS:
-        rows = np.maximum(found[:, 4], wanted[:, 4]) > DEFAULT_CONF
-        found, wanted, anchors = found[rows], wanted[rows], 0
-    wanted = wanted.astype(np.float64)
-    scale = np.abs(wanted).max(axis=anchors, keepdims=True, initial=MIN_SCALE)
-    return float((np.abs(found - wanted) / scale).max(initial=0))
+    anchor_axis = int(np.argmax(expected.shape))
+    if expected.shape[1] == COLUMNS:
+        is_confident = np.maximum(output[:, 4], expected[:, 4]) > DEFAULT_CONF
+        output = output[is_confident]
+        expected = expected[is_confident]
+        anchor_axis = 0
+    expected = expected.astype(np.float64)
+    scale = np.abs(expected).max(axis=anchor_axis, keepdims=True, initial=MIN_SCALE)
+    return float((np.abs(output - expected) / scale).max(initial=0))
