@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import fit_letterbox, to_batch
@@ -67,70 +67,91 @@ class Step:
 class Steps:
     """Converts a model, pass by pass."""
 
-    _known: ModelProto  # the model with its shapes, and what it is, before the pass that runs
-    _reading: Reading
+    _shaped: ModelProto  # the model with its shapes, before the pass that runs
+    _reading: Reading  # what that is
 
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
-        self.model, self.done = model, list[Step]()  # after the passes so far, and these
-        self._title, self._options, self._pictures = title, options, pictures
+        self.model = model  # after the passes so far
+        self.done: list[Step] = []  # these passes
+        self._title = title
+        self._options = options
+        self._pictures = pictures
 
     def run(self) -> None:
         """Run the passes that the options ask for."""
-        wanted, settings = self._options, self._options.config.settings
-        steps = [
+        options = self._options
+        settings = options.config.settings
+        passes_by_option = [
             (settings.names, "names", self._names),
-            (wanted.entries, "metadata", self._metadata),
-            (wanted.cut, "cut", self._cut),
+            (options.entries, "metadata", self._metadata),
+            (options.cut, "cut", self._cut),
             (settings.imgsz, "imgsz", self._image_size),
-            (wanted.batch, "batch", self._batch),
-            (wanted.half, "half", self._half),
-            (wanted.int8, "int8", self._int8),
-            (wanted.end_to_end, "end-to-end", self._selection),
-            (wanted.guard_transpose, "guard-transpose", self._guard),
+            (options.batch, "batch", self._batch),
+            (options.half, "half", self._half),
+            (options.int8, "int8", self._int8),
+            (options.end_to_end, "end-to-end", self._selection),
+            (options.guard_transpose, "guard-transpose", self._guard),
         ]
-        for asked_for, name, step in steps:
-            if not asked_for:
-                continue
-            self._known = infer_shapes(self.model)
-            self._reading = read_graph(self._known, self._title, settings.box_format)
-            converted, finding = step()
-            heads = self._reading.adaptation.head.tensors
-            kept = {*heads, *(value.name for value in self.model.graph.value_info)}
-            values = [value for value in converted.graph.value_info if value.name in kept]
-            del converted.graph.value_info[:]
-            converted.graph.value_info.extend(values)
-            changed = _essence(converted) != _essence(self.model)
-            if changed:
-                self.model = converted
-            self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
+        for value, name, convert in passes_by_option:
+            if value:
+                self._run_pass(name, convert)
+
+    def _run_pass(self, name: str, convert: Callable[[], tuple[ModelProto, str]]) -> None:
+        """Run one pass on what the passes before it left."""
+        self._shaped = infer_shapes(self.model)
+        box_format = self._options.config.settings.box_format
+        self._reading = read_graph(self._shaped, self._title, box_format)
+        converted, finding = convert()
+        # Of the shapes, only those that were there and those of the heads stay.
+        described = {value.name for value in self.model.graph.value_info}
+        described.update(self._reading.adaptation.head.tensors)
+        values = [value for value in converted.graph.value_info if value.name in described]
+        del converted.graph.value_info[:]
+        converted.graph.value_info.extend(values)
+        changed = _essence(converted) != _essence(self.model)
+        if changed:
+            self.model = converted
+        self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
     def _names(self) -> tuple[ModelProto, str]:
+        """Write the names of the classes into the metadata."""
         path = Path(self._options.config.settings.names or "")
         names = self._reading.contract.with_names(read_names(path), str(path)).names
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
     def _metadata(self) -> tuple[ModelProto, str]:
-        entries, contract = self._options.entries, self._reading.contract
-        kept = {key: value for key, value in entries.items() if value}
-        for ignored in recommended(kept, contract.nms, contract.names)[-1]:
-            said = ignored.replace("its metadata", "--metadata").removesuffix(", so it is ignored")
-            raise UsageError(said, "leave the entry out, or docs/models.md says what it may be")
+        """Set and remove entries of the metadata, unless one would be ignored."""
+        entries = self._options.entries
+        contract = self._reading.contract
+        values = {key: value for key, value in entries.items() if value}
+        for problem in recommended(values, contract.nms, contract.names)[-1]:
+            message = problem.replace("its metadata", "--metadata")
+            raise UsageError(
+                message.removesuffix(", so it is ignored"),
+                "leave the entry out, or docs/models.md says what it may be",
+            )
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:
-        size, contract = self._options.config.settings.imgsz or 0, self._reading.contract
+        """Fix the size of the input."""
+        size = self._options.config.settings.imgsz or 0
+        contract = self._reading.contract
         replace(contract, input_size=None).input_shape(size)  # raises unless the stride divides it
-        was = contract.input_size
-        finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
-        return self._updated(
-            passes.set_image_size(self.model, size), "imgsz", str([size, size])
-        ), finding
+        before = "dynamic"
+        if contract.input_size:
+            height, width = contract.input_size
+            before = f"{width}x{height}"
+        resized = passes.set_image_size(self.model, size)
+        return self._updated(resized, "imgsz", str([size, size])), f"{size}x{size}, was {before}"
 
     def _batch(self) -> tuple[ModelProto, str]:
+        """Fix the number of pictures in a batch, or leave it open."""
         contract = self._reading.contract
-        size = self._options.batch if isinstance(self._options.batch, int) else None
+        size = None
+        if isinstance(self._options.batch, int):
+            size = self._options.batch
         if contract.layout is Layout.ROWS:
             raise ModelError(
                 "--batch: the graph selects its detections itself, for the batch it was exported "
@@ -142,10 +163,12 @@ class Steps:
 
     def _updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
         """A model with another value of an entry of the metadata, if there is one."""
-        known = {entry.key for entry in self.model.metadata_props}
-        return set_metadata(model, {key: value}) if key in known else model
+        if any(entry.key == key for entry in self.model.metadata_props):
+            return set_metadata(model, {key: value})
+        return model
 
     def _cut(self) -> tuple[ModelProto, str]:
+        """Drop everything after the heads."""
         if self._reading.contract.layout is Layout.ROWS:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
@@ -153,99 +176,134 @@ class Steps:
                 "leave it out",
             )
         heads = self._reading.adaptation.head.tensors
-        body = cut(self._known, *heads)
-        dropped = len(self._known.graph.node) - len(body.graph.node)
+        body = cut(self._shaped, *heads)
+        dropped = len(self._shaped.graph.node) - len(body.graph.node)
         return body, f"{dropped} nodes after {' and '.join(heads)} dropped"
 
     def _half(self) -> tuple[ModelProto, str]:
-        known = self._known
-        if is_half(known):
+        """Compute in float16, except where that would be too coarse or overflow."""
+        graph = self._shaped.graph
+        if is_half(self._shaped):
             return self.model, "already in float16"
-        if is_quantised(known.graph):
+        if is_quantised(graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        ranges, seen = self._observed(float_tensors(known))
-        for tensor in known.graph.initializer:
+        ranges, picture_count = self._observed(float_tensors(self._shaped))
+        for tensor in graph.initializer:
             if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
                 values = onnx.numpy_helper.to_array(tensor)
-                ranges[tensor.name] = float(values.min()), float(values.max())
-        near, squared = (
-            {name for name, (low, high) in ranges.items() if not -most <= low <= high <= most}
-            for most in (MAX_HALF, MAX_HALF**0.5)
+                ranges[tensor.name] = (float(values.min()), float(values.max()))
+        overflowing = overflowing_nodes(graph, ranges)
+        exact = self._decode_nodes() | overflowing
+        to_half = partial(
+            passes.to_half,
+            self.model,
+            exact,
+            keep_inputs_and_outputs=self._options.keep_io,
         )
-        head = self._reading.adaptation.head
-        decode = passes.decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
-        index = GraphIndex(known.graph)
-        decode.update(*(index.moved_from(tensor) for tensor in head.tensors))
-        overflowing = {
-            node.output[0]
-            for node in known.graph.node
-            if not near.isdisjoint((*node.input, *node.output))
-            or (node.op_type in SQUARING and not squared.isdisjoint(node.input[:1]))
-        }
-        exact = decode | overflowing
-        keep_io = self._options.keep_io
-        run = partial(passes.to_half, self.model, exact, keep_inputs_and_outputs=keep_io)
-        half = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
-        kept = sum(node.output[0] in exact for node in known.graph.node)
-        finding = f"{kept} nodes stay in float32: the box decoding and what follows it"
+        half = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
+        exact_count = sum(node.output[0] in exact for node in graph.node)
+        finding = f"{exact_count} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
-            some = ", ".join(sorted(overflowing)[:MAX_LISTED])
-            finding += f"; {len(overflowing)} that might overflow, such as {some}"
-        return half, f"{finding} (calibrated on {seen})"
+            examples = ", ".join(sorted(overflowing)[:MAX_LISTED])
+            finding += f"; {len(overflowing)} that might overflow, such as {examples}"
+        return half, f"{finding} (calibrated on {picture_count})"
+
+    def _decode_nodes(self) -> set[str]:
+        """First outputs of the nodes that decode boxes, and of those that only move the head."""
+        graph = self._shaped.graph
+        head = self._reading.adaptation.head
+        nodes = passes.decode_nodes(graph, [piece.tensor for piece in head.boxes])
+        index = GraphIndex(graph)
+        for tensor in head.tensors:
+            nodes.update(index.moved_from(tensor))
+        return nodes
 
     def _int8(self) -> tuple[ModelProto, str]:
-        graph, head = self._known.graph, self._reading.adaptation.head
+        """Compute convolutions in 8 bits, except those whose errors would count most."""
+        graph = self._shaped.graph
+        head = self._reading.adaptation.head
         if is_quantised(graph):
             return self.model, "already quantised"
-        if is_half(self._known):
+        if is_half(self._shaped):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        exact = passes.decode_nodes(graph, (piece.tensor for piece in head.boxes))
-        exact |= passes.score_convolutions(
-            graph, (piece.tensor for piece in head.scores), FLOAT_DEPTH
-        )
+        exact = passes.decode_nodes(graph, [piece.tensor for piece in head.boxes])
+        score_tensors = [piece.tensor for piece in head.scores]
+        exact |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
         image, _ = find_inputs(GraphIndex(graph))
         first = passes.first_convolutions(graph, image.name, FLOAT_START)
-        if not {node.output[0] for node in convolutions} <= exact | first:  # a tiny network
-            exact |= first
-        chosen = [node for node in convolutions if node.output[0] not in exact]
-        tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
-        ranges, seen = self._observed(sorted(tensors), OUTLYING)
-        run = partial(passes.to_int8, self.model, ranges, exact)
-        quantised = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
-        return quantised, f"{len(chosen)} of {len(convolutions)} convolutions, calibrated on {seen}"
+        if any(node.output[0] not in exact | first for node in convolutions):
+            exact |= first  # else the network is tiny, and nothing would be left
+        quantised = [node for node in convolutions if node.output[0] not in exact]
+        tensors = set()
+        for node in quantised:
+            tensors.add(node.input[0])
+            tensors.add(node.output[0])
+        ranges, picture_count = self._observed(sorted(tensors), OUTLYING)
+        to_int8 = partial(passes.to_int8, self.model, ranges, exact)
+        converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
+        share = f"{len(quantised)} of {len(convolutions)} convolutions"
+        return converted, f"{share}, calibrated on {picture_count}"
 
     def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
-        """The ranges of tensors over the pictures, and how many these are."""
+        """The ranges of tensors over the pictures, and how many these are, as text."""
         if not tensors:
             return {}, pluralize(0, "picture")  # a network that returns nothing cannot run
-        batches = (tensor_of(one, self._reading.contract) for one in self._pictures())
-        network = self._reading.with_image_input(self._known)
-        ranges, seen = observe(network, tensors, batches, self._title, outlying)
-        if not seen:
+        contract = self._reading.contract
+        batches = (tensor_of(picture, contract) for picture in self._pictures())
+        network = self._reading.with_image_input(self._shaped)
+        ranges, batch_count = observe(network, tensors, batches, self._title, outlying)
+        if not batch_count:
             raise SourceError(
                 "no picture to calibrate on", "name a folder of pictures with --calibrate"
             )
-        return ranges, pluralize(seen, "picture")
+        return ranges, pluralize(batch_count, "picture")
 
     def _selection(self) -> tuple[ModelProto, str]:
-        reading, rows = self._reading, self._options.max_det
-        contract, adapted = reading.contract, reading.adaptation.is_needed
-        whole = not adapted or contract.layout is Layout.ROWS
-        body = self._known if whole else reading.body(self._known)
-        ended = append_selection(body, contract, min(rows, contract.max_detections or rows))
-        if adapted:  # the rows show neither the family nor how pictures are prepared
+        """Append the selection to the network's body."""
+        contract = self._reading.contract
+        is_adapted = self._reading.adaptation.is_needed
+        body = self._shaped
+        if is_adapted and contract.layout is not Layout.ROWS:
+            body = self._reading.body(self._shaped)
+        max_det = self._options.max_det
+        if contract.max_detections:
+            max_det = min(max_det, contract.max_detections)
+        converted = append_selection(body, contract, max_det)
+        if is_adapted:  # the rows show neither the family nor how pictures are prepared
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
-            ended = set_metadata(ended, entries)
-        return ended, f"ends in [{', '.join(map(str, shape(ended.graph.output[0])))}]"
+            converted = set_metadata(converted, entries)
+        dims = [str(dim) for dim in shape(converted.graph.output[0])]
+        return converted, f"ends in [{', '.join(dims)}]"
 
     def _guard(self) -> tuple[ModelProto, str]:
-        bare = len(bare_transposes(self.model.graph))
-        return passes.guard_transposes(self.model), f"{bare} outputs come directly from a Transpose"
+        """Add a node after each Transpose that feeds an output."""
+        transposes = len(bare_transposes(self.model.graph))
+        finding = f"{transposes} outputs come directly from a Transpose"
+        return passes.guard_transposes(self.model), finding
+
+
+def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
+    """First outputs of the nodes that might overflow in float16, by the ranges of tensors."""
+    near_limit = _tensors_beyond(MAX_HALF, ranges)
+    near_limit_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
+    overflowing = set()
+    for node in graph.node:
+        overflows = not near_limit.isdisjoint((*node.input, *node.output))
+        if node.op_type in SQUARING and not near_limit_squared.isdisjoint(node.input[:1]):
+            overflows = True
+        if overflows:
+            overflowing.add(node.output[0])
+    return overflowing
+
+
+def _tensors_beyond(limit: float, ranges: Ranges) -> set[str]:
+    """Tensors whose values reach beyond a limit, in either direction, or are no numbers."""
+    return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
 
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
@@ -259,8 +317,12 @@ def tensor_of(picture: Picture, contract: Contract) -> Tensor:
 def float_tensors(model: ModelProto) -> list[str]:
     """The float32 tensors that a graph computes, in order; shapes must be inferred."""
     types = GraphIndex(model.graph).types
-    made = [name for node in model.graph.node for name in node.output]
-    return [name for name in made if types.get(name) == TensorProto.FLOAT]
+    tensors = []
+    for node in model.graph.node:
+        for name in node.output:
+            if types.get(name) == TensorProto.FLOAT:
+                tensors.append(name)
+    return tensors
 
 
 def observe(
@@ -285,15 +347,18 @@ def observe(
             graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
     session = open_tensors("cpu", reduced.SerializeToString(), title)
     image, _ = find_inputs(GraphIndex(model.graph))
-    found = [[*session.run_watched(image.name, batch).values()] for batch in batches]
-    if not found:
+    extremes = []
+    for batch in batches:
+        outputs = session.run_watched(image.name, batch)
+        extremes.append(list(outputs.values()))
+    if not extremes:
         return {}, 0
-    lows, highs = np.split(np.array(found, np.float64), 2, axis=1)  # (batches, tensors) each
+    lows, highs = np.split(np.array(extremes, np.float64), 2, axis=1)  # (batches, tensors) each
     # Of the values themselves: between infinite ones nothing can be interpolated.
     lowest = np.quantile(lows, outlying, axis=0, method="lower")
     highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
     limits = zip(lowest.tolist(), highest.tolist(), strict=True)
-    return dict(zip(tensors, limits, strict=True)), len(found)
+    return dict(zip(tensors, limits, strict=True)), len(extremes)
 
 
 def serialised(model: ModelProto) -> bytes:
