@@ -13,7 +13,7 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
-from detcli.commands.eval.labels import Kind
+from detcli.commands.eval.findings import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.data.record import SCHEMA_VERSION, RecordJson
 

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 from colour_model import CELL, COLOURS, NAMES
 
-from detcli.commands.eval.labels import Findings, open_dataset
+from detcli.commands.eval.findings import Findings
+from detcli.commands.eval.labels import open_dataset
 
 SIDE = 64
 

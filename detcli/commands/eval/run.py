@@ -18,14 +18,8 @@ from detcli.commands.eval.evaluator import (
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
-from detcli.commands.eval.labels import (
-    ClassMapping,
-    Dataset,
-    Findings,
-    Kind,
-    Sample,
-    map_classes,
-)
+from detcli.commands.eval.findings import Findings, Kind
+from detcli.commands.eval.labels import ClassMapping, Dataset, Sample, map_classes
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,
