@@ -16,64 +16,77 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-_FAILURE, _WARNING, _NOTE = Level
-_OUT = "left out of the figures"
+_LEFT_OUT = "left out of the figures"
 _NEITHER = "neither missed nor, where detected, a false positive"
 
 
 class Kind(Enum):
     """A kind of finding: its title, level and consequence."""
 
-    MISSING = "missing picture", _FAILURE, f"{_OUT}, with its boxes"
-    UNREADABLE = "unreadable picture", _FAILURE, f"{_OUT}, with its boxes"
-    REPEATED = "picture listed twice", _WARNING, "evaluated once"
+    MISSING = "missing picture", Level.FAILURE, f"{_LEFT_OUT}, with its boxes"
+    UNREADABLE = "unreadable picture", Level.FAILURE, f"{_LEFT_OUT}, with its boxes"
+    REPEATED = "picture listed twice", Level.WARNING, "evaluated once"
     OTHER_SIZE = (
-        *("picture of another size than the data says", _WARNING),
+        "picture of another size than the data says",
+        Level.WARNING,
         "boxes are compared unchanged; they may belong to another picture or orientation",
     )
-    UNLABELLED = "picture without a label file", _NOTE, "treated as background"
-    BAD_LABEL = "unreadable label", _WARNING, _OUT
-    REPEATED_LABEL = "label that is there twice", _WARNING, "evaluated once, as trainers take it"
+    UNLABELLED = "picture without a label file", Level.NOTE, "treated as background"
+    BAD_LABEL = "unreadable label", Level.WARNING, _LEFT_OUT
+    REPEATED_LABEL = (
+        "label that is there twice",
+        Level.WARNING,
+        "evaluated once, as trainers take it",
+    )
     REPEATED_ANNOTATION = (
-        *("annotation that is there twice", _WARNING),
+        "annotation that is there twice",
+        Level.WARNING,
         "both count, as in COCO's own evaluation, although a detection can match only one",
     )
     KEYPOINTS = (
-        *("label of equally many numbers each, as keypoints have", _WARNING),
+        "label of equally many numbers each, as keypoints have",
+        Level.WARNING,
         "taken for a polygon; if it is a box with keypoints, add kpt_shape to a data.yaml",
     )
     CORNERS = (
-        *("label of eight numbers", _NOTE),
+        "label of eight numbers",
+        Level.NOTE,
         "taken for four corners; if it is a box with two keypoints, add kpt_shape to a data.yaml",
     )
     OUTSIDE = (
-        *("box outside the picture", _WARNING),
+        "box outside the picture",
+        Level.WARNING,
         "by more than a pixel; kept unchanged, although most models' boxes end at the edge",
     )
-    NO_AREA = "box without area", _WARNING, "kept, although no detection can match it"
-    UNKNOWN_CATEGORY = "box of an unknown category", _WARNING, _OUT
-    UNKNOWN_PICTURE = "box of an unknown picture", _WARNING, _OUT
+    NO_AREA = "box without area", Level.WARNING, "kept, although no detection can match it"
+    UNKNOWN_CATEGORY = "box of an unknown category", Level.WARNING, _LEFT_OUT
+    UNKNOWN_PICTURE = "box of an unknown picture", Level.WARNING, _LEFT_OUT
     REPEATED_CATEGORY = (
-        *("category listed twice", _WARNING),
+        "category listed twice",
+        Level.WARNING,
         "boxes of both count as boxes of the first",
     )
     NO_CLASS = (
-        *("category that the model does not know", _WARNING),
-        f"no class of the model has this name: its boxes are {_OUT}",
+        "category that the model does not know",
+        Level.WARNING,
+        f"no class of the model has this name: its boxes are {_LEFT_OUT}",
     )
     NO_CATEGORY = (
-        *("class that the data does not know", _WARNING),
-        f"no category of the data has this name: its detections are {_OUT}",
+        "class that the data does not know",
+        Level.WARNING,
+        f"no category of the data has this name: its detections are {_LEFT_OUT}",
     )
-    EMPTY = "class without boxes", _NOTE, "has no figures; its false positives lower only F1"
-    CROWD = "crowd", _NOTE, _NEITHER
-    IGNORED = "box to be ignored", _NOTE, _NEITHER
+    EMPTY = "class without boxes", Level.NOTE, "has no figures; its false positives lower only F1"
+    CROWD = "crowd", Level.NOTE, _NEITHER
+    IGNORED = "box to be ignored", Level.NOTE, _NEITHER
     CUT = (
-        *("picture with more detections of a class than are evaluated", _NOTE),
+        "picture with more detections of a class than are evaluated",
+        Level.NOTE,
         "only the best 100 of each class in a picture are evaluated",
     )
     HIGH_CONFIDENCE = (
-        *("high --conf", _WARNING),
+        "high --conf",
+        Level.WARNING,
         "detections at or below it count as missed: the figures are too low",
     )
 
@@ -108,10 +121,12 @@ class Findings:
 
     def report(self) -> tuple[Finding, ...]:
         """All findings, failures first."""
-        return tuple(
-            Finding(title, level, self._counts[kind], meaning, tuple(self._examples[kind]))
-            for level in Level
-            for kind in Kind
-            for title, of, meaning in [kind.value]
-            if of is level and self._counts[kind]
-        )
+        findings = []
+        for level in Level:
+            for kind in Kind:
+                title, level_of_kind, meaning = kind.value
+                count = self._counts[kind]
+                if level_of_kind is level and count:
+                    examples = tuple(self._examples[kind])
+                    findings.append(Finding(title, level, count, meaning, examples))
+        return tuple(findings)
