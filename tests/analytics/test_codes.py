@@ -21,6 +21,8 @@ from detcli.sink.image import Anonymizer
 from detcli.sink.text import CsvSink
 from detcli.storage.files import AtomicFile
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
 WAYS = {
     "QRCode": ("qr_code", "QR Code"),

@@ -12,6 +12,8 @@ from detcli.storage.objects import (
     ObjectMissingError,
 )
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(range(256)) * 1000
 
 NAMES = [
