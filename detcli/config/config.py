@@ -537,7 +537,7 @@ class Config:
             self._check_shards()
         elif self.shards != Shards():
             raise UsageError(
-                "--on, --actors, --shards, --shard-size, --extend, --retry-failed and "
+                "--on, --shards, --shard-size, --extend, --retry-failed and "
                 "--worker-timeout are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
@@ -585,8 +585,6 @@ class Config:
                 f"leave it out; detcli merge {output} --format {record_format} writes it from the "
                 "parts",
             )
-        if self.shards.actors is not None and (engine is None or engine.count):
-            raise UsageError("--actors without Ray", "use --on ray, or leave it out")
 
     @property
     def decodes_fast(self) -> bool:

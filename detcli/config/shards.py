@@ -2,7 +2,7 @@
 
 # Not `from __future__ import annotations`: options read their types.
 from detcli.config.option import option
-from detcli.config.values import Actors, ShardEngine, ShardSelection
+from detcli.config.values import ShardEngine, ShardSelection
 from detcli.core import frozen
 
 
@@ -15,11 +15,6 @@ class Shards:
         "--on ENGINE",
         "What runs the shards: local:N, for N processes here; ray, for actors of a Ray cluster "
         "started here or named by RAY_ADDRESS; ray://HOST:PORT; default: local:1.",
-    )
-    actors: Actors | None = option(
-        None,
-        "--actors N..M",
-        "Start with N Ray actors and grow to M; default: as many as there is room for.",
     )
     shards: ShardSelection | None = option(
         None,

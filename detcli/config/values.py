@@ -142,30 +142,6 @@ class ShardEngine:
 
 
 @frozen
-class Actors:
-    """How many actors of Ray there are to begin with, and at most."""
-
-    minimum: int
-    maximum: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `4` or `1..32`."""
-        minimum = maximum = 0
-        match = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
-        if match is not None:
-            minimum = int(match[1])
-            maximum = int(match[2] or match[1])
-        if maximum < 1 or maximum < minimum:
-            hint = "write 4 for four, 1..32 to begin with one and go up to 32"
-            raise UsageError(f"--actors {text} is not a number of actors", hint)
-        return cls(minimum, maximum)
-
-    def __str__(self) -> str:
-        return f"{self.minimum}..{self.maximum}"
-
-
-@frozen
 class ShardSelection:
     """Every `step`-th shard, from the `first` on, counted from 1."""
 

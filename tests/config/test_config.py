@@ -25,7 +25,6 @@ TEXTS = {
     "track": "ocsort,conf=0.123456789",
     "labels": "score",
     "on": "ray",
-    "actors": "2..3",
     "shards": "2/3",
     "format": "jsonl",
     "output": "boxes/",
@@ -35,7 +34,6 @@ NEEDED = {
     **dict.fromkeys(
         ("on", "shards", "shard_size", "extend", "worker_timeout", "retry_failed"), ("output",)
     ),
-    "actors": ("output", "on"),
 }
 
 
@@ -125,7 +123,6 @@ def test_a_value_survives_its_way_to_another_process(name):
         ("device", "banana", "unknown device 'banana'"),
         ("save", "-", "--save cannot write to standard output"),
         ("report", "s3:/bucket/a", "--report cannot write to an object store"),
-        ("actors", "3..2", "--actors 3..2 is not a number of actors"),
         ("shards", "4/3", "--shards 4/3 is not a share"),
         ("on", "local:0", "--on local:0 names nothing to run on"),
     ],
@@ -202,7 +199,6 @@ def test_the_refusal_of_parquet_names_the_merge_that_writes_it(values):
     [
         ({"extend": True}, "are for runs in shards"),
         ({"output": "a/", "format": Format.CSV}, "parts are JSON Lines"),
-        ({"output": "a/", "actors": other_value("actors")}, "--actors without Ray"),
         ({"output": "a/", "format": Format.PARQUET}, "parts are JSON Lines"),
         ({"resume": other_value("resume"), "format": Format.CSV}, "writes JSON Lines"),
         ({"resume": other_value("resume"), "format": Format.PARQUET}, "writes JSON Lines"),

@@ -78,7 +78,9 @@ def test_the_files_for_ray():
     util.validate_config(util.prepare_config(up))
     workers = kube["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert workers["maxReplicas"] == up["max_workers"] == 32
-    assert kube["spec"]["entrypoint"].endswith("--actors 0..32")
+    assert workers["replicas"] == workers["minReplicas"] == 32
+    assert up["available_node_types"]["gpu"]["min_workers"] == 32
+    assert kube["spec"]["entrypoint"].endswith("--on ray --device cuda")
 
 
 def test_the_commands_about_evaluation(workplace):

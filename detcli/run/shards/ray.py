@@ -45,11 +45,11 @@ ROOM_S = 300.0
 
 @contextmanager
 def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
-    """Connect to Ray, and start actors, by default as many as there is room for.
+    """Connect to Ray, and start as many actors as there is room for.
 
     Each gets a device of its own and, unless told otherwise, one detector.
     """
-    options, actors = request.config.runtime, request.config.shards.actors
+    options = request.config.runtime
     device, cores = options.device[0], options.workers or 1
     if len(options.device) > 1 or device.ordinal:
         raise UsageError(
@@ -63,11 +63,10 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
         resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
         room = int(ray.cluster_resources().get(resource, 0)) // each
-        least, most = (actors.minimum, actors.maximum) if actors else (1, room)
-        if room < least:
+        if room < 1:
             raise DeviceError(
-                f"no room for {least} of {each} {resource} each: {_nodes(ray)}",
-                "add nodes, lower --actors, or use --actors 0..N and wait for nodes to come",
+                f"no room for 1 of {each} {resource} each: {_nodes(ray)}",
+                "add nodes, or wait until they have come",
             )
         files = ray.put(model)
         make = ray.remote(
@@ -81,18 +80,19 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
-            if least and {one["NodeID"] for one in ray.nodes() if one["Alive"]} <= {*lost_on}:
+            if {one["NodeID"] for one in ray.nodes() if one["Alive"]} <= {*lost_on}:
                 return None
             others = {"ray.io/node-id": f"!in({','.join(lost_on)})"} if lost_on else None
             actor = _Actor(ray, make.options(label_selector=others).remote(), tell)
             placed = actor.actor.where.remote()
             begun = actor.actor.begin.remote(__version__, str(Path.cwd()), files)
             actor.send(start)
-            how = [placed, begun, running, not least]
-            threading.Thread(target=actor.listen, args=how, daemon=True).start()
+            threading.Thread(
+                target=actor.listen, args=(placed, begun, running), daemon=True
+            ).start()
             return actor
 
-        with Workers(max(most, 1), begin, request.config.shards.worker_timeout) as workers:
+        with Workers(room, begin, request.config.shards.worker_timeout) as workers:
             yield workers
 
 
@@ -184,14 +184,14 @@ class _Actor:
     def end(self) -> None:
         """Ray ends it."""
 
-    def listen(self, placed: Any, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
+    def listen(self, placed: Any, begun: Any, running: set["_Actor"]) -> None:  # noqa: ANN401
         """Pass on what the actor tells, until it ends."""
         node = ""
         try:
             while not self.ray.wait([placed], timeout=ROOM_S)[0]:
-                if not running and not patient:
+                if not running:
                     reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
-                    hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
+                    hint = "wait until other jobs end, or add nodes"
                     self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
                     return
             node = self.ray.get(placed)

@@ -36,7 +36,6 @@ WORDS = {
     "coco_images": ["--coco-images", "instances.json", "--save-coco", "found.json"],
     "save_mot": ["--save-mot", "mot", "--track", "bytetrack"],
     "on": ["--on", "local:2"],
-    "actors": ["--on", "ray", "--actors", "1..2"],
     "shards": ["--shards", "1/1"],
 }
 SQUARES = (("red", 1, 1), ("green", 3, 3), ("blue", 5, 2))
