@@ -537,8 +537,7 @@ class Config:
             self._check_shards()
         elif self.shards != Shards():
             raise UsageError(
-                "--on, --shards, --shard-size, --extend, --retry-failed and "
-                "--worker-timeout are for runs in shards",
+                "--on, --shards, --shard-size, --extend and --retry-failed are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
         check_combination(options_of(Config), changed_names)

@@ -32,12 +32,6 @@ class Shards:
         "--extend",
         "Add inputs that are new since the run began as further shards.",
     )
-    worker_timeout: float = option(
-        0,
-        "--worker-timeout SECONDS",
-        "Replace a worker that has been silent for longer; 0, the default, only names it.",
-        range=(0, None),
-    )
     retry_failed: bool = option(
         False,
         "--retry-failed",

@@ -31,9 +31,7 @@ TEXTS = {
 }
 BY_KIND = {bool: True, int: 7, float: 0.75}
 NEEDED = {
-    **dict.fromkeys(
-        ("on", "shards", "shard_size", "extend", "worker_timeout", "retry_failed"), ("output",)
-    ),
+    **dict.fromkeys(("on", "shards", "shard_size", "extend", "retry_failed"), ("output",)),
 }
 
 

@@ -92,7 +92,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             ).start()
             return actor
 
-        with Workers(room, begin, request.config.shards.worker_timeout) as workers:
+        with Workers(room, begin) as workers:
             yield workers
 
 

@@ -89,14 +89,10 @@ Begin = Callable[[int, Tell, Collection[str]], ShardWorker | None]
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
-    def __init__(self, count: int, begin: Begin, timeout_s: float = 0) -> None:
-        """Prepare; the first worker starts with the context, the others in `run`.
-
-        One that has work and gives no sign of life for `timeout_s` is replaced; 0 for never.
-        """
-        self._count, self._begin, self._timeout_s = count, begin, timeout_s
-        self._events: queue.SimpleQueue[tuple[int, int, WorkerEvent]] = queue.SimpleQueue()
-        self._generations: Counter[int] = Counter()  # how many workers had each number
+    def __init__(self, count: int, begin: Begin) -> None:
+        """Prepare; the first worker starts with the context, the others in `run`."""
+        self._count, self._begin = count, begin
+        self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
         self._named: set[int] = set()  # those that were said to be silent
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
@@ -182,20 +178,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             raise repeated_deaths_error(ended.cause, when)
 
     def _watch(self, schedule: Schedule) -> None:
-        """Name workers that give no sign of life, and end those that have not for too long."""
+        """Name workers that have work and give no sign of life."""
         for number in self._nodes.keys() & self._workers.keys():
             silent_s = self._silent[number].seconds()
             if not (schedule.holds(number) or schedule.over):
                 self._silent[number] = RunningTime()
-            elif 0 < self._timeout_s < silent_s:
-                self._tell(number)(Ended(f"no sign of life for {self._timeout_s:g} s"))
-                self._workers[number].release()
-                self._workers[number].end()
-                self._silent[number] = RunningTime()
             elif silent_s > SILENT_S and number not in self._named:
                 self._named.add(number)
-                says = "a worker on %s has given no sign of life for %.0f s; see --worker-timeout"
-                log.warning(says, self._nodes[number], silent_s)
+                log.warning(
+                    "a worker on %s has given no sign of life for %.0f s; if its process is "
+                    "killed, another one takes its place",
+                    self._nodes[number],
+                    silent_s,
+                )
 
     @property
     def nodes(self) -> int:
@@ -231,11 +226,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Those that concern the engine alone are dealt with.
         """
         try:
-            number, generation, event = self._events.get(timeout=timeout_s)
+            number, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return -1, None
-        if generation != self._generations[number]:
-            return number, None  # of a worker that was replaced
         self._silent[number] = RunningTime()
         self._named.discard(number)
         match event:
@@ -253,7 +246,6 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return number, event
 
     def _start(self, number: int) -> None:
-        self._generations[number] += 1
         lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():
             if (worker := self._begin(number, self._tell(number), lost_on)) is not None:
@@ -261,8 +253,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def _tell(self, number: int) -> Tell:
         """What takes the events of the worker that has this number now."""
-        generation = self._generations[number]
-        return lambda event: self._events.put((number, generation, event))
+        return lambda event: self._events.put((number, event))
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
@@ -318,7 +309,7 @@ def open_local(count: int, request: WorkRequest) -> Workers:
         own = devices[number::count] or (devices[number % len(devices)],)
         return _Process(request.placed(own, each, share), tell)
 
-    return Workers(count, begin, request.config.shards.worker_timeout)
+    return Workers(count, begin)
 
 
 class _Process:

@@ -260,7 +260,7 @@ def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
 def test_a_cluster_without_room(make_model, make_picture, tmp_path):
     command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
     for options, says in (
-        (["--workers", "3"], "no room for 1 of 3 CPU each: "),
+        (["--workers", "16"], "no room for 1 of 16 CPU each: "),
         (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
     ):
         done = forked.run([*command, "--on", "ray", *options], timeout=300)

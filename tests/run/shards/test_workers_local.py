@@ -86,14 +86,15 @@ def test_another_model_in_a_worker_that_takes_anothers_place(
     assert "part-00007.jsonl: it was made by another model" in forked.run(["merge", boxes]).stderr
 
 
-def test_a_worker_that_is_stopped_is_replaced(make_pictures, one_run, tmp_path):
+def test_a_worker_that_is_stopped_and_killed_is_replaced(make_pictures, one_run, tmp_path):
     command, expected = one_run(make_pictures(200))
     boxes = tmp_path / "boxes"
-    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8, "--worker-timeout", 3]
+    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
     process = forked.start(command)
     while not (workers := children_of(process)) or parts_in(boxes) < 4:
         time.sleep(0.002)
     workers[0].suspend()
+    workers[0].kill()
     process.join(60)
     assert process.exitcode == 0
     assert not workers[0].is_running()
