@@ -234,7 +234,7 @@ class Chaos:
             self._place.fail()
             if kind == "outage":
                 time.sleep(OUT_S)
-            elif driver.wait() != 5:  # after a minute of tries
+            elif driver.wait() != 5:  # after three attempts
                 raise SystemExit(f"exit code {driver.returncode} where nothing can be read")
             self._place.mend()
         elif kind == "model":

@@ -1,8 +1,8 @@
 """The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
 
 A shard whose worker died is worked again, by a worker that has nothing else in hand. After three
-deaths it is cut in two, and so are its pieces, until single names are left; a name whose worker has
-died three times over it alone gets a record with an error. The others are worked as usual.
+deaths its names are worked one by one; a name whose worker has died three times over it alone gets
+a record with an error. The others are worked as usual.
 
 An engine calls `next` for each worker that wants a task, and `done`, `failed` or `died` when it has
 finished one, given one up or died. A schedule is not thread-safe.
@@ -23,7 +23,7 @@ from detcli.run.shards.work import Done, Task
 from detcli.source.listing import meta_of, source_of
 
 DEATHS = 3
-"""Deaths after which a shard is cut in two, and a single name counts as their cause."""
+"""Deaths after which a shard is worked name by name, and a single name counts as their cause."""
 
 STARTS = 5
 """How often in a row a worker may be lost without a shard in hand before it is not replaced."""
@@ -124,12 +124,11 @@ class Schedule:
         completed = None
         for task in held:
             self._strikes[task] += 1
-            if self._strikes[task] < DEATHS and (task.part is not None or task.size == 1):
+            if self._strikes[task] < DEATHS:
                 self._suspects.append(task)
             elif task.size > 1:
-                middle = (task.start + task.stop) // 2
-                for start, stop in ((task.start, middle), (middle, task.stop)):
-                    self._suspects.append(Task(task.shard, None, start, stop))
+                for position in range(task.start, task.stop):
+                    self._suspects.append(Task(task.shard, None, position, position + 1))
             else:
                 completed = self._condemn(task, cause)
         return completed
@@ -159,7 +158,7 @@ class Schedule:
         shard = piece.task.shard
         pieces = self._pieces[shard.number]
         pieces[piece.task.start] = piece
-        if sum(one.task.size for one in pieces.values()) < len(shard.names):
+        if len(pieces) < len(shard.names):  # each is of a single name
             return None
         del self._pieces[shard.number]
         counts = Counts()

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -45,8 +44,8 @@ log = logging.getLogger(__name__)
 SILENT_S = 120.0
 """After this time, a worker is named that has work and gives no sign of life."""
 
-PAUSES_S = (1, 2, 4, 8, 16, 32)
-"""How long a worker waits that could not reach what it needs, before it tries again."""
+ATTEMPTS = 3
+"""How often in a row a worker may fail to reach what it needs before the run ends."""
 
 
 @frozen
@@ -98,7 +97,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
         self._nodes: dict[int, str] = {}
-        self._pauses: dict[int, tuple[int, float]] = {}  # how many in a row, and until when
+        self._outages: Counter[int] = Counter()  # how many in a row each worker met
         self._proven = False  # whether any worker has done anything
         # How often in a row each was lost without a shard, on each node.
         self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -151,12 +150,12 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 )
             case Done():
                 self._proven = True
-                self._pauses.pop(number, None)
+                self._outages.pop(number, None)
                 self._losses.pop(number, None)
                 return schedule.done(number, event)
             case Failed(task, error, mostly):
                 schedule.failed(number, task)
-                self._pause(number, error, at_once=mostly and not self._proven)
+                self._add_outage(number, error, is_final=mostly and not self._proven)
             case Ended(""):
                 del self._workers[number]
             case Ended(cause):
@@ -198,27 +197,22 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return len({*self._nodes.values()})
 
     def _give(self, number: int, schedule: Schedule) -> None:
-        """Give a worker that waits its next task, if there is one and its pause is over."""
-        if self._pauses.get(number, (0, 0.0))[1] > time.monotonic() and not schedule.over:
-            return
+        """Give a worker that waits its next task, if there is one."""
         try:
             task = schedule.next(number)
         except StoreError as error:
-            self._pause(number, error, at_once=not self._proven)
+            self._add_outage(number, error, is_final=not self._proven)
             return
         if task is not None or schedule.over:
             self._waiting.remove(number)
             self._workers[number].send(task)
 
-    def _pause(self, number: int, error: DetcliError, *, at_once: bool) -> None:
-        """Let a worker wait, each time longer; raises the error in the end."""
-        pauses, until_s = self._pauses.get(number, (0, 0.0))
-        if until_s > (now_s := time.monotonic()):  # it had two tasks in hand
-            return
-        if at_once or pauses == len(PAUSES_S):
+    def _add_outage(self, number: int, error: DetcliError, *, is_final: bool) -> None:
+        """Note that a worker could not reach what it needs; raises the error if it is the last."""
+        self._outages[number] += 1
+        if is_final or self._outages[number] == ATTEMPTS:
             raise error
-        self._pauses[number] = pauses + 1, now_s + PAUSES_S[pauses]
-        log.warning("%s; trying again in %s s", error, PAUSES_S[pauses])
+        log.warning("%s; trying again", error)
 
     def _next(self, timeout_s: float | None = None) -> tuple[int, WorkerEvent | None]:
         """The next event of any worker, None if there is none in time.

@@ -340,8 +340,7 @@ def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch
 
 
 def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypatch, caplog):
-    """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
-    monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))
+    """The folder is gone, or empty, as where nothing is mounted; or it comes back in between."""
     shards_of_four()
     whole = {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()}
     away = shards_of_four.pictures.rename(tmp_path / "away")
@@ -362,7 +361,7 @@ def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypat
 
     monkeypatch.setattr("detcli.source.sources.load_file", load)
     shards_of_four(sources="")
-    assert "Stale file handle; trying again in 0.01 s" in caplog.text
+    assert "Stale file handle; trying again" in caplog.text
     assert {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()} == whole
 
 

@@ -118,14 +118,14 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     assert sorted(messages) == sorted(map(str, range(count)))
 
 
-def test_a_shard_that_kills_is_bisected_to_the_picture(make):
+def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make):
     game = make(names=64, size=16, workers=1)
     game.play("37".__eq__)
     (failed,) = [record for record in game.records() if "error" in record]
     assert failed["source"] == "37"
     assert failed["error"]["type"] == "InferenceError"
     assert "died 3 times: SIGSEGV" in failed["error"]["message"]
-    assert game.schedule.deaths == 3 + 3 + 3  # as a shard, in 8, 4 and 2 names, and alone
+    assert game.schedule.deaths == DEATHS + DEATHS  # as a shard, and alone
 
 
 def test_a_picture_that_kills_keeps_what_a_list_says_of_it(tmp_path):

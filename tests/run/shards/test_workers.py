@@ -1,6 +1,4 @@
-import itertools
 import threading
-from types import SimpleNamespace
 
 import pytest
 from shard_headers import header, written
@@ -9,7 +7,7 @@ from detcli.core.errors import InferenceError, StoreError
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule
 from detcli.run.shards.work import Done, Failed, Ready
-from detcli.run.shards.workers import PAUSES_S, Ended, More, Workers
+from detcli.run.shards.workers import ATTEMPTS, Ended, More, Workers
 
 
 class Worker:
@@ -113,14 +111,6 @@ def test_a_worker_that_hangs_is_named_once_and_replaced_when_it_is_killed(
     assert schedule.deaths == 1
 
 
-@pytest.fixture
-def pauses_pass_at_once(monkeypatch):
-    """Let the clock of the pauses go a minute with each look at it."""
-    now_s = itertools.count(0, 60)
-    clock = SimpleNamespace(monotonic=lambda: float(next(now_s)))
-    monkeypatch.setattr("detcli.run.shards.workers.time", clock)
-
-
 class Unsteady:
     """Fares as a list of outcomes says, one after the other; with `done` where it is empty."""
 
@@ -195,25 +185,44 @@ def test_a_machine_is_avoided_after_the_fifth_loss_in_a_row(store):
     assert starts == [[], [], [], [], [], ["here"]]
 
 
-@pytest.mark.usefixtures("pauses_pass_at_once")
 def test_a_success_resets_the_count_of_outages(store):
     """An outage in the morning and one in the evening are two, not one long one."""
-    outage = ["failed"] * len(PAUSES_S)
+    outage = ["failed"] * (ATTEMPTS - 1)
     work_all(store, ["done", *outage, "done", *outage, "done"], shards=3)
 
 
-@pytest.mark.usefixtures("pauses_pass_at_once")
-def test_an_outage_that_outlasts_all_pauses_ends_the_run(store):
+def test_a_third_outage_in_a_row_ends_the_run(store):
+    outcomes = ["done", "failed", "failed", "failed"]
     with pytest.raises(StoreError, match="no answer"):
-        work_all(store, ["done", *["failed"] * (len(PAUSES_S) + 1)], shards=3)
+        work_all(store, outcomes, shards=3)
+    assert not outcomes
 
 
-@pytest.mark.usefixtures("pauses_pass_at_once")
+def test_a_store_that_cannot_be_asked_ends_the_run_at_the_third_attempt(store, monkeypatch):
+    """A failure of the store is no death: it ends with the store's own error."""
+    manifest = written(store, map(str, range(3)), 1)
+    schedule = Schedule(store, manifest, range(3))
+    store_exists = store.exists
+    questions = []
+
+    def exists(name):
+        questions.append(name)
+        if len(questions) > 1:
+            raise StoreError("no answer")
+        return store_exists(name)
+
+    monkeypatch.setattr(store, "exists", exists)
+    with Workers(1, Worker) as workers:
+        workers.ready()
+        with pytest.raises(StoreError, match="no answer"):
+            list(workers.run(schedule))
+    assert len(questions) == 1 + ATTEMPTS
+
+
 def test_a_failure_of_most_names_ends_a_run_that_has_not_worked_any(store):
     with pytest.raises(StoreError, match="no answer"):
         work_all(store, ["failed mostly"], shards=2)
 
 
-@pytest.mark.usefixtures("pauses_pass_at_once")
 def test_a_failure_of_most_names_is_waited_for_after_a_success(store):
     work_all(store, ["done", "failed mostly", "done"], shards=2)
