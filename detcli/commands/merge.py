@@ -41,7 +41,7 @@ def merge(
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     from detcli.data.columns import OPTIONAL_COLUMNS  # these load NumPy: --help does without
     from detcli.run.shards.manifest import NAME, PART, Manifest
-    from detcli.run.shards.parts import Merge, shown
+    from detcli.run.shards.parts import Merge, describe_failures
     from detcli.run.shards.store import open_store
     from detcli.sink.formats import choose_format, open_record_sink, open_target, require_file
 
@@ -79,7 +79,7 @@ def merge(
         print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
     if merging.failed:
         hint = "work them again with --retry-failed, added to the command that made the parts"
-        raise InputError(shown(merging.failed), hint)
+        raise InputError(describe_failures(merging.failed), hint)
 
 
 def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:

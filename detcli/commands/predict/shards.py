@@ -38,7 +38,7 @@ from detcli.run.shards.manifest import (
     publish,
     shortened,
 )
-from detcli.run.shards.parts import Merge, shown, survey
+from detcli.run.shards.parts import Merge, describe_failures, survey
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, noted_shards, open_store
 from detcli.run.shards.work import Progress, WorkRequest
@@ -133,7 +133,7 @@ def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, in
         if number not in retried:
             failed += failures
     if failed:
-        print_line(f"{shown(failed)}; in parts done already")
+        print_line(f"{describe_failures(failed)}; in parts done already")
         print_line("  hint: work them again with --retry-failed", prefix="")
     changed = _say_changed(opened, retried.values())
     return Schedule(store, manifest, left, retried), failed.total() + changed

@@ -7,6 +7,7 @@ missing or wrong.
 
 import contextlib
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -58,17 +59,18 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_digested(self._last))
-        self._failed.update(_kinds(record))
+        _count_error(record, self._failed)
         self.count += 1
 
     def content(self) -> bytes:
+        """Return the records so far, as JSON Lines."""
         self._write_last()
         with temporary_file_errors():
             self._file.seek(0)
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a part."""
+        """Publish the records as a part; returns False if there is one of that name already."""
         part = {
             "shard": self._shard.number,
             "run": self._shard.run,
@@ -98,8 +100,9 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
             latest.
         StoreError: The part cannot be read.
     """
-    digest, count = hashlib.sha256(), 0
-    part: PartJson | None = None
+    digest = hashlib.sha256()
+    count = 0
+    part: PartJson | None = None  # what the last record says of the part
     try:
         with store.open(name) as file:
             for line in bounded_lines(file):
@@ -119,58 +122,65 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         raise TornError(f"it is damaged, in record {count + 1}: {error}") from error
     if part is None:
         raise TornError("its end is missing")
-    _require_made(part, shard)
-    if (part.get("records"), part.get("sha256")) != (count, digest.hexdigest()):
+    _require_made_of(shard, part)
+    if part.get("records") != count or part.get("sha256") != digest.hexdigest():
         raise TornError("it has changed")
 
 
-def _require_made(part: PartJson, shard: Shard) -> None:
-    """Require that a part was made of a shard, by what its manifest names."""
-    if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
+def _require_made_of(shard: Shard, part: PartJson) -> None:
+    """Require that a part was made of this shard, by what the manifest names."""
+    if part.get("run") != shard.run or part.get("shard") != shard.number:
         raise TornError("it belongs to another run")
     if part.get("made_by", shard.fingerprint) != shard.fingerprint:
         raise TornError("it was made by another model, other settings or another version")
 
 
 def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int, Counter[str]]:
-    """How many records have an error, by its kind, in those of some shards that are done.
+    """Count the errors by kind in the parts of those of these shards that are done.
 
-    As the ends of the parts say; none of a torn one, of which `Merge` tells.
+    The ends of the parts tell them. A damaged part counts none: `Merge` reports it.
     """
-
-    def failures(shard: int) -> Counter[str]:
-        name = manifest.part(shard, there[shard])
-        with contextlib.suppress(OSError, *DAMAGE), store.open(name, END) as file:
-            end = file.read()
-            return Counter(json.loads(end[end.rindex(b'"part": {') + 8 :].rstrip()[:-1])["failed"])
-        return Counter()
-
-    there = manifest.parts()
-    done = [shard for shard in shards if shard in there]
+    attempts = manifest.parts()
+    done_shards = [shard for shard in shards if shard in attempts]
+    parts = [manifest.part(shard, attempts[shard]) for shard in done_shards]
     with ThreadPoolExecutor() as pool:
-        return dict(zip(done, pool.map(failures, done), strict=True))
+        failures = pool.map(_failures_in_end, itertools.repeat(store), parts)
+        return dict(zip(done_shards, failures, strict=True))
 
 
-def shown(failed: Counter[str]) -> str:
-    """How many records are errors, and the most frequent kinds."""
+def _failures_in_end(store: Store, part: str) -> Counter[str]:
+    """Read the errors by kind that the end of a part names; none if it is damaged."""
+    with contextlib.suppress(OSError, *DAMAGE), store.open(part, END) as file:
+        end = file.read()
+        fields_start = end.rindex(b'"part": {') + len(b'"part": ')
+        fields = end[fields_start:].rstrip()[:-1]  # without the brace that ends the record
+        return Counter(json.loads(fields)["failed"])
+    return Counter()
+
+
+def describe_failures(failed: Counter[str]) -> str:
+    """Say how many records are errors, and name the most frequent kinds."""
     return f"{pluralize(failed.total(), 'record')} with an error: {format_kinds(failed)}"
 
 
-def _kinds(record: RecordJson) -> Iterator[str]:
-    """The kind of error that a record has, if it has one."""
+def _count_error(record: RecordJson, failed: Counter[str]) -> None:
+    """Count a record by the kind of its error, if it has one."""
     match record:
         case {"error": {"type": str(kind), "message": str(message)}}:
-            yield kind_of(message, kind)
+            failed[kind_of(message, kind)] += 1
 
 
 def _digested(record: RecordJson) -> bytes:
-    """What the digest of a part is of; records of version 1 may hold halves of characters."""
-    plain = {**record, "source": _as_utf8(record["source"])}
-    return f"{encode(plain)}\n".encode("utf-8", "backslashreplace")
+    """Encode a record for the digest of its part.
+
+    Records of version 1 may hold halves of characters.
+    """
+    encodable = {**record, "source": _as_utf8(record["source"])}
+    return f"{encode(encodable)}\n".encode("utf-8", "backslashreplace")
 
 
 def _as_utf8(source: str) -> str:
-    """A name as UTF-8 can hold it: escapes stand for halves of characters."""
+    """Write a name as UTF-8 can hold it: escapes stand for halves of characters."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
@@ -200,15 +210,16 @@ class Merge:
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.count = 0  # records so far
         self.failed: Counter[str] = Counter()  # those with an error, by its kind
-        self._store, self._manifest = store, manifest
         self.faults: list[Fault] = []  # complete after the last record
-        self._there = manifest.parts()
-        if len(self._there) < len(manifest):
-            for shard in manifest:
-                if shard.number not in self._there:
-                    self._add_fault(
-                        shard, f"missing: {shortened(shard.names, len(shard.names))}", missing=True
-                    )
+        self._store = store
+        self._manifest = manifest
+        self._attempts = manifest.parts()  # the last one of each shard that is done
+        if len(self._attempts) >= len(manifest):
+            return
+        for shard in manifest:
+            if shard.number not in self._attempts:
+                names = shortened(shard.names, len(shard.names))
+                self._add_fault(shard, f"missing: {names}", missing=True)
 
     def _add_fault(self, shard: Shard, reason: str, *, missing: bool = False) -> None:
         part = self._manifest.part(shard.number)
@@ -226,82 +237,102 @@ class Merge:
                     record["index"] = self.count
                     record.pop("file_stamp", None)  # which a run into one file has not
                     self.count += 1
-                    self.failed.update(_kinds(record))
+                    _count_error(record, self.failed)
                     yield record
             except TornError as error:
                 self._add_fault(shard, str(error))
 
     def _records(self, shard: Shard) -> Iterator[RecordJson]:
-        """The records of one part, each checked against the manifest's name for it."""
-        part, names = self._manifest.part(shard.number), enumerate(shard.names, shard.first)
-        number, name = -1, cast("Name", "")
-        again = self._again(shard)
+        """Yield the records of one part, each checked against the manifest's name for it."""
+        part = self._manifest.part(shard.number)
+        numbered_names = enumerate(shard.names, shard.first)
+        input_number = -1  # of the last record; none yet
+        name = cast("Name", "")
+        retried_records = self._retried_records(shard)
         for record in read(self._store, part, shard):
-            now = [record]
-            if number < 0 or not (_has_frames(name) and _is_of(record, name)):
-                number, name = _next(names, record)
-                now = again.get(number, now)
-            elif number in again:
-                continue
-            for one in now:
-                one["input"] = number
-                yield one
-        if (left := next((name for _, name in names if not _has_frames(name)), None)) is not None:
-            raise TornError(f"{source_of(left)} has no record")
+            if input_number >= 0 and _has_frames(name) and _is_of(record, name):
+                if input_number in retried_records:
+                    continue  # they have been yielded, in place of the first frame
+                input_records = [record]
+            else:
+                input_number, name = _next(numbered_names, record)
+                input_records = retried_records.get(input_number, [record])
+            for input_record in input_records:
+                input_record["input"] = input_number
+                yield input_record
 
-    def _again(self, shard: Shard) -> dict[int, list[RecordJson]]:
-        """The records, by their inputs, that --retry-failed has made in place of errors."""
-        found: dict[int, list[RecordJson]] = {}
-        for attempt in range(1, self._there.get(shard.number, 0) + 1):
-            part = self._manifest.part(shard.number, attempt)
-            made: dict[int, list[RecordJson]] = {}
-            try:
-                for record in read(self._store, part, shard):
-                    its = _is_of(record, shard.names[record["input"] - shard.first])
-                    made.setdefault(record["input"] if its else -1, []).append(record)
-            except (TornError, *DAMAGE) as error:
-                raise TornError(f"{part}: {error}") from error
-            if -1 in made:
-                raise TornError(f"{part} has records of other names")
-            found |= made
-        return found
+        for _, remaining_name in numbered_names:
+            if not _has_frames(remaining_name):
+                raise TornError(f"{source_of(remaining_name)} has no record")
+
+    def _retried_records(self, shard: Shard) -> dict[int, list[RecordJson]]:
+        """Read the records, by their inputs, that --retry-failed has made in place of errors."""
+        records_by_input: dict[int, list[RecordJson]] = {}
+        last_attempt = self._attempts.get(shard.number, 0)
+        for attempt in range(1, last_attempt + 1):
+            records_by_input |= self._records_of_attempt(shard, attempt)
+        return records_by_input
+
+    def _records_of_attempt(self, shard: Shard, attempt: int) -> dict[int, list[RecordJson]]:
+        """Read the records, by their inputs, of one attempt of --retry-failed."""
+        part = self._manifest.part(shard.number, attempt)
+        records_by_input: dict[int, list[RecordJson]] = {}
+        has_other_names = False
+        try:
+            for record in read(self._store, part, shard):
+                input_number = record["input"]
+                if _is_of(record, shard.names[input_number - shard.first]):
+                    records_by_input.setdefault(input_number, []).append(record)
+                else:
+                    has_other_names = True
+        except (TornError, *DAMAGE) as error:
+            raise TornError(f"{part}: {error}") from error
+        if has_other_names:
+            raise TornError(f"{part} has records of other names")
+        return records_by_input
 
     def retried(self) -> dict[bytes, str | None]:
-        """Stamps of the files that --retry-failed has worked, by the hashes of their names.
+        """Return the stamps of files that --retry-failed has worked, by the hashes of their names.
 
-        Nothing is said of a damaged part, see `__iter__`.
+        A damaged part is left out, see `__iter__`.
         """
         stamps: dict[bytes, str | None] = {}
-        for number, attempt in self._there.items():
-            if not attempt:
+        for shard_number, attempt in self._attempts.items():
+            if attempt == 0:
                 continue
-            shard = self._manifest.shard(number)
+            shard = self._manifest.shard(shard_number)
             with contextlib.suppress(TornError):
-                for place, records in self._again(shard).items():
-                    name = shard.names[place - shard.first]
+                for input_number, records in self._retried_records(shard).items():
+                    name = shard.names[input_number - shard.first]
                     stamps[hash_of(name)] = records[0].get("file_stamp")
         return stamps
 
     def failing(self, number: int) -> Shard:
-        """What --retry-failed has to work of a shard: the names that have a record with an error.
+        """Return a shard's names that have a record with an error, for --retry-failed to work.
 
         Raises:
             CheckError: Its part is damaged.
             StoreError: It cannot be read.
         """
         shard = self._manifest.shard(number)
+        failing_inputs: set[int] = set()
         try:
-            failed = (record["input"] for record in self._records(shard) if "error" in record)
-            inputs = tuple(dict.fromkeys(failed))
+            for record in self._records(shard):
+                if "error" in record:
+                    failing_inputs.add(record["input"])
         except TornError as error:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
-        names = tuple(as_it_is(shard.names[one - shard.first]) for one in inputs)
-        return replace(shard, names=names, inputs=inputs, attempt=self._there[number] + 1)
+        inputs = tuple(sorted(failing_inputs))
+        names = tuple(as_it_is(shard.names[index - shard.first]) for index in inputs)
+        return replace(shard, names=names, inputs=inputs, attempt=self._attempts[number] + 1)
 
 
 def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:
-    """Name and number of a record's input: the next one, but for videos, which may be empty."""
+    """Find the number and name of a record's input.
+
+    It is the next one, but for videos, which may have no frames.
+    """
     for number, name in names:
         if _is_of(record, name):
             return number, name
@@ -313,18 +344,26 @@ def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, N
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
-    meta = json.dumps(record["meta"]) if "meta" in record else None
+    """Tell whether a record was made of the input that the manifest has this name for."""
+    meta = None
+    if "meta" in record:
+        meta = json.dumps(record["meta"])
     if meta != meta_of(name):
         return False
-    if (found := name_of(record)) == name:  # the cheap test first, as there may be millions
+    record_name = name_of(record)
+    if record_name == name:  # the cheap test first, as there may be millions
         return True
     # The name of an existing file may look like a password; it may have been removed since.
-    sources = source_of(name), _as_utf8(source_of(name))
-    inside = is_archive(sources[0]) and found.startswith(tuple(f"{one}/" for one in sources))
-    return inside or found in sources
+    source = source_of(name)
+    encodable_source = _as_utf8(source)
+    if record_name in {source, encodable_source}:
+        return True
+    return is_archive(source) and record_name.startswith((f"{source}/", f"{encodable_source}/"))
 
 
 def _has_frames(name: Name) -> bool:
-    address = address_of(name) or ""
-    path = path_of(address) if is_address(address) else address
+    """Tell whether an input may have any number of records: a video, or an archive."""
+    path = address_of(name) or ""
+    if is_address(path):
+        path = path_of(path)
     return is_video(path) or is_archive(path)
