@@ -47,8 +47,10 @@ class Schedule:
         retried: Mapping[int, Shard] | None = None,
     ) -> None:
         """Prepare; of shards that are `retried`, only some names are worked."""
-        self._store, self.manifest, self._retried = store, manifest, retried or {}
-        waiting = [*shards]
+        self.manifest = manifest
+        self._store = store
+        self._retried = retried or {}
+        waiting = list(shards)
         random.shuffle(waiting)
         self._waiting = deque(waiting)
         self._suspects: deque[Task] = deque()  # each needs a worker of its own
@@ -68,7 +70,10 @@ class Schedule:
     @property
     def held(self) -> list[int]:
         """The shards that are being worked."""
-        return sorted({task.shard.number for held in self._held.values() for task in held})
+        numbers: set[int] = set()
+        for tasks in self._held.values():
+            numbers.update(task.shard.number for task in tasks)
+        return sorted(numbers)
 
     def holds(self, worker: WorkerId) -> bool:
         """Whether a worker has a task in hand."""
@@ -82,20 +87,31 @@ class Schedule:
         Raises:
             StoreError: It cannot be found out whether the task has been done.
         """
-        held = self._held[worker]
-        if any(map(self._is_suspect, held)) or (self._suspects and held):
+        tasks = self._held[worker]
+        if tasks and (self._suspects or any(self._is_suspect(task) for task in tasks)):
             return None
         while self._suspects or self._waiting:
-            task = self._suspects[0] if self._suspects else self._whole(self._waiting[0])
-            published = task.part is not None and self._store.exists(task.part)
-            (self._suspects or self._waiting).popleft()
-            if not published:
-                held.append(task)
+            # It leaves its queue after the store was asked, which may fail.
+            if self._suspects:
+                task = self._suspects[0]
+                is_published = self._is_published(task)
+                self._suspects.popleft()
+            else:
+                task = self._whole(self._waiting[0])
+                is_published = self._is_published(task)
+                self._waiting.popleft()
+            if not is_published:
+                tasks.append(task)
                 return task
             self.elsewhere += 1  # another run was faster, or the worker died before it said so
         return None
 
+    def _is_published(self, task: Task) -> bool:
+        """Ask the store whether the part of a task is there."""
+        return task.part is not None and self._store.exists(task.part)
+
     def _whole(self, number: int) -> Task:
+        """Make the task of a whole shard."""
         shard = self._retried.get(number) or self.manifest.shard(number)
         return Task.whole(shard, self.manifest.part(number, shard.attempt))
 
@@ -103,7 +119,9 @@ class Schedule:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
         self._held[worker].remove(done.task)
         self._fruitless = 0
-        return self._add(done) if done.task.part is None else done.counts
+        if done.task.part is None:
+            return self._add(done)
+        return done.counts
 
     def failed(self, worker: WorkerId, task: Task) -> None:
         """A worker has given up a task, which stays to be done."""
@@ -120,9 +138,8 @@ class Schedule:
             InferenceError: Workers keep dying.
         """
         self.deaths += 1
-        held = self._held.pop(worker, [])
         completed = None
-        for task in held:
+        for task in self._held.pop(worker, []):
             self._strikes[task] += 1
             if self._strikes[task] < DEATHS:
                 self._suspects.append(task)
@@ -134,7 +151,11 @@ class Schedule:
         return completed
 
     def _condemn(self, task: Task, cause: str) -> Counts | None:
-        """Give a name the record of an error."""
+        """Give a name the record of an error; returns the shard's counts if it was the last.
+
+        Raises:
+            InferenceError: So many names in a row were condemned that the machine is the cause.
+        """
         name = task.shard.names[task.start]
         source = source_of(name)
         self._fruitless += 1
@@ -148,9 +169,11 @@ class Schedule:
         record = Record(origin, 0, "", "", error=error)
         counts = Counts()
         counts.add(record)
-        return self._add(Done(task, counts, json.dumps(record.to_json()).encode()))
+        line = json.dumps(record.to_json()).encode()
+        return self._add(Done(task, counts, line))
 
     def _is_suspect(self, task: Task) -> bool:
+        """Tell whether a worker has died over a task, or over the shard that it is a piece of."""
         return task.part is None or self._strikes[task] > 0
 
     def _add(self, piece: Done) -> Counts | None:
@@ -172,6 +195,7 @@ class Schedule:
 
 
 def repeated_deaths_error(cause: str, when: str) -> InferenceError:
+    """Make the error of a run whose workers keep dying."""
     return InferenceError(
         f"workers keep dying: {cause}; {when}",
         "check the memory and the device; detcli doctor looks at the device",

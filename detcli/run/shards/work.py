@@ -4,7 +4,6 @@ A worker is whatever runs `work`: a process of this machine, or of another one. 
 other without a pause: while the last pictures of one are detected on, those of the next are read.
 """
 
-import itertools
 import platform
 import time
 from collections import deque
@@ -138,21 +137,24 @@ class _OpenTask:
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
     last: int | None = None  # index of its last record in the pipeline, once that is known
-    row: int = 0  # of the last records, how many have an error that may be of their place
+    place_errors: int = 0  # how many of the last records have an error that may be of their place
     outage: DetcliError | None = None  # why it is given up
 
     def add(self, record: Record) -> None:
         """Add a record, or give up: an error of the place is not a result."""
         self.counts.add(record)
         error = record.error
-        self.row = self.row + 1 if error is not None and error.outage_at else 0
-        if error is not None and 0 < error.outage_at <= self.row and self.outage is None:
-            self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
+        if error is None or not error.outage_at:
+            self.place_errors = 0
+        else:
+            self.place_errors += 1
+            if self.outage is None and 0 < error.outage_at <= self.place_errors:
+                self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
         if self.outage is None:
             self.writer.add(self._fields(record))
 
     def _fields(self, record: Record) -> RecordJson:
-        """The record in the part.
+        """Return the fields that a record has in the part.
 
         The manifest has the stamp of each file, but what --retry-failed works may have another.
         """
@@ -172,72 +174,93 @@ class _Worker:
         sources: Sources,
         report: Callable[[WorkReport], None],
     ) -> None:
-        self._store, self._sources, self._report = store, sources, report
-        self._open: deque[_OpenTask] = deque()
+        self._store = store
+        self._sources = sources
+        self._report = report
+        self._open_tasks: deque[_OpenTask] = deque()
         self._lock = Lock()
-        self._records, self._said_s = 0, time.monotonic()
+        self._unreported_records = 0
+        self._reported_s = time.monotonic()  # when progress was last reported
 
     def items(self, tasks: Iterable[Task]) -> Iterator[Item]:
-        """The items of all tasks; runs on the pipeline's reader."""
+        """Yield the items of all tasks; runs on the pipeline's reader."""
         count = 0
         for task in tasks:
-            now = _OpenTask(task, PartWriter(task.shard))
-            self._open.append(now)
-            names = task.shard.names[task.start : task.stop]
-            opened = map(self._sources.open, map(to_entry, names))
-            numbers = task.shard.numbers[task.start : task.stop]
-            items = itertools.chain.from_iterable(map(of_input, opened, numbers))
-            waiting = next(items, None)
-            if waiting is None:  # videos without frames
-                self._open.remove(now)
-                self._finish(now)
+            open_task = _OpenTask(task, PartWriter(task.shard))
+            self._open_tasks.append(open_task)
+            items = self._items_of(task)
+            item = next(items, None)
+            if item is None:  # videos without frames
+                self._open_tasks.remove(open_task)
+                self._finish(open_task)
                 continue
-            for item in items:
-                yield waiting
+            for next_item in items:
+                yield item
                 count += 1
-                waiting = item
-                if now.outage is not None:
+                item = next_item
+                if open_task.outage is not None:
                     break
             # Set before the last item is handed out, so that its record ends the task.
-            now.last = count
-            yield waiting
+            open_task.last = count
+            yield item
             count += 1
+
+    def _items_of(self, task: Task) -> Iterator[Item]:
+        """Open the names of a task one after the other, and yield their items."""
+        names = task.shard.names[task.start : task.stop]
+        numbers = task.shard.numbers[task.start : task.stop]
+        for name, number in zip(names, numbers, strict=True):
+            yield from of_input(self._sources.open(to_entry(name)), number)
 
     def add(self, record: Record) -> None:
         """Add a record to its task, and finish the task if it is the last."""
-        now = self._open[0]
-        now.add(record)
-        self._records += 1
-        if time.monotonic() - self._said_s >= PROGRESS_S or now.last == record.index:
-            self._tell(Progress(self._records))
-            self._records, self._said_s = 0, time.monotonic()
-        if now.last == record.index:
-            self._open.popleft()
-            self._finish(now)
+        open_task = self._open_tasks[0]
+        open_task.add(record)
+        self._unreported_records += 1
+        is_last = open_task.last == record.index
+        if is_last or time.monotonic() - self._reported_s >= PROGRESS_S:
+            self._tell(Progress(self._unreported_records))
+            self._unreported_records = 0
+            self._reported_s = time.monotonic()
+        if is_last:
+            self._open_tasks.popleft()
+            self._finish(open_task)
 
     def close(self) -> None:
-        for one in [*self._open]:
-            one.writer.__exit__()
+        """Close the files of the tasks that are not finished."""
+        for open_task in list(self._open_tasks):
+            open_task.writer.__exit__()
 
-    def _finish(self, done: _OpenTask) -> None:
-        task, counts, lines = done.task, done.counts, b""
-        with done.writer as writer:
+    def _finish(self, open_task: _OpenTask) -> None:
+        """Publish the part of a task, or collect a piece's records, and report the outcome."""
+        task = open_task.task
+        counts = open_task.counts
+        lines = b""
+        with open_task.writer as writer:
             try:
                 if task.part is None:
                     lines = writer.content()
-                elif done.outage is None and self._store.exists(FIRST):
-                    writer.publish(self._store, task.part)
-                elif done.outage is None:  # it would be made anew where it is not mounted
-                    hint = "check its drive; several machines need one that all see, or a bucket"
-                    done.outage = PlaceError(f"{self._store} has no {FIRST} here", hint)
-                    counts = Counts(failed=1)
-            except (OutputError, StoreError) as error:
-                done.outage, counts = error, Counts(failed=1)
-        if done.outage is None:
+                elif open_task.outage is None:
+                    self._publish(writer, task.part)
+            except (OutputError, StoreError, PlaceError) as error:
+                open_task.outage = error
+                counts = Counts(failed=1)
+        if open_task.outage is None:
             self._tell(Done(task, counts, lines))
         else:
-            self._tell(Failed(task, done.outage, counts.failed * 2 > counts.done))
+            have_most_failed = counts.failed * 2 > counts.done
+            self._tell(Failed(task, open_task.outage, have_most_failed))
+
+    def _publish(self, writer: PartWriter, part: str) -> None:
+        """Publish a part, unless the folder is not there: it would be made anew."""
+        if not self._store.exists(FIRST):  # it is not mounted
+            raise PlaceError(
+                f"{self._store} has no {FIRST} here",
+                "check its drive; several machines need one that all see, or a bucket",
+            )
+        writer.publish(self._store, part)
 
     def _tell(self, report: WorkReport) -> None:
+        """Report, from one thread at a time."""
         with self._lock:
             self._report(report)
