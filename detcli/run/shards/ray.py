@@ -50,7 +50,8 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     Each gets a device of its own and, unless told otherwise, one detector.
     """
     options = request.config.runtime
-    device, cores = options.device[0], options.workers or 1
+    device = options.device[0]
+    cores = options.workers or 1
     if len(options.device) > 1 or device.ordinal:
         raise UsageError(
             f"--on ray with --device {','.join(map(str, options.device))}",
@@ -61,15 +62,9 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     model = ModelFile.read(request.model.path).files()
     ray = _library()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
-        resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
-        room = int(ray.cluster_resources().get(resource, 0)) // each
-        if room < 1:
-            raise DeviceError(
-                f"no room for 1 of {each} {resource} each: {_nodes(ray)}",
-                "add nodes, or wait until they have come",
-            )
+        room = _room_for_actors(ray, cores, on_gpu=on_gpu)
         files = ray.put(model)
-        make = ray.remote(
+        actor_class = ray.remote(
             num_cpus=0 if on_gpu else cores,
             num_gpus=int(on_gpu),
             max_concurrency=4,
@@ -80,10 +75,14 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
-            if {one["NodeID"] for one in ray.nodes() if one["Alive"]} <= {*lost_on}:
+            living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            if living_nodes <= set(lost_on):
                 return None
-            others = {"ray.io/node-id": f"!in({','.join(lost_on)})"} if lost_on else None
-            actor = _Actor(ray, make.options(label_selector=others).remote(), tell)
+            other_nodes = None
+            if lost_on:
+                other_nodes = {"ray.io/node-id": f"!in({','.join(lost_on)})"}
+            handle = actor_class.options(label_selector=other_nodes).remote()
+            actor = _Actor(ray, handle, tell)
             placed = actor.actor.where.remote()
             begun = actor.actor.begin.remote(__version__, str(Path.cwd()), files)
             actor.send(start)
@@ -94,6 +93,24 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
         with Workers(room, begin) as workers:
             yield workers
+
+
+def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN401 - the module
+    """Count the actors that the cluster has room for, each with a GPU or so many cores.
+
+    Raises:
+        DeviceError: There is room for none.
+    """
+    resource, amount_each = "CPU", cores
+    if on_gpu:
+        resource, amount_each = "GPU", 1
+    room = int(ray.cluster_resources().get(resource, 0)) // amount_each
+    if room < 1:
+        raise DeviceError(
+            f"no room for 1 of {amount_each} {resource} each: {_nodes(ray)}",
+            "add nodes, or wait until they have come",
+        )
+    return room
 
 
 def _library() -> Any:  # noqa: ANN401 - the module
@@ -114,7 +131,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
     """Connect to a cluster, or start one on this machine."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     at_sigterm = signal.getsignal(signal.SIGTERM)
-    options = {"include_dashboard": False} if address == "local" else {}
+    options = {}
+    if address == "local":
+        options["include_dashboard"] = False
     try:
         _require_answer(address)
         with warnings.catch_warnings(action="ignore"):  # they only announce the error
@@ -145,24 +164,31 @@ class _Log(io.TextIOBase):
     """What Ray prints to standard output, which is the command's, goes to the log."""
 
     def write(self, text: str) -> int:
-        for line in filter(None, text.splitlines()):
-            log.info("ray: %s", line)
+        for line in text.splitlines():
+            if line:
+                log.info("ray: %s", line)
         return len(text)
 
 
 def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
-    """The nodes of the cluster, and what they have."""
-    nodes = [
-        f"{node['NodeManagerHostname']} has {node['Resources'].get('CPU', 0):.0f} CPU and "
-        f"{node['Resources'].get('GPU', 0):.0f} GPU"
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    return ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
+    """Describe the nodes of the cluster and what they have, the first eight of them."""
+    descriptions = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            cores = node["Resources"].get("CPU", 0)
+            gpus = node["Resources"].get("GPU", 0)
+            hostname = node["NodeManagerHostname"]
+            descriptions.append(f"{hostname} has {cores:.0f} CPU and {gpus:.0f} GPU")
+    listed = descriptions[:8]
+    if len(descriptions) > 8:
+        listed.append("...")
+    return ", ".join(listed)
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return the first line of an error's message, or else the name of its type."""
+    message = str(error).strip() or type(error).__name__
+    return message.splitlines()[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -195,7 +221,8 @@ class _Actor:
                     self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
                     return
             node = self.ray.get(placed)
-            if refusal := self.ray.get(begun):
+            refusal = self.ray.get(begun)
+            if refusal:
                 hint = f"give all nodes what this machine has: {INSTALL}"
                 self.tell(DeviceError(refusal, hint))
                 return
@@ -212,12 +239,20 @@ class _Actor:
 
 
 def _cause(error: Exception) -> str:
-    """What has ended an actor, in a few words."""
+    """Say in a few words what has ended an actor."""
     text = str(error)
-    _, found, detail = text.partition("Worker exit detail: ")
-    node = next((line.partition("ip: ")[2] for line in text.splitlines() if "ip: " in line), "")
-    said = detail.partition(".")[0] if found else _first_line(error)
-    return f"{said} ({node})" if node else said
+    _, has_detail, detail = text.partition("Worker exit detail: ")
+    if has_detail:
+        cause = detail.partition(".")[0]
+    else:
+        cause = _first_line(error)
+    for line in text.splitlines():
+        if "ip: " in line:
+            node = line.partition("ip: ")[2]
+            if node:
+                cause = f"{cause} ({node})"
+            break
+    return cause
 
 
 def _actor() -> type:

@@ -90,9 +90,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def __init__(self, count: int, begin: Begin) -> None:
         """Prepare; the first worker starts with the context, the others in `run`."""
-        self._count, self._begin = count, begin
+        self._count = count
+        self._begin = begin
         self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
-        self._named: set[int] = set()  # those that were said to be silent
+        self._reported_silent: set[int] = set()
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
@@ -136,10 +137,13 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             for number in sorted(self._waiting):
                 self._give(number, schedule)
             number, event = self._next(POLL_S)
-            self._watch(schedule)
-            told = event if isinstance(event, Progress) else self._settle(number, event, schedule)
-            if told is not None:
-                yield told
+            self._report_silent(schedule)
+            if isinstance(event, Progress):
+                yield event
+                continue
+            counts = self._settle(number, event, schedule)
+            if counts is not None:
+                yield counts
 
     def _settle(self, number: int, event: WorkerEvent | None, schedule: Schedule) -> Counts | None:
         """Deal with an event; returns a shard's counts, if that has completed it."""
@@ -153,9 +157,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._outages.pop(number, None)
                 self._losses.pop(number, None)
                 return schedule.done(number, event)
-            case Failed(task, error, mostly):
+            case Failed(task, error, have_most_failed):
                 schedule.failed(number, task)
-                self._add_outage(number, error, is_final=mostly and not self._proven)
+                self._add_outage(number, error, is_final=have_most_failed and not self._proven)
             case Ended(""):
                 del self._workers[number]
             case Ended(cause):
@@ -176,14 +180,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         if not self._workers:
             raise repeated_deaths_error(ended.cause, when)
 
-    def _watch(self, schedule: Schedule) -> None:
+    def _report_silent(self, schedule: Schedule) -> None:
         """Name workers that have work and give no sign of life."""
         for number in self._nodes.keys() & self._workers.keys():
             silent_s = self._silent[number].seconds()
             if not (schedule.holds(number) or schedule.over):
                 self._silent[number] = RunningTime()
-            elif silent_s > SILENT_S and number not in self._named:
-                self._named.add(number)
+            elif silent_s > SILENT_S and number not in self._reported_silent:
+                self._reported_silent.add(number)
                 log.warning(
                     "a worker on %s has given no sign of life for %.0f s; if its process is "
                     "killed, another one takes its place",
@@ -194,7 +198,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     @property
     def nodes(self) -> int:
         """On how many machines there are workers now."""
-        return len({*self._nodes.values()})
+        return len(set(self._nodes.values()))
 
     def _give(self, number: int, schedule: Schedule) -> None:
         """Give a worker that waits its next task, if there is one."""
@@ -215,7 +219,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         log.warning("%s; trying again", error)
 
     def _next(self, timeout_s: float | None = None) -> tuple[int, WorkerEvent | None]:
-        """The next event of any worker, None if there is none in time.
+        """Wait for the next event of any worker, None if there is none in time.
 
         Those that concern the engine alone are dealt with.
         """
@@ -224,7 +228,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         except queue.Empty:
             return -1, None
         self._silent[number] = RunningTime()
-        self._named.discard(number)
+        self._reported_silent.discard(number)
         match event:
             case Ready(node):
                 self._nodes[number] = node
@@ -242,11 +246,12 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _start(self, number: int) -> None:
         lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():
-            if (worker := self._begin(number, self._tell(number), lost_on)) is not None:
+            worker = self._begin(number, self._tell(number), lost_on)
+            if worker is not None:
                 self._workers[number] = worker
 
     def _tell(self, number: int) -> Tell:
-        """What takes the events of the worker that has this number now."""
+        """Make what takes the events of the worker of this number."""
         return lambda event: self._events.put((number, event))
 
 
@@ -260,7 +265,8 @@ def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> No
     def tasks() -> Iterator[Task]:
         while True:
             tell(More())
-            if (task := take()) is None:
+            task = take()
+            if task is None:
                 return
             yield task
 
@@ -285,23 +291,31 @@ START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.workers impo
 END_S = 2.0
 """How long a worker may take to end."""
 
-FEW, PER_CORE = 16, 4
-"""How many processes there may be on any machine, and for each core."""
+MAX_PROCESSES = 16
+"""How many processes there may be on any machine."""
+
+MAX_PROCESSES_PER_CORE = 4
+"""How many there may be for each core, if that is more."""
 
 
 def open_local(count: int, request: WorkRequest) -> Workers:
     """Processes that share the cores of this machine, and its devices if there are several."""
-    devices, cores = request.config.runtime.device, available_cores()
-    if count > (most := max(FEW, PER_CORE * cores, len(devices))):
-        raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
-    share = max(1, cores // count)
-    each = request.config.runtime.workers or share
+    devices = request.config.runtime.device
+    cores = available_cores()
+    limit = max(MAX_PROCESSES, MAX_PROCESSES_PER_CORE * cores, len(devices))
+    if count > limit:
+        raise UsageError(f"--on local:{count} with {cores} cores", f"use {limit} at most")
+    cores_each = max(1, cores // count)
+    detectors_each = request.config.runtime.workers or cores_each
 
     def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
         if lost_on:
             return None
-        own = devices[number::count] or (devices[number % len(devices)],)
-        return _Process(request.placed(own, each, share), tell)
+        # The devices are dealt out in turn; with more processes than devices, some share one.
+        devices_of_process = devices[number::count]
+        if not devices_of_process:
+            devices_of_process = (devices[number % len(devices)],)
+        return _Process(request.placed(devices_of_process, detectors_each, cores_each), tell)
 
     return Workers(count, begin)
 
@@ -347,13 +361,16 @@ class _Process:
                 self._process.wait(END_S)
 
     def _listen(self) -> None:
+        """Pass on what the process tells, until it ends."""
         event: WorkerEvent | None = None
         # A pickle that was cut off raises anything.
         with self._stdout as pipe, contextlib.suppress(Exception):
             while not isinstance(event := pickle.load(pipe), Ended):  # noqa: S301 - of ours
                 self._tell(event)
         code = self._process.wait()
-        self._tell(event if isinstance(event, Ended) else Ended(_cause(code)))
+        if not isinstance(event, Ended):
+            event = Ended(_cause(code))
+        self._tell(event)
 
 
 def _stderr() -> int | None:
@@ -372,7 +389,9 @@ def _cause(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"{name} (perhaps out of memory)" if name == "SIGKILL" else name
+    if name == "SIGKILL":
+        return f"{name} (perhaps out of memory)"
+    return name
 
 
 def main() -> NoReturn:
