@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
@@ -108,17 +108,16 @@ class Manifest:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        found = sorted(
-            (int(match[1] or 0), name) for name in store.names() if (match := NAME.fullmatch(name))
-        )
-        if not found or found[0][0]:
+        numbered_files = _numbered_files(store)
+        if not numbered_files or numbered_files[0][0] != 0:
             raise UsageError(
                 f"{store} has no {FIRST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
             )
         self._sections: list[Section] = []
-        self.names = self._shards = 0
-        for number, name in found:
+        self.names = 0
+        self._shards = 0
+        for number, name in numbered_files:
             if number < len(self._sections):
                 raise UsageError(
                     f"{store} has both {self._sections[number].name} and {name}",
@@ -134,7 +133,8 @@ class Manifest:
         return self._shards
 
     def __iter__(self) -> Iterator[Shard]:
-        return map(self.shard, range(len(self)))
+        for number in range(len(self)):
+            yield self.shard(number)
 
     def require_same(
         self,
@@ -145,35 +145,44 @@ class Manifest:
 
         Settings that are `implied` by others may differ, see `Run.implied_settings`.
         """
-        now = cast("HeaderJson", {**self.header, **fields})
-        if different := differences(_flat(self.header), _flat(now), implied):
+        new_header = cast("HeaderJson", {**self.header, **fields})
+        different = differences(_flat(self.header), _flat(new_header), implied)
+        if different:
             raise UsageError(
                 f"{self._store} was begun with {', '.join(different)}",
                 "use the same settings, or write to another folder",
             )
 
     def all_names(self) -> Iterator[Name]:
-        return chain.from_iterable(shard.names for shard in self)
+        """Yield the names of all shards, in order."""
+        for shard in self:
+            yield from shard.names
 
     def shard(self, number: int) -> Shard:
-        at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
-        section = self._sections[at]
-        within = number - section.shard
+        """Read the names of a shard.
+
+        Raises:
+            UsageError: Its line is damaged.
+            StoreError: It cannot be read.
+        """
+        position = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
+        section = self._sections[position]
+        shard_in_section = number - section.shard
         with self._readable(section.name):
-            section.file.seek(section.offsets[within])
+            section.file.seek(section.offsets[shard_in_section])
             fields = json.loads(bounded_line(section.file))
-            names = tuple(map(from_json, fields["names"]))
+            names = tuple(from_json(name) for name in fields["names"])
             if fields["shard"] != number:
                 raise ValueError("it has changed")
-        first = section.first + within * section.header["shard_size"]
+        first = section.first + shard_in_section * section.header["shard_size"]
         return Shard(number, first, names, section.run, self._fingerprint)
 
     def hashes(self, hash_name: HashOf) -> Hashes:
-        """Those of all names, each as it was written down last; ascending, each once."""
+        """Hash all names, each as it was written down last; ascending, each hash once."""
         return np.unique(np.fromiter(map(hash_name, self.last_names()), HASH))
 
     def last_names(self) -> Iterator[Name]:
-        """The names, without those that a later shard has again."""
+        """Yield the names, without those that a later shard has again."""
         renewed = self.renewed()
         for shard in self:
             for name in shard.names:
@@ -182,35 +191,58 @@ class Manifest:
                 yield name
 
     def renewed(self) -> dict[bytes, int]:
-        """The last shard of each name that an extension has again, as its file had changed."""
-        last: dict[bytes, int] = {}
-        if len(self._sections) > 1:
-            every = np.sort(np.fromiter(map(hash_of, self.all_names()), HASH))
-            again = {*every[1:][every[1:] == every[:-1]].tolist()}
-            for shard in self if again else ():
-                last |= dict.fromkeys(again & {*map(hash_of, shard.names)}, shard.number)
-        return last
+        """Find the last shard of each name that an extension has again, as its file had changed.
+
+        The names are told by their hashes.
+        """
+        if len(self._sections) == 1:
+            return {}
+        name_hashes = np.sort(np.fromiter((hash_of(name) for name in self.all_names()), HASH))
+        is_repeated = name_hashes[1:] == name_hashes[:-1]
+        repeated = set(name_hashes[1:][is_repeated].tolist())
+        if not repeated:
+            return {}
+        last_shards: dict[bytes, int] = {}
+        for shard in self:
+            for name in shard.names:
+                name_hash = hash_of(name)
+                if name_hash in repeated:
+                    last_shards[name_hash] = shard.number
+        return last_shards
 
     @property
     def next_file(self) -> str:
+        """Name of the file that the next extension becomes."""
         return file_name(len(self._sections))
 
     def part(self, number: int, attempt: int = 0) -> str:
         """Name of a shard's part, or of what an attempt of --retry-failed adds to it."""
-        return f"part-{number:05}{f'-{attempt}' * (attempt > 0)}.jsonl"
+        if attempt == 0:
+            return f"part-{number:05}.jsonl"
+        return f"part-{number:05}-{attempt}.jsonl"
 
     def parts(self) -> dict[int, int]:
-        """The shards whose part has been published, and the last attempt of --retry-failed."""
-        found: dict[int, set[int]] = {}
-        for match in filter(None, map(PART.fullmatch, self._store.names())):
-            number, attempt = int(match[1]), int(match[2] or 0)
-            if self.part(number, attempt) == match[0]:
-                found.setdefault(number, set()).add(attempt)
-        return {number: max(attempts) for number, attempts in found.items() if 0 in attempts}
+        """Find the shards whose part is published, each with its last attempt of --retry-failed."""
+        attempts_by_shard: dict[int, set[int]] = {}
+        for name in self._store.names():
+            match = PART.fullmatch(name)
+            if match is None:
+                continue
+            number = int(match[1])
+            attempt = int(match[2] or 0)
+            if self.part(number, attempt) == name:
+                attempts_by_shard.setdefault(number, set()).add(attempt)
+        last_attempts = {}
+        for number, attempts in attempts_by_shard.items():
+            if 0 in attempts:
+                last_attempts[number] = max(attempts)
+        return last_attempts
 
     def _read(self, name: str) -> None:
         """Look through one file, which stays open: stores may have to fetch it anew."""
-        digest, offsets, names = hashlib.sha256(), array("Q"), 0
+        digest = hashlib.sha256()
+        offsets = array("Q")
+        name_count = 0
         file = self._store.open(name)
         weakref.finalize(self, file.close)
         with self._readable(name):
@@ -227,19 +259,20 @@ class Manifest:
             end: Any = None
             while line:
                 digest.update(line)
-                at = file.tell()
-                if line := bounded_line(file):
+                offset = file.tell()
+                line = bounded_line(file)
+                if line:
                     end = json.loads(line)
                     if "shard" in end:
-                        offsets.append(at)
-                        names += len(end["names"])
-            if end != {"shards": len(offsets), "names": names}:
+                        offsets.append(offset)
+                        name_count += len(end["names"])
+            if end != {"shards": len(offsets), "names": name_count}:
                 raise ValueError("its end is missing")
         run = digest.hexdigest()[:16]
         section = Section(name, file, header, run, self._shards, self.names, offsets)
         self._sections.append(section)
         self._shards += len(offsets)
-        self.names += names
+        self.names += name_count
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
@@ -259,10 +292,20 @@ class Manifest:
         )
 
 
+def _numbered_files(store: Store) -> list[tuple[int, str]]:
+    """List the files of a store's manifest, each with its number, in order; the first is 0."""
+    numbered_files = []
+    for name in store.names():
+        match = NAME.fullmatch(name)
+        if match is not None:
+            numbered_files.append((int(match[1] or 0), name))
+    return sorted(numbered_files)
+
+
 def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether these are the fields of a header, as far as they are used without comparing them."""
+    """Tell whether these are a header's fields, as far as they are used without comparing them."""
     return (
-        HeaderJson.__annotations__.keys() <= {*fields}
+        HeaderJson.__annotations__.keys() <= set(fields)
         and type(fields["shard_size"]) is int
         and fields["shard_size"] > 0
         and fields["format"] in {"jsonl", "parquet"}
@@ -272,30 +315,49 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
 
 
 def shortened(names: Iterable[Name], count: int) -> str:
-    """The first few names, and a mark if there are more."""
-    return ", ".join(map(source_of, islice(names, EXAMPLES))) + ", ..." * (count > EXAMPLES)
+    """List the first few names, and add a mark if there are more."""
+    examples = [source_of(name) for name in islice(names, EXAMPLES)]
+    if count > EXAMPLES:
+        examples.append("...")
+    return ", ".join(examples)
 
 
 def file_name(number: int) -> str:
     """Name of a manifest's first file, or of an extension, which are numbered from 1."""
-    return f"_manifest-{number:05}.jsonl" if number else FIRST
+    if number == 0:
+        return FIRST
+    return f"_manifest-{number:05}.jsonl"
 
 
 def publish(
     store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
 ) -> bool:
     """Write one file of a manifest, from shard number `shard` on; False if it exists already."""
-    remaining, shards, count = iter(names), 0, 0
+    shard_count = 0
+    name_count = 0
     with temporary_file_errors(), temporary() as file:
         _write(file, header)
-        while lot := [*islice(remaining, header["shard_size"])]:
-            _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
-            shards, count = shards + 1, count + len(lot)
-        _write(file, {"shards": shards, "names": count})
+        for names_of_shard in _batches(names, header["shard_size"]):
+            names_json = [to_json(listed_name) for listed_name in names_of_shard]
+            _write(file, {"shard": shard + shard_count, "names": names_json})
+            shard_count += 1
+            name_count += len(names_of_shard)
+        _write(file, {"shards": shard_count, "names": name_count})
         return store.publish(name, file)
 
 
+def _batches(names: Iterable[Name], size: int) -> Iterator[list[Name]]:
+    """Cut names into lists of this size; the last one may be shorter."""
+    remaining = iter(names)
+    while True:
+        batch = list(islice(remaining, size))
+        if not batch:
+            return
+        yield batch
+
+
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
+    """Write a line; refuses names that make one longer than readers accept."""
     line = json.dumps(fields).encode("ascii") + b"\n"
     try:
         require_within_limit(line)
@@ -308,4 +370,10 @@ def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:
-    return {**header, **header["settings"], **header["inputs"], "settings": None, "inputs": None}
+    """Put the settings and the options of inputs beside the other fields of a header."""
+    fields: dict[str, Any] = dict(header)
+    fields.update(header["settings"])
+    fields.update(header["inputs"])
+    fields["settings"] = None
+    fields["inputs"] = None
+    return fields
