@@ -50,31 +50,34 @@ def merge(
     if is_folder(output):
         raise UsageError(f"--output {output} is a folder", "name a file or an object")
     target = read_target(output)
-    chosen = choose_format(config.outputs.format, target)
-    require_file(chosen, target)
-    name = str(target).rpartition("/")[2]
-    if target is not None and any(one.fullmatch(name) for one in (NAME, PART)):
+    record_format = choose_format(config.outputs.format, target)
+    require_file(record_format, target)
+    target_name = str(target).rpartition("/")[2]
+    is_name_of_run = NAME.fullmatch(target_name) or PART.fullmatch(target_name)
+    if target is not None and is_name_of_run:
         raise UsageError(
             f"--output {target} has the name of a manifest or a part", "choose another name"
         )
+
     store = open_store(folder)
     manifest = Manifest(store)
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
-    writing = StandardOutput() if target is None else open_target(target)
-    wanted = target is not None and not config.verbosity.quiet
+    file = StandardOutput() if target is None else open_target(target)
+    reports_progress = target is not None and not config.verbosity.quiet
     try:
         settings = manifest.header["settings"]
         optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
-        sink = open_record_sink(chosen, writing, optional)
-        _copy(merging, manifest, sink, shown=wanted)
+        sink = open_record_sink(record_format, file, optional)
+        _copy(merging, manifest, sink, show_progress=reports_progress)
     except BaseException:
-        if not isinstance(writing, StandardOutput):
-            writing.discard()
+        if not isinstance(file, StandardOutput):
+            file.discard()
         raise
     with interrupts.held():
         sink.close()
-    if wanted:
+
+    if reports_progress:
         records = pluralize(merging.count, "record")
         print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
     if merging.failed:
@@ -82,12 +85,14 @@ def merge(
         raise InputError(describe_failures(merging.failed), hint)
 
 
-def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:
+def _copy(
+    merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, show_progress: bool
+) -> None:
     """Write all records, if all of them are there and none is damaged."""
     from detcli.run.shards.parts import DAMAGE, Stored
 
     error: Exception | None = None
-    with progress(lambda: manifest.names, enabled=shown) as advance:
+    with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
             try:
                 if error is None:

@@ -33,7 +33,7 @@ MAX_NOTE_BYTES = 1 << 24
 """The size of a note that a run leaves of the shards that it has in hand."""
 
 RENEW_S = 20.0
-"""How often a run writes its own anew; it counts for three times as long."""
+"""How often a run writes its own note anew; a note counts for three times as long."""
 
 
 class LocalFolder:
@@ -61,7 +61,7 @@ class LocalFolder:
             raise self._unreadable("", error) from error
 
     def times(self, begins: str = "") -> dict[str, float]:
-        """When those whose names begin so were published, in seconds since 1970."""
+        """When the files whose names begin so were published, in seconds since 1970."""
         times = {}
         for name in self.names():
             with contextlib.suppress(FileNotFoundError):  # a note that is gone by now
@@ -93,7 +93,8 @@ class LocalFolder:
         if not stat.S_ISREG(status.st_mode):
             file.close()
             raise StoreError(f"{self._path / name} is not a regular file", "move it away")
-        file.seek(max(0, status.st_size - last) if last else 0)
+        if last:
+            file.seek(max(0, status.st_size - last))
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
@@ -128,16 +129,20 @@ class LocalFolder:
 
 
 OBJECT_IN_MEMORY = 64 << 20
-"""The same of an object that is read."""
+"""Bytes of an object that is read that stay in memory; a larger one is kept on the disk."""
 
 
 class ObjectFolder:
-    """What begins with one prefix in a bucket, which is opened when it is used; see above."""
+    """The objects in a bucket whose keys begin with one prefix, as `LocalFolder` has files.
+
+    The bucket is opened when it is used.
+    """
 
     def __init__(self, place: str) -> None:
         try:
             self._address = Address.parse(place if place.endswith("/") else f"{place}/")
-            if folder := self._address.key.removesuffix("/"):
+            folder = self._address.key.removesuffix("/")
+            if folder:
                 checked(folder)
         except ObjectError as error:
             raise UsageError(f"--output {place}: {error}", error.hint) from None
@@ -150,12 +155,14 @@ class ObjectFolder:
 
     def times(self, begins: str = "") -> dict[str, float]:
         prefix = self._address.key
+        times = {}
         with self._readable(""):
-            pages = self._bucket.list(prefix)
-            times = {key.removeprefix(prefix): at for page in pages for key, _, at in page}
-        return {
-            name: at for name, at in times.items() if name.startswith(begins) and "/" not in name
-        }
+            for page in self._bucket.list(prefix):
+                for key, _, time_s in page:
+                    name = key.removeprefix(prefix)
+                    if name.startswith(begins) and "/" not in name:
+                        times[name] = time_s
+        return times
 
     def exists(self, name: str) -> bool:
         with self._readable(name):
