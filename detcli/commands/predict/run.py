@@ -22,7 +22,7 @@ from detcli.cli.console import (
 from detcli.cli.defaults import TUNED, defaults_file
 from detcli.config.config import Config
 from detcli.config.option import arguments_of, options_of, values_of
-from detcli.config.values import Format
+from detcli.config.values import Format, Target
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import pluralize, shell_line
@@ -64,13 +64,11 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
-    destination, outputs = choose_destination(config), config.outputs
+    destination = choose_destination(config)
+    outputs = config.outputs
     with download_progress() as show:
         model = locate(config, show)
-    read = (config.settings.names, outputs.coco_images, outputs.apply)
-    files = [model.path, *filter(None, read)]
-    inputs = config.inputs
-    guard = InputGuard([*inputs.source, *map(str, files)], inputs, outputs.written)
+    guard = _guard_of_inputs(config, model.path)
     guard.refuse(outputs.files)
     marks = None
     if outputs.apply is not None:
@@ -79,13 +77,14 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         marks = Marks(outputs.apply)
     with open_run(config, model) as run:
         names = run.detector.contract.names
-        kept = class_ids(config.settings.classes, names)
-        left_out = set() if kept is None else {*names} - {names[one] for one in kept}
+        left_out = _classes_left_out(config, names)
         conditions = [
             parse_condition(text, names, run.watched.zones_and_lines, left_out)
             for text in outputs.fail_if
         ]
-        settings = run.settings() if outputs.need_identity else None
+        settings = None
+        if outputs.need_identity:
+            settings = run.settings()
         steps: list[Callable[[Record], Record]] = [run.watcher()]
         if outputs.provenance:
             steps.append(_provenance(run, model.path, settings))
@@ -99,11 +98,14 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         def add(record: Record) -> Record | None:
             for step in steps:
                 record = step(record)
-            corrected = record if marks is None else marks.applied(record)
+            corrected: Record | None = record
+            if marks is not None:
+                corrected = marks.applied(record)
             if anonymize is not None and record.detections is not None and corrected is not None:
-                summary.at_max_det += len(record.detections) >= max_det
-                left = anonymize.count(corrected.detections)
-                summary.hidden_boxes_dropped += anonymize.count(record.detections) - left
+                if len(record.detections) >= max_det:
+                    summary.at_max_det += 1
+                remaining_boxes = anonymize.count(corrected.detections)
+                summary.hidden_boxes_dropped += anonymize.count(record.detections) - remaining_boxes
             return corrected
 
         with run.sources() as sources:
@@ -127,6 +129,24 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
     return summary.counts
 
 
+def _guard_of_inputs(config: Config, model_path: Path) -> InputGuard:
+    """Make what keeps outputs from replacing inputs, and other files that the run reads."""
+    outputs = config.outputs
+    paths = [str(model_path)]
+    for path in (config.settings.names, outputs.coco_images, outputs.apply):
+        if path:
+            paths.append(str(path))
+    return InputGuard([*config.inputs.source, *paths], config.inputs, outputs.written)
+
+
+def _classes_left_out(config: Config, names: tuple[str, ...]) -> set[str]:
+    """The classes that --classes leaves out."""
+    selected_ids = class_ids(config.settings.classes, names)
+    if selected_ids is None:
+        return set()
+    return set(names) - {names[class_id] for class_id in selected_ids}
+
+
 def _detect(
     run: Run,
     sources: Sources,
@@ -135,25 +155,32 @@ def _detect(
     summary: "_Summary",
 ) -> None:
     """Run, and print what was done, found and written."""
-    config, pipeline, destination = run.config, run.pipeline(), summary.destination
+    config = run.config
+    pipeline = run.pipeline()
+    destination = summary.destination
     quiet = config.verbosity.quiet
-    bar = not (quiet or destination.on_terminal or is_one_picture(config))
+    has_bar = not (quiet or destination.on_terminal or is_one_picture(config))
 
     def skip(item: Item) -> bool:
-        known = has_record(item)
-        if known:
-            summary.skipped += 1
-            sources.progress.expect(-1)
-        return known
+        if not has_record(item):
+            return False
+        summary.skipped += 1
+        sources.progress.expect(-1)
+        return True
 
     interrupted = False
     try:
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             opening as (sinks, has_record),
-            progress(lambda: sources.progress.total, enabled=bar, status=summary.status) as advance,
+            progress(
+                lambda: sources.progress.total, enabled=has_bar, status=summary.status
+            ) as advance,
         ):
-            for record in filter(None, map(add, pipeline.run(sources, skip))):
+            for detected in pipeline.run(sources, skip):
+                record = add(detected)
+                if record is None:
+                    continue
                 with interrupts.held(WRITE_LIMIT_S):
                     try:
                         with pipeline.times.stage(Stage.WRITE):
@@ -180,8 +207,15 @@ SETS = ("model", "device", "half", "batch", "workers")
 """The options that a table sets."""
 
 
-def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any]) -> Config:
-    """A Config with what is the fastest for its model here, as far as options are not given.
+def use_tuned(
+    config: Config, value_sources: Mapping[str, str], tables: Mapping[str, Any]
+) -> Config:
+    """Return a Config with what is fastest for its model here, as far as options are not given.
+
+    Args:
+        config: Of the run.
+        value_sources: The options that are given, and where each value comes from.
+        tables: What `detcli tune --write` wrote, by model, machine and kind of run.
 
     Raises:
         UsageError: A table has something that no option takes.
@@ -192,31 +226,40 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
         named = find(config.runtime.model, fetch=False)
     except ModelError:  # which may have to be fetched
         return config
-    known = options_of(Config)
-    name, kind = config.runtime.model, "start" if is_one_picture(config) else "many"
-    if any(map(is_live, config.inputs.source)):
-        kind = "one"
-    found: Any = tables
-    for key in (prepare_for(named, config.settings).sha256, machine_name(), kind):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    if not isinstance(found, Mapping):
+    options = options_of(Config)
+    name = config.runtime.model
+    table: Any = tables
+    for key in (prepare_for(named, config.settings).sha256, machine_name(), _kind_of_run(config)):
+        table = table.get(key) if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping):
         log.info("nothing was tuned for %s on this machine", name)
         return config
-    if decided := [known[one].flag for one in DECIDING if one in given]:
-        log.info("what was tuned for %s gives way to %s", name, decided[0])
-        return config
-    if unknown := {*found} - {*SETS}:
+    for option in DECIDING:
+        if option in value_sources:
+            log.info("what was tuned for %s gives way to %s", name, options[option].flag)
+            return config
+    unknown = set(table) - set(SETS)
+    if unknown:
         what = f"{defaults_file()}: [{TUNED}] sets '{unknown.pop()}'"
         raise UsageError(what, "run detcli tune --write again")
-    values = {option: known[option].parse_value(value) for option, value in found.items()}
+    values = {option: options[option].parse_value(value) for option, value in table.items()}
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
-    for option in {"batch", "workers"} & given.keys():
+    for option in {"batch", "workers"} & value_sources.keys():
         values.pop(option, None)
     tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned
+
+
+def _kind_of_run(config: Config) -> str:
+    """The kind of run that a table was tuned for."""
+    if any(is_live(source) for source in config.inputs.source):
+        return "one"
+    if is_one_picture(config):
+        return "start"
+    return "many"
 
 
 class _Summary:
@@ -233,13 +276,14 @@ class _Summary:
         self._numbered = 0  # frames of videos and streams
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
-        self._outputs, self.destination = config.outputs, destination
-        self._quiet, self._stages = config.verbosity.quiet, config.verbosity.verbose > 0
-        self._replaced = {
-            path
-            for path in (destination.target, config.outputs.save_coco)
-            if isinstance(path, Path) and path.is_file()
-        }
+        self.destination = destination
+        self._outputs = config.outputs
+        self._quiet = config.verbosity.quiet
+        self._stages = config.verbosity.verbose > 0
+        self._replaced: set[Path] = set()
+        for path in (destination.target, config.outputs.save_coco):
+            if isinstance(path, Path) and path.is_file():
+                self._replaced.add(path)
         self._files: Counter[Path] = Counter()  # by folder
         self._videos: set[Path] = set()  # and tracks, which each of their frames names
         # of each live source: its frames, and the times of the first and the last
@@ -253,7 +297,8 @@ class _Summary:
         if self.destination.show_errors:
             self.counts.messages.clear()
         print_new_messages(self.counts, quiet=self._quiet)
-        self._numbered += origin.frame is not None
+        if origin.frame is not None:
+            self._numbered += 1
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
             self._streams[origin.source] = (frames + 1, first_s, origin.time_s)
@@ -262,8 +307,14 @@ class _Summary:
                 if path in self._videos:
                     continue
                 self._videos.add(path)
-            folders = filter(path.is_relative_to, self._outputs.folders)
-            self._files.update(sorted(folders, key=lambda folder: len(folder.parts))[-1:])
+            self._count_file(path)
+
+    def _count_file(self, path: Path) -> None:
+        """Count a file that was written, in the innermost folder that it is in."""
+        folders = [folder for folder in self._outputs.folders if path.is_relative_to(folder)]
+        folders.sort(key=lambda folder: len(folder.parts))
+        if folders:
+            self._files[folders[-1]] += 1
 
     def status(self) -> str:
         """Detections, failures and rate, for a progress bar."""
@@ -271,35 +322,20 @@ class _Summary:
         if self.counts.failed:
             parts.append(f"{self.counts.failed} failed")
         rate = self.counts.done / (time.perf_counter() - self._start_s)
-        return ", ".join([*parts, f"{rate:.1f}/s"])
+        parts.append(f"{rate:.1f}/s")
+        return ", ".join(parts)
 
     def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
-        """What was done, found and written."""
+        """Yield what was done, found and written."""
         seconds = time.perf_counter() - self._start_s
-        counts, left_out = self.counts, dropped.total()
-        yield from counts.summary(seconds, self.skipped, left_out, times, stages=self._stages)
+        frames_left_out = dropped.total()
+        yield from self.counts.summary(
+            seconds, self.skipped, frames_left_out, times, stages=self._stages
+        )
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
-        outputs, records = self._outputs, pluralize(self.counts.done, "record")
-        target = self.destination.target
-        rows = ""
-        if FORMATS[self.destination.format].has_detection_rows:
-            rows = f"{pluralize(self._rows, 'row')} of "
-        if outputs.resume is not None:
-            known = f"; it had {pluralize(self.skipped, 'input')} already" if self.skipped else ""
-            yield f"added {records} to {outputs.resume}{known}"
-        if target is not None and self.destination.appends:
-            yield f"added {rows}{records} to {target}"
-            target = None
-        for what, path in ((rows + records, target), ("COCO results", outputs.save_coco)):
-            if path is not None and not is_special(path):
-                again = ", in place of the file that was there" * (path in self._replaced)
-                yield f"wrote {what} to {path}{again}"
-        for folder in dict.fromkeys(outputs.folders):
-            yield f"wrote {pluralize(self._files[folder], 'file')} to {folder}"
-        if outputs.report is not None:
-            yield f"wrote {records} to the page {outputs.report / 'index.html'}"
+        yield from self._lines_about_files()
         if self.hidden_boxes_dropped:
             detections = pluralize(self.hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred in the pictures all the same"
@@ -312,16 +348,52 @@ class _Summary:
         if self._tracks and self.counts.done and not self._numbered:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 
+    def _lines_about_files(self) -> Iterator[str]:
+        """Yield what was written to which files and folders."""
+        outputs = self._outputs
+        target = self.destination.target
+        records = pluralize(self.counts.done, "record")
+        rows = ""
+        if FORMATS[self.destination.format].has_detection_rows:
+            rows = f"{pluralize(self._rows, 'row')} of "
+
+        if outputs.resume is not None:
+            addition = ""
+            if self.skipped:
+                addition = f"; it had {pluralize(self.skipped, 'input')} already"
+            yield f"added {records} to {outputs.resume}{addition}"
+        if target is not None:
+            if self.destination.appends:
+                yield f"added {rows}{records} to {target}"
+            elif not is_special(target):
+                yield self._line_about_file(rows + records, target)
+        if outputs.save_coco is not None and not is_special(outputs.save_coco):
+            yield self._line_about_file("COCO results", outputs.save_coco)
+        for folder in dict.fromkeys(outputs.folders):
+            yield f"wrote {pluralize(self._files[folder], 'file')} to {folder}"
+        if outputs.report is not None:
+            yield f"wrote {records} to the page {outputs.report / 'index.html'}"
+
+    def _line_about_file(self, content: str, path: Target) -> str:
+        """Say what was written to a file, and whether there was one before."""
+        line = f"wrote {content} to {path}"
+        if path in self._replaced:
+            line += ", in place of the file that was there"
+        return line
+
     def _stream(self, source: str, dropped: int) -> str:
+        """Describe the frames of a live source, their rate, and how many were dropped."""
         frames, first_s, last_s = self._streams.get(source, (0, 0.0, 0.0))
         parts = [pluralize(frames, "frame")]
         if last_s > first_s:
             parts.append(f"{(frames - 1) / (last_s - first_s):.1f}/s")
-        return ", ".join([*parts, f"{dropped} dropped"] if dropped else parts)
+        if dropped:
+            parts.append(f"{dropped} dropped")
+        return ", ".join(parts)
 
 
 def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable[[Record], Record]:
-    """The provenance that records carry: what made them."""
+    """Make the step that adds the provenance to records: what made them."""
     from detcli.model.file import ModelFile  # loads onnx
     from detcli.model.precision import precision_in
     from detcli.run.machine import Provenance, describe_run
@@ -329,17 +401,21 @@ def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable
     config = run.config
     file = ModelFile.read(path, config.settings.box_format, config.settings.preprocess)
     precision = precision_in(file.model, run.detector.where, half=config.runtime.half)
-    added: AddedJson = {"provenance": describe_run(run.devices, str(precision))}
+    provenance = describe_run(run.devices, str(precision))
+    fields: AddedJson = {"provenance": provenance}
     if settings is not None and config.outputs.resume is None:  # the journal writes them itself
-        added = {"settings": settings, **added}
-    return Provenance(added)
+        fields = {"settings": settings, "provenance": provenance}
+    return Provenance(fields)
 
 
 def _report_interrupt(
     done: int, total: int | None, config: Config, destination: Destination
 ) -> None:
     """Say how far an interrupted run got, and how to continue it."""
-    inputs = pluralize(done, "input") if total is None else f"{done} of {pluralize(total, 'input')}"
+    if total is None:
+        inputs = pluralize(done, "input")
+    else:
+        inputs = f"{done} of {pluralize(total, 'input')}"
     print_line(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
     if config.outputs.resume is None:
@@ -349,10 +425,15 @@ def _report_interrupt(
 
 def _hint_to_resume(config: Config, destination: Destination) -> str:
     """How to go on with an interrupted run that has no journal, or with the next one."""
-    options, values = options_of(Config), values_of(config)
-    refused = [options[name] for name in [*options["resume"].excludes, "format"]]
-    given = " and ".join(option.flag for option in refused if values[option.name] != option.default)
-    place = f" in place of {given}" if given else ""
+    options = options_of(Config)
+    values = values_of(config)
+    refused_flags = []
+    for name in [*options["resume"].excludes, "format"]:
+        if values[name] != options[name].default:
+            refused_flags.append(options[name].flag)
+    place = ""
+    if refused_flags:
+        place = f" in place of {' and '.join(refused_flags)}"
     target = destination.target
     if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):
         return f"with --resume {target}{place}, the same command goes on from here"
