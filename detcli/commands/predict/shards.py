@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -43,13 +44,19 @@ from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, noted_shards, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
+from detcli.source.listing import HASH, Hashes, Name, Names, contains, hash_of, stamp_in
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
 
-MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
-"""Most and fewest names in a shard, and the number of shards that a short run is cut into."""
+MAX_SHARD_SIZE = 1000
+"""The most names in a shard, unless --shard-size says another number."""
+
+MIN_SHARD_SIZE = 16
+"""The fewest."""
+
+SHARDS_OF_SHORT_RUN = 64
+"""The number of shards that a run is cut into, if their sizes are between these."""
 
 CHANGE_S = 1.0
 """How often at most a run writes down that it works other shards now."""
@@ -63,9 +70,8 @@ class OpenedRun:
     added: int = 0  # names that this call added to the manifest
     repeated: int = 0  # names that the inputs repeat; each counts once
     gone: int = 0  # names in the manifest that the inputs no longer have
-    changed: frozenset[bytes] = (
-        frozenset()
-    )  # hashes of the names whose files have another size or time by now
+    # Hashes of the names whose files have another size or time by now.
+    changed: frozenset[bytes] = frozenset()
 
 
 def predict_shards(config: Config) -> Counts:
@@ -102,8 +108,9 @@ def predict_shards(config: Config) -> Counts:
             },
         }
         with Sources(inputs.source, inputs, config.outputs.written) as sources:
-            named = inputs.source or inputs.files_from is not None
-            entries = sources.entries() if named else None
+            entries = None
+            if inputs.source or inputs.files_from is not None:
+                entries = sources.entries()
             opened = begin(
                 store,
                 header,
@@ -119,34 +126,45 @@ def predict_shards(config: Config) -> Counts:
 
 
 def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
-    """What is left to do, and how many records are left that have an error or are outdated."""
-    manifest, selection = opened.manifest, config.shards.shards or ShardSelection()
-    mine = range(selection.first - 1, len(manifest), selection.step)
-    done = survey(store, manifest, mine)
-    merge = Merge(store, manifest) if config.shards.retry_failed else None
-    retried = {one: merge.failing(one) for one in done if merge is not None and done[one]}
-    left = [one for one in mine if one not in done or one in retried]
+    """Plan what is left to do, and count the records left that have an error or are outdated."""
+    manifest = opened.manifest
+    selection = config.shards.shards or ShardSelection()
+    selected = range(selection.first - 1, len(manifest), selection.step)
+    failures_by_shard = survey(store, manifest, selected)  # of those that are done
+    retried: dict[int, Shard] = {}
+    if config.shards.retry_failed:
+        merge = Merge(store, manifest)
+        for number, failures in failures_by_shard.items():
+            if failures:
+                retried[number] = merge.failing(number)
+    remaining = [
+        number for number in selected if number not in failures_by_shard or number in retried
+    ]
     if not config.verbosity.quiet:
-        _say_begin(store, opened, len(done), len(mine))
+        _report_begin(store, opened, len(failures_by_shard), len(selected))
     failed: Counter[str] = Counter()
-    for number, failures in done.items():
+    for number, failures in failures_by_shard.items():
         if number not in retried:
             failed += failures
     if failed:
         print_line(f"{describe_failures(failed)}; in parts done already")
         print_line("  hint: work them again with --retry-failed", prefix="")
-    changed = _say_changed(opened, retried.values())
-    return Schedule(store, manifest, left, retried), failed.total() + changed
+    changed = _report_changed(opened, retried.values())
+    return Schedule(store, manifest, remaining, retried), failed.total() + changed
 
 
-def _say_changed(opened: OpenedRun, retried: Iterable[Shard]) -> int:
-    """Say which files have changed, but for those that are worked now; returns how many."""
-    worked = {hash_of(name) for shard in retried for name in shard.names}
-    changed = opened.changed - worked
+def _report_changed(opened: OpenedRun, retried: Iterable[Shard]) -> int:
+    """Report which files have changed, but for those that are worked now; returns how many."""
+    changed = set(opened.changed)
+    for shard in retried:
+        changed.difference_update(hash_of(name) for name in shard.names)
     if not changed:
         return 0
     names = (name for name in opened.manifest.last_names() if hash_of(name) in changed)
-    files = "1 file has" if len(changed) == 1 else f"{len(changed)} files have"
+    if len(changed) == 1:
+        files = "1 file has"
+    else:
+        files = f"{len(changed)} files have"
     print_line(f"{files} changed since written down: {shortened(names, len(changed))}")
     print_line("  hint: work them as they are now, in further shards, with --extend", prefix="")
     return len(changed)
@@ -180,19 +198,13 @@ def begin(
     with Names(entries or (), stamped=extend) as names:
         begun = False
         if not store.exists(FIRST):
-            ours = [one for one in store.names() if NAME.fullmatch(one) or PART.fullmatch(one)]
-            if ours:
-                raise UsageError(
-                    f"{store} has {min(ours)}, but no {FIRST}",
-                    "restore it, or write to another folder; one of an earlier version can be "
-                    "merged, but not gone on with",
-                )
+            _require_no_parts(store)
             if entries is None:
                 raise UsageError(
                     f"no inputs given, and {store} has no {FIRST} to go on with",
                     "name pictures or videos, or use --files-from",
                 )
-            size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
+            size = shard_size or _default_shard_size(len(names))
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
         size = shard_size or manifest.header["shard_size"]
@@ -202,35 +214,66 @@ def begin(
         return _go_on(store, manifest, names, extend=extend)
 
 
+def _require_no_parts(store: Store) -> None:
+    """Refuse a folder that has files of a run but no manifest."""
+    files_of_run = []
+    for name in store.names():
+        if NAME.fullmatch(name) or PART.fullmatch(name):
+            files_of_run.append(name)
+    if files_of_run:
+        raise UsageError(
+            f"{store} has {min(files_of_run)}, but no {FIRST}",
+            "restore it, or write to another folder; one of an earlier version can be "
+            "merged, but not gone on with",
+        )
+
+
+def _default_shard_size(name_count: int) -> int:
+    """How many names a shard has in a run of so many."""
+    size = math.ceil(name_count / SHARDS_OF_SHORT_RUN)
+    return max(MIN_SHARD_SIZE, min(MAX_SHARD_SIZE, size))
+
+
 def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
     """Compare the names with the manifest's, and add the new ones if `extend` says so."""
     added = 0
     while True:
-        there = manifest.hashes(names.hash_of)
-        new = np.setdiff1d(names.hashes, there, assume_unique=True)
-        gone = np.setdiff1d(there, names.hashes, assume_unique=True)
-        sides = (("new", new, names), ("gone", gone, manifest.all_names()))
-        different = [
-            f"{len(hashes)} {what}: {shortened(names.only(hashes, every), len(hashes))}"
-            for what, hashes, every in sides
-            if len(hashes) and not extend
-        ]
-        if different:
-            raise UsageError(
-                f"{store} was begun with other names: {'; '.join(different)}",
-                "name the same inputs, or make new ones further shards with --extend",
-            )
-        if not len(new):
+        manifest_hashes = manifest.hashes(names.hash_of)
+        new = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
+        gone = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
+        if not extend:
+            _require_same_names(store, manifest, names, new, gone)
+        if len(new) == 0:
             if extend and len(gone):  # with other stamps; perhaps the names are here
-                here = np.fromiter(map(hash_of, names), HASH)
-                gone = np.setdiff1d(manifest.hashes(hash_of), here)
-            changed = frozenset() if extend else _changed(store, manifest, names)
+                input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
+                gone = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
+            changed: frozenset[bytes] = frozenset()
+            if not extend:
+                changed = _changed(store, manifest, names)
             return OpenedRun(manifest, added, names.repeated, len(gone), changed)
         added = len(new)
         added_names = names.only(new, names)
         if not publish(store, manifest.next_file, manifest.header, added_names, len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
+
+
+def _require_same_names(
+    store: Store, manifest: Manifest, names: Names, new: Hashes, gone: Hashes
+) -> None:
+    """Refuse names that the manifest lacks, and a manifest with other names, by their hashes."""
+    differences = []
+    if len(new):
+        examples = shortened(names.only(new, names), len(new))
+        differences.append(f"{len(new)} new: {examples}")
+    if len(gone):
+        examples = shortened(names.only(gone, manifest.all_names()), len(gone))
+        differences.append(f"{len(gone)} gone: {examples}")
+    if differences:
+        raise UsageError(
+            f"{store} was begun with other names: {'; '.join(differences)}",
+            "name the same inputs, or make new ones further shards with --extend",
+        )
 
 
 def _changed(store: Store, manifest: Manifest, names: Iterable[Name]) -> frozenset[bytes]:
@@ -266,8 +309,8 @@ def set_up(config: Config) -> None:
     set_up_process()
 
 
-def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
-    """Say what there is to do."""
+def _report_begin(store: Store, opened: OpenedRun, done: int, selected: int) -> None:
+    """Report what there is to do, of the shards that this run has selected."""
     if opened.added:
         shards = pluralize(len(opened.manifest), "shard")
         print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
@@ -279,7 +322,34 @@ def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
         names = pluralize(opened.gone, "name")
         print_line(f"{names} of the manifest not among the inputs: they stay in it")
     if done:
-        print_line(f"{store}: {done} of {pluralize(mine, 'shard')} done already")
+        print_line(f"{store}: {done} of {pluralize(selected, 'shard')} done already")
+
+
+class _Note:
+    """A file that says which shards a run is working, for `detcli status`."""
+
+    def __init__(self, store: Store, schedule: Schedule) -> None:
+        self._store = store
+        self._schedule = schedule
+        self._name = f"{NOTE}{os.urandom(8).hex()}.json"
+        self._shards: list[int] = []  # as they were last written
+        self._written_s = 0.0  # when that was; 0 for never
+
+    def renew(self) -> None:
+        """Write the shards that are being worked now, if it is time to."""
+        shards = self._schedule.held
+        interval_s = CHANGE_S
+        if shards == self._shards:
+            interval_s = RENEW_S
+        if time.monotonic() - self._written_s >= interval_s:
+            self._store.note(self._name, json.dumps(shards).encode())
+            self._shards = shards
+            self._written_s = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file, if it was written."""
+        if self._written_s:
+            self._store.note(self._name)
 
 
 @contextlib.contextmanager
@@ -288,20 +358,11 @@ def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
     for other, time_s in store.times(NOTE).items():
         if time.time() - time_s > 3 * RENEW_S:  # of a run that was killed, or writes it again
             store.note(other)
-    name, noted, last_s = f"{NOTE}{os.urandom(8).hex()}.json", list[int](), 0.0
-
-    def renew() -> None:
-        nonlocal noted, last_s
-        held = schedule.held
-        if time.monotonic() - last_s >= (RENEW_S if held == noted else CHANGE_S):
-            store.note(name, json.dumps(held).encode())
-            noted, last_s = held, time.monotonic()
-
+    note = _Note(store, schedule)
     try:
-        yield renew
+        yield note.renew
     finally:
-        if last_s:
-            store.note(name)
+        note.remove()
     _remove_done_notes(store, schedule.manifest)
 
 
@@ -321,16 +382,22 @@ def _remove_done_notes(store: Store, manifest: Manifest) -> None:
 
 def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
     """Work what is left, with progress meanwhile and a summary at the end."""
-    counts, start_s = Counts(), time.perf_counter()
-    records = parts = 0
+    counts = Counts()
+    start_s = time.perf_counter()
+    records = 0
+    parts = 0
     interrupted = False
 
     def status() -> str:
-        parts = [pluralize(records, "input")]
-        parts += [f"{counts.failed} failed"] * (counts.failed > 0)
-        parts += [f"{engine.nodes} nodes"] * (engine.nodes > 1)
-        parts += [f"{pluralize(schedule.deaths, 'worker')} died"] * (schedule.deaths > 0)
-        return f"shards, {', '.join(parts)}, {records / seconds():.1f}/s"
+        facts = ["shards", pluralize(records, "input")]
+        if counts.failed:
+            facts.append(f"{counts.failed} failed")
+        if engine.nodes > 1:
+            facts.append(f"{engine.nodes} nodes")
+        if schedule.deaths:
+            facts.append(f"{pluralize(schedule.deaths, 'worker')} died")
+        facts.append(f"{records / seconds():.1f}/s")
+        return ", ".join(facts)
 
     def seconds() -> float:
         return time.perf_counter() - start_s
@@ -357,14 +424,15 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
     finally:
         left = schedule.total - schedule.elsewhere - parts
         print_message_counts(counts)
-        lines = [*counts.summary(seconds())]
+        lines = list(counts.summary(seconds()))
         lines.append(f"wrote {pluralize(parts, 'part')} to {store}")
         if schedule.deaths:
             lines.append(f"replaced {pluralize(schedule.deaths, 'worker')} that died")
         if interrupted:
             lines.append(f"interrupted with {pluralize(left, 'shard')} left")
-        for line in () if quiet else lines:
-            print_line(line)
-        if left and not quiet:
-            print_line("  hint: the same command goes on from here", prefix="")
+        if not quiet:
+            for line in lines:
+                print_line(line)
+            if left:
+                print_line("  hint: the same command goes on from here", prefix="")
     return counts

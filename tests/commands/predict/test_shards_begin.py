@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from shard_headers import header
 
-from detcli.commands.predict.shards import MAX_SHARD, begin
+from detcli.commands.predict.shards import MAX_SHARD_SIZE, begin
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST
 from detcli.run.shards.store import LocalFolder
@@ -39,7 +39,7 @@ def test_a_name_that_comes_again_counts_once(boxes_folder):
 
 @pytest.mark.parametrize(
     ("count", "given", "expected"),
-    [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
+    [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD_SIZE), (100, 7, 7)],
 )
 def test_short_runs_have_small_shards(boxes_folder, count, given, expected):
     opened = begin(boxes_folder, header(), map(str, range(count)), given)
