@@ -1,7 +1,6 @@
 """`detcli models`: the models with names, and which of them are on this machine."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,8 @@ from detcli.model import zoo
 from detcli.storage.files import StandardOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 
 def _names(incomplete: str) -> list[str]:
+    """Complete the name of a model."""
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
@@ -55,17 +57,17 @@ def list_models(
     This needs no network: the size of a model that has not been fetched is estimated from its
     number of parameters.
     """
-    models = zoo.MODELS.values()
-    start = (licence or "").casefold()
-    listed = tuple(
-        ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
-        for one in models
-        if one.licence.casefold().startswith(start)
-    )
-    if not listed:
-        known = ", ".join(sorted({one.licence for one in models}))
-        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
-    write_report(Listing(listed), report_format, render)
+    licence_start = (licence or "").casefold()
+    listed_models = []
+    for model in zoo.MODELS.values():
+        if model.licence.casefold().startswith(licence_start):
+            listed_models.append(_listed(model))
+    if not listed_models:
+        licences = sorted({model.licence for model in zoo.MODELS.values()})
+        raise UsageError(
+            f"--licence '{licence}': no model has it", f"the licences are: {', '.join(licences)}"
+        )
+    write_report(Listing(tuple(listed_models)), report_format, render)
 
 
 @app.command(cls=Command)
@@ -124,44 +126,72 @@ class Listing:
     models: tuple[ListedModel, ...]
 
 
-def _files(model: zoo.ZooModel) -> Iterator[ListedFile]:
-    for half in (False, True) if model.repository else (False,):
-        try:
-            path = zoo.local_path(model, half=half)
-        except ModelError:
-            yield ListedFile(half, "missing")
-            continue
-        file = model.file(half=half)
-        if path is None:
-            yield ListedFile(half, "to fetch", revision=model.revision)
-        else:
-            state = "fetched" if file else "bundled"
-            commit = file.commit_of(path) if file else None
-            yield ListedFile(half, state, path.stat().st_size, path, commit)
+def _listed(model: zoo.ZooModel) -> ListedModel:
+    """Describe a model, with its float16 file if it is one that can be fetched."""
+    files = [_listed_file(model, half=False)]
+    if model.repository:
+        files.append(_listed_file(model, half=True))
+    return ListedModel(
+        name=model.name,
+        licence=model.licence,
+        repository=model.repository,
+        parameters=model.parameters,
+        files=tuple(files),
+    )
+
+
+def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
+    """Describe a model's file: whether it is on this machine, where, and of which revision."""
+    try:
+        path = zoo.local_path(model, half=half)
+    except ModelError:
+        return ListedFile(half, "missing")
+    file = model.file(half=half)
+    if path is None:
+        return ListedFile(half, "to fetch", revision=model.revision)
+    size = path.stat().st_size
+    if file is None:
+        return ListedFile(half, "bundled", size, path)
+    return ListedFile(half, "fetched", size, path, file.commit_of(path))
 
 
 def render(listing: Listing) -> "Iterator[Table]":
-    """A table with a row per model, and one for each float16 file that was fetched."""
-    from rich.filesize import decimal
+    """Yield a table with a row per model, and one for each float16 file that was fetched."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table("model", "", "size", "licence", "from", "revision", box=None, pad_edge=False)
     table.columns[2].justify = "right"
     for model in listing.models:
-        # Before it is fetched, four bytes for each parameter.
-        estimate = (
-            "" if model.parameters is None else f"~{decimal(4 * model.parameters, precision=0)}"
-        )
         for file in model.files:
-            if not file.half or file.state == "fetched":
-                pinned = zoo.MODELS[model.name].pinned or not file.revision
-                table.add_row(
-                    "  --half" if file.half else model.name,
-                    Text(file.state, STYLES[file.state]),
-                    estimate if file.bytes is None else decimal(file.bytes),
-                    model.licence,
-                    (model.repository or "detcli").rpartition("/")[2],  # all have one owner
-                    (file.revision or "")[:7] if pinned else "not pinned",
-                )
+            if file.half and file.state != "fetched":
+                continue
+            table.add_row(
+                "  --half" if file.half else model.name,
+                Text(file.state, STYLES[file.state]),
+                _size_text(model, file),
+                model.licence,
+                (model.repository or "detcli").rpartition("/")[2],  # all have one owner
+                _revision_text(model, file),
+            )
     yield table
+
+
+def _size_text(model: ListedModel, file: ListedFile) -> str:
+    """Write the size of a file; before it is fetched, four bytes for each parameter."""
+    from rich.filesize import decimal
+
+    if file.bytes is not None:
+        return decimal(file.bytes)
+    if model.parameters is None:
+        return ""
+    return f"~{decimal(4 * model.parameters, precision=0)}"
+
+
+def _revision_text(model: ListedModel, file: ListedFile) -> str:
+    """Write the beginning of a file's revision, or that the model has no fixed one."""
+    if not file.revision:
+        return ""
+    if not zoo.MODELS[model.name].pinned:
+        return "not pinned"
+    return file.revision[:7]

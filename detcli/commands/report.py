@@ -16,7 +16,7 @@ from detcli.core.interrupts import interrupts
 from detcli.core.text import escape_unprintable, pluralize, public_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from detcli.data.record import RecordJson
     from detcli.page.find_images import Finder
@@ -80,26 +80,33 @@ def report(
     if images is not None and not images.is_dir():
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
     hidden = HiddenClasses(config.outputs)
-    marks = None if config.outputs.apply is None else Marks(config.outputs.apply)
+    marks = None
+    if config.outputs.apply is not None:
+        marks = Marks(config.outputs.apply)
     reading = hidden.checked(read_records(records))
-    first = [*islice(reading, 1)]  # before a page is begun
+    first_records = list(islice(reading, 1))  # before a page is begun
     finder = Finder(images, config.inputs)
-    settings = first[0].get("settings", {}) if first else {}
+    settings: Mapping[str, object] = {}
+    if first_records:
+        settings = first_records[0].get("settings", {})
+    min_score = 0.0
     conf = settings.get("conf")  # any JSON may stand there
+    if isinstance(conf, float) and 0 <= conf <= 1:
+        min_score = conf
     source = "standard input" if records == "-" else public_name(records)
     about = RunInfo(
         "report",
         [("records", source), *settings_facts(settings)],
-        min_score=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
-        zones_and_lines=[*zones_and_lines_of(settings)],
+        min_score=min_score,
+        zones_and_lines=list(zones_and_lines_of(settings)),
     )
     output: Any = config.outputs.report  # a required option
     page = Page(output, about, linked=config.outputs.report_link)
-    adding = _PageOfRecords(page, finder, hidden, marks)
+    page_of_records = _PageOfRecords(page, finder, hidden, marks)
     try:
         with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
-            for record in chain(first, reading):
-                adding.add(record)
+            for record in chain(first_records, reading):
+                page_of_records.add(record)
                 advance(record["source"])
             if marks is not None:
                 marks.require_fit()
@@ -107,11 +114,10 @@ def report(
         with interrupts.held():
             page.close()
     if hidden.unseen:
-        print_line(
-            f"nothing to hide was found of {', '.join(map(escape_unprintable, hidden.unseen))}"
-        )
+        unseen_classes = [escape_unprintable(class_name) for class_name in hidden.unseen]
+        print_line(f"nothing to hide was found of {', '.join(unseen_classes)}")
     if not quiet:
-        for line in adding.summary(output / "index.html"):
+        for line in page_of_records.summary(output / "index.html"):
             print_line(line)
         if finder.lost:
             print_line(
@@ -151,7 +157,7 @@ class _PageOfRecords:
         self._hidden_boxes_dropped += len(boxes) - len(self._hidden.boxes(record))
 
     def summary(self, address: Path) -> "Iterator[str]":
-        """What was written, and what of it is hidden."""
+        """Yield what was written, and what of it is hidden."""
         without = ""
         if self._marks is not None:
             without = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
