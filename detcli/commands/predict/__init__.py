@@ -17,7 +17,13 @@ from detcli.storage.files import output_states
 
 
 @command(
-    *(Inputs, Runtime, Settings, Watched, Outputs, Shards, Verbosity),
+    Inputs,
+    Runtime,
+    Settings,
+    Watched,
+    Outputs,
+    Shards,
+    Verbosity,
     whole_file=True,
     examples="""
 detcli predict street.jpg --save out
@@ -36,12 +42,13 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     limit_pixels(config.inputs.max_pixels)
     # Another run may write a file while this one still loads its libraries and its model.
-    before = output_states(config.outputs.files)
+    states_before = output_states(config.outputs.files)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_here, use_tuned
     from detcli.run import set_up_process
 
-    inputs, in_shards = config.inputs, config.outputs.in_shards
+    inputs = config.inputs
+    in_shards = config.outputs.in_shards
     if not inputs.source and inputs.files_from is None and not in_shards:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     if inputs.fps is not None and "-" not in inputs.source:
@@ -57,12 +64,14 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
 
         counts = predict_shards(config)
     else:
-        # Shards may run on other machines.
-        chosen = use_tuned(config, value_sources, tuned) if tuned else config
+        # Only here: shards may run on other machines.
+        tuned_config = config
+        if tuned:
+            tuned_config = use_tuned(config, value_sources, tuned)
         try:
-            counts = predict_here(chosen, before)
+            counts = predict_here(tuned_config, states_before)
         except UsageError as error:
-            if chosen is not config and config.outputs.resume:  # begun without it, perhaps
+            if tuned_config is not config and config.outputs.resume:  # begun without it, perhaps
                 error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
             raise
     if counts.failed:
