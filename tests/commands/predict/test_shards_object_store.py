@@ -71,34 +71,34 @@ def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, invoke, make_
 def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model, caplog, code):
     """They come back in between, or stay away; from the start on, the run stops at once."""
     stored(30)
-    command = (
-        *("predict", "s3://photos/pics/", "--model", make_model(), "--shard-size", 5),
-        *("-o", "s3://photos/boxes/"),
-    )
+    command = ["predict", "s3://photos/pics/", "--model", make_model(), "--shard-size", 5]
+    command += ["-o", "s3://photos/boxes/"]
     assert invoke(*command).returncode == 0
-    whole = {key: s3.get(key) for key in s3.keys("boxes/")}
+    files_before = {key: s3.get(key) for key in s3.keys("boxes/")}
 
-    def again(first, count):
+    def run_with_outage(first, count):
+        """Work all shards again; these requests are refused. Returns how many files are there."""
         for key in s3.keys("boxes/part"):
             s3.client.delete_object(Bucket="photos", Key=key)
         start = s3.answered + first
-        s3.faults.status, s3.faults.outage = ("403 Forbidden", code), range(start, start + count)
+        s3.faults.status = ("403 Forbidden", code)
+        s3.faults.outage = range(start, start + count)
         done = invoke(*command)
         s3.faults.status = ()
-        found = {key: s3.get(key) for key in s3.keys("boxes/") if NOTE not in key}
-        assert found.items() <= whole.items()
-        return done, len(found)
+        files = {key: s3.get(key) for key in s3.keys("boxes/") if NOTE not in key}
+        assert files.items() <= files_before.items()
+        return done, len(files)
 
-    done, found = again(40, 2)
+    done, file_count = run_with_outage(first=40, count=2)
     assert done.returncode == 0, done.stderr
-    assert found == len(whole), done.stderr
+    assert file_count == len(files_before), done.stderr
     assert "; trying again" in caplog.text
-    done, found = again(40, 1000)
+    done, file_count = run_with_outage(first=40, count=1000)
     assert done.returncode == 5, done.stderr
-    assert (found < len(whole)) is True, done.stderr
+    assert (file_count < len(files_before)) is True, done.stderr
     assert "403" in done.stderr
     caplog.clear()
-    done, found = again(9, 1000)
+    done, _ = run_with_outage(first=9, count=1000)
     assert done.returncode == 5, done.stderr
     assert ("trying again" in caplog.text) is False, done.stderr
 

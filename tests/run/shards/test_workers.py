@@ -32,20 +32,23 @@ class Worker:
     end = release
 
 
-def test_there_are_no_more_workers_than_shards(store):
+@pytest.mark.parametrize(
+    ("shards", "expected_workers"),
+    [([], [0]), ([0], [0]), ([0, 1, 2], [0, 1, 2])],
+)
+def test_there_are_no_more_workers_than_shards(store, shards, expected_workers):
     manifest = written(store, ["a", "b", "c"], 1)
-    for shards, expected in (([], 1), ([0], 1), ([0, 1, 2], 3)):
-        started = []
+    started = []
 
-        def begin(number, tell, _, started=started):
-            started.append(number)
-            return Worker(number, tell)
+    def begin(number, tell, _):
+        started.append(number)
+        return Worker(number, tell)
 
-        with Workers(5, begin) as workers:
-            workers.ready()
-            worked = [*workers.run(Schedule(store, manifest, shards))]
-        assert started == [*range(expected)]
-        assert len(worked) == len(shards)
+    with Workers(5, begin) as workers:
+        workers.ready()
+        counts = list(workers.run(Schedule(store, manifest, shards)))
+    assert started == expected_workers
+    assert len(counts) == len(shards)
 
 
 @pytest.mark.parametrize(
@@ -66,24 +69,27 @@ def test_the_run_ends_when_no_worker_can_be_had(store, lost, nodes, ends):
     started = []
 
     def begin(number, tell, lost_on):
-        if not (there := [str(one) for one in range(nodes) if str(one) not in lost_on]):
+        remaining_nodes = [str(node) for node in range(nodes) if str(node) not in lost_on]
+        if not remaining_nodes:
             return None
         started.append(number)
         if len(started) > lost + 1 or (len(started) == 1 and not ends):
             return Worker(number, tell)
         if len(started) == 1:
             tell(Ready("here", header()["settings"], "1.0"))
-        tell(Ended("SIGTERM", there[len(started) % len(there)]))
+        node = remaining_nodes[len(started) % len(remaining_nodes)]
+        tell(Ended("SIGTERM", node))
         return Worker(number, lambda _: None)
 
     with Workers(6, begin) as workers:
         workers.ready()
         if ends:
             with pytest.raises(InferenceError, match="keep dying: SIGTERM; the last one had no sh"):
-                [*workers.run(Schedule(store, manifest, range(30)))]
+                list(workers.run(Schedule(store, manifest, range(30))))
             assert len(started) == 6 * STARTS * nodes
         else:
-            assert len([*workers.run(Schedule(store, manifest, range(30)))]) == 30
+            counts = list(workers.run(Schedule(store, manifest, range(30))))
+            assert len(counts) == 30
 
 
 def test_a_worker_that_hangs_is_named_once_and_replaced_when_it_is_killed(
@@ -106,7 +112,8 @@ def test_a_worker_that_hangs_is_named_once_and_replaced_when_it_is_killed(
     with Workers(1, Hanging) as workers:
         workers.ready()
         schedule = Schedule(store, manifest, range(3))
-        assert len([*workers.run(schedule)]) == 3
+        counts = list(workers.run(schedule))
+    assert len(counts) == 3
     assert caplog.text.count("a worker on here has given no sign of life for") == 1
     assert schedule.deaths == 1
 
@@ -159,7 +166,7 @@ def work_all(store, outcomes, shards):
 
     with Workers(1, begin) as workers:
         workers.ready()
-        counts = [*workers.run(Schedule(store, manifest, range(shards)))]
+        counts = list(workers.run(Schedule(store, manifest, range(shards))))
     assert len(counts) == shards
     return starts
 
