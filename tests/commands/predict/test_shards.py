@@ -39,10 +39,10 @@ def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
     assert "10 pictures, 4 detections" in done.stderr
     assert "wrote 3 parts to" in done.stderr
     shards_of_four.part(1).unlink()
-    whole = shards_of_four.part(0).read_bytes()
+    first_part = shards_of_four.part(0).read_bytes()
     for options in ({"size": None}, {"sources": "", "size": None}, {}):
         done = shards_of_four(**options)
-        assert shards_of_four.part(0).read_bytes() == whole
+        assert shards_of_four.part(0).read_bytes() == first_part
     assert "3 of 3 shards done already" in done.stderr
     assert len(lines(shards_of_four.part(1).read_text())) == 4
 
@@ -50,7 +50,8 @@ def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
 def test_tasks_share_the_shards(shards_of_four):
     for task in (1, 2, 3, 4):
         shards_of_four(f"--shards {task}/4")
-        assert len([*shards_of_four.boxes.glob("part-*")]) == min(task, 3)
+        parts = list(shards_of_four.boxes.glob("part-*"))
+        assert len(parts) == min(task, 3)
 
 
 def test_other_settings_and_names_are_refused(shards_of_four, make_model):
@@ -75,11 +76,12 @@ def test_failures_are_records_and_the_exit_code(shards_of_four):
     done = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
     assert "1 name given again, and worked once" in done.stderr
     assert "absent.png: no such file" in done.stderr
-    last = lines(shards_of_four.part(2).read_text())[-1]
-    assert last["source"] == "absent.png"
-    assert last["error"]["type"] == "SourceError"
-    for one in (shards_of_four.pictures / "0004.png", shards_of_four.boxes.parent / "absent.png"):
-        one.write_bytes((shards_of_four.pictures / "0003.png").read_bytes())
+    last_record = lines(shards_of_four.part(2).read_text())[-1]
+    assert last_record["source"] == "absent.png"
+    assert last_record["error"]["type"] == "SourceError"
+    sound = (shards_of_four.pictures / "0003.png").read_bytes()
+    (shards_of_four.pictures / "0004.png").write_bytes(sound)
+    (shards_of_four.boxes.parent / "absent.png").write_bytes(sound)
     shards_of_four("--retry-failed", sources="", says="2 pictures, 2 detections")
 
 
@@ -125,8 +127,8 @@ def test_a_video_is_one_name_of_its_shard(shards_of_four, in_shards, make_video)
     shards_of_four()
     records = lines(shards_of_four.part(0).read_text())
     assert [record.get("frame") for record in records] == [None, None, *range(9), None][:12]
-    whole, merged = in_shards("pics --conf 0.5", "--shard-size", 4)
-    assert merged == whole
+    expected, merged = in_shards("pics --conf 0.5", "--shard-size", 4)
+    assert merged == expected
 
 
 def test_no_names_make_no_parts(shards_of_four, tmp_path):
@@ -150,55 +152,57 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp
     assert "pics/0004.png: no such file" in done.stderr
     assert "from which folder it counts" in done.stderr
     assert not shards_of_four.part(1).exists()
-    for one in sorted(shards_of_four.pictures.iterdir())[:3]:
-        one.unlink()  # what is gone gets an error, as long as it is not all
+    for picture in sorted(shards_of_four.pictures.iterdir())[:3]:
+        picture.unlink()  # what is gone gets an error, as long as it is not all
     shards_of_four(sources="", size=None)
     assert shards_of_four.part(1).exists()
 
 
 def test_errors_are_said_again_until_they_are_mended(shards_of_four, predict, make_video, invoke):
     """Of pictures and of a video, in two turns; each merge is what one run would write then."""
-    sound = [(shards_of_four.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
+    pictures = shards_of_four.pictures
+    sound_pictures = {}
+    for name in ("0004.png", "0005.png", "0009.png"):
+        sound_pictures[name] = (pictures / name).read_bytes()
+        (pictures / name).write_bytes(b"torn")
     video = make_video("pics/0007.mp4", frames=9).read_bytes()
-    for one in ("0004.png", "0005.png", "0009.png", "0007.mp4"):
-        (shards_of_four.pictures / one).write_bytes(b"torn" if one != "0007.mp4" else video[:-100])
+    (pictures / "0007.mp4").write_bytes(video[:-100])
 
     def merged(code):
-        done = invoke("merge", "boxes/", cwd=shards_of_four.pictures.parent)
-        whole = predict("pics --conf 0.5", code=code)
+        done = invoke("merge", "boxes/", cwd=pictures.parent)
+        one_run = predict("pics --conf 0.5", code=code)
         assert done.returncode == code
-        assert done.stdout == whole.stdout
+        assert done.stdout == one_run.stdout
         return done.stderr
 
     shards_of_four(code=3)
     assert "4 records with an error: 3 DecodeError: " in merged(3)
-    parts = len([*shards_of_four.boxes.iterdir()])
-    for more in ("", "", "--retry-failed"):
-        done = shards_of_four(more, code=3)
+    file_count = len(list(shards_of_four.boxes.iterdir()))
+    for option in ("", "", "--retry-failed"):
+        done = shards_of_four(option, code=3)
     assert "4 records with an error" not in done.stderr
     assert "4 failed" in done.stderr
     assert "4 records with an error: 3 DecodeError: " in shards_of_four(code=3).stderr
-    for one, content in zip((4, 5), sound, strict=False):
-        (shards_of_four.pictures / f"000{one}.png").write_bytes(content)
+    for name in ("0004.png", "0005.png"):
+        (pictures / name).write_bytes(sound_pictures[name])
     done = shards_of_four("--retry-failed", code=3, says="2 pictures, ")
     assert "; in parts done already" not in done.stderr
     assert "2 records with an error: " in merged(3)
-    (shards_of_four.pictures / "0009.png").write_bytes(sound[2])
-    (shards_of_four.pictures / "0007.mp4").write_bytes(video)
+    (pictures / "0009.png").write_bytes(sound_pictures["0009.png"])
+    (pictures / "0007.mp4").write_bytes(video)
     shards_of_four("--retry-failed", says="1 picture, 9 frames, ")
     shards_of_four("--retry-failed", says="wrote 0 parts")
     assert merged(0) == ""
-    assert len([*shards_of_four.boxes.iterdir()]) > parts + 3
+    assert len(list(shards_of_four.boxes.iterdir())) > file_count + 3
 
 
 def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, predict, invoke):
     """It has an error of its own kind; --retry-failed and --extend work it again, in its place."""
     shards_of_four()
     shards_of_four.part(1).unlink()
-    for one in ("0004.png", "0008.png"):  # of which the second has been read already
-        (shards_of_four.pictures / one).write_bytes(
-            (shards_of_four.pictures / "0003.png").read_bytes()
-        )
+    other_picture = (shards_of_four.pictures / "0003.png").read_bytes()
+    for name in ("0004.png", "0008.png"):  # of which the second has been read already
+        (shards_of_four.pictures / name).write_bytes(other_picture)
     done = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards_of_four.part(1).read_text())[0]["error"]["type"] == "AlteredError"
     assert "hint: work it as it is now with --retry-failed" in done.stderr
@@ -207,11 +211,11 @@ def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, p
     done = shards_of_four("--extend", says="2 names written down, 4 shards in all")
     assert "not among the inputs" not in done.stderr
     shards_of_four("--extend", says="4 of 4 shards done already")
-    whole = lines(predict("pics --conf 0.5").stdout)
+    expected = lines(predict("pics --conf 0.5").stdout)
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
-    assert [one["index"] for one in merged] == [*range(10)]
-    once = {one["source"]: one["detections"] for one in merged}
-    assert once == {one["source"]: one["detections"] for one in whole}
+    assert [record["index"] for record in merged] == list(range(10))
+    detections = {record["source"]: record["detections"] for record in merged}
+    assert detections == {record["source"]: record["detections"] for record in expected}
 
 
 def test_a_missing_picture_that_comes_is_the_same_input(shards_of_four, invoke):
@@ -222,7 +226,7 @@ def test_a_missing_picture_that_comes_is_the_same_input(shards_of_four, invoke):
     shards_of_four("--retry-failed", sources=sources, says="1 picture, ")
     shards_of_four("--extend", sources=sources, says="1 of 2 shards done already")
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
-    assert [one["source"] for one in merged] == ["pics/0003.png", "pics/new.png"]
+    assert [record["source"] for record in merged] == ["pics/0003.png", "pics/new.png"]
 
 
 @pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
@@ -233,11 +237,11 @@ def test_beyond_twenty_failures_are_counted(shards_of_four, predict, output):
     done = predict(f"pics -o {output}", code=3)
     failures = [line for line in done.stderr.splitlines() if "png: " in line]
     assert len(failures) == 20
-    said = {
-        f"detcli: pics/00{one}.png: empty; hint: fetch or copy the file again"
-        for one in range(10, 50)
+    expected_lines = {
+        f"detcli: pics/00{number}.png: empty; hint: fetch or copy the file again"
+        for number in range(10, 50)
     }
-    assert {*failures} <= said
+    assert set(failures) <= expected_lines
     assert "20 of 40 said: 40 DecodeError: empty\n" in done.stderr
     assert done.stderr.count("\n") < 30
     names = " ".join(f"absent{number}.png" for number in range(22))
@@ -253,16 +257,17 @@ def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
     shards_of_four.part(2).rename(shards_of_four.boxes / "part-00002.away")
     os.utime(shards_of_four.boxes / "_manifest.jsonl", (time.time() - 80,) * 2)
 
-    def found_with(working):
+    def status_with(working):
         (shards_of_four.boxes / "_working-other.json").write_text(json.dumps(working))
         return json.loads(invoke("status", shards_of_four.boxes, "--format", "json").stdout)
 
     for working in ([], [2, 3]):  # nobody works, or others may end at the same moment
-        rates = [found_with(working)[one] for one in ("inputs_per_s", "left_s")]
-        assert rates == [None, None]
-    found = found_with([2])
-    assert 39 < found.pop("last_s") < 60
-    assert found == {
+        run_status = status_with(working)
+        assert run_status["inputs_per_s"] is None
+        assert run_status["left_s"] is None
+    run_status = status_with([2])
+    assert 39 < run_status.pop("last_s") < 60
+    assert run_status == {
         "schema_version": 1,
         "inputs": 10,
         "shards": 3,
@@ -273,10 +278,10 @@ def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
         "left_s": pytest.approx(20, rel=0.01),
     }
     (shards_of_four.boxes / "part-00002.away").rename(shards_of_four.part(2))
-    said = invoke("status", shards_of_four.boxes, "--format", "table").stdout
-    assert said.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
-    assert "1 record with an error: DecodeError: " in said
-    assert "the rest" not in said
+    table = invoke("status", shards_of_four.boxes, "--format", "table").stdout
+    assert table.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
+    assert "1 record with an error: DecodeError: " in table
+    assert "the rest" not in table
     done = invoke("status", shards_of_four.pictures)
     assert done.returncode == 2
     assert ("has no _manifest.jsonl" in done.stderr) is True
@@ -291,16 +296,18 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
                 tar.add(path, path.name)
     shards_of_four(sources="{00..02}.tar pics/0000.png", size=2, code=3)
     done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
-    whole = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
+    one_run = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
     assert done.returncode == 3
-    assert done.stdout == whole
-    records = lines(whole)
-    assert [one["source"] for one in records[3:6]] == [
-        f"0{n}.tar/000{m}.png" for n, m in ((0, 9), (1, 1), (1, 4))
+    assert done.stdout == one_run
+    records = lines(one_run)
+    assert [record["source"] for record in records[3:6]] == [
+        "00.tar/0009.png",
+        "01.tar/0001.png",
+        "01.tar/0004.png",
     ]
-    alone = lines(predict("pics --conf 0.5", code=3).stdout)
-    assert [one.get("detections") for one in records[:4]] == [
-        one["detections"] for one in alone[::3]
+    records_without_tar = lines(predict("pics --conf 0.5", code=3).stdout)
+    assert [record.get("detections") for record in records[:4]] == [
+        record["detections"] for record in records_without_tar[::3]
     ]
     with tarfile.open(shards_of_four.boxes.parent / "01.tar", "w") as tar:
         for path in names[:2]:
