@@ -20,8 +20,8 @@ PART_NAME = "part-00007.jsonl"
 
 
 def record(source="a.jpg", **fields):
-    found = {"class_id": 1, "class_name": "red", "score": 0.512345}
-    found |= {"x1": 1.5, "y1": 2.25, "x2": 3.0, "y2": 4.01}
+    detection = {"class_id": 1, "class_name": "red", "score": 0.512345}
+    detection |= {"x1": 1.5, "y1": 2.25, "x2": 3.0, "y2": 4.01}
     return {
         "schema_version": 2,
         "source": source,
@@ -29,7 +29,7 @@ def record(source="a.jpg", **fields):
         "input": 0,
         "width": 64,
         "height": 48,
-        "detections": [found],
+        "detections": [detection],
         "model": "m",
         "device": "cpu",
         **fields,
@@ -46,14 +46,14 @@ ERROR = {
     "error": {"type": "DecodeError", "message": "torn", "hint": ""},
 }
 RECORDS = [record(), ERROR, record("ä\n.jpg", detections=[], warnings=["odd"])]
-PLACED = [one | {"index": 40 + place} for place, one in enumerate(RECORDS)]
+PLACED = [record | {"index": 40 + number} for number, record in enumerate(RECORDS)]
 
 
 def published(folder, records=RECORDS, name=PART_NAME, shard=SHARD):
     store = LocalFolder(folder)
     with PartWriter(shard) as writer:
-        for one in records:
-            writer.add(one)
+        for record in records:
+            writer.add(record)
         assert writer.publish(store, name)
     return store
 
@@ -61,22 +61,23 @@ def published(folder, records=RECORDS, name=PART_NAME, shard=SHARD):
 def test_records_come_back_with_their_place_in_the_run(tmp_path):
     for folder in ("one", "two"):
         store = published(tmp_path / folder)
-    found = [*read(store, PART_NAME, SHARD)]
-    assert found == PLACED
-    assert [[*one] for one in found] == [[*one] for one in RECORDS]  # in the same order
+    records = list(read(store, PART_NAME, SHARD))
+    assert records == PLACED
+    # Their fields are in the same order.
+    assert [list(record) for record in records] == [list(record) for record in RECORDS]
     assert (tmp_path / "one" / PART_NAME).read_bytes() == (
         tmp_path / "two" / PART_NAME
     ).read_bytes()
     for other in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
         with pytest.raises(TornError, match="belongs to another run"):
-            [*read(store, PART_NAME, other)]
-    assert [*read(published(tmp_path / "three", []), PART_NAME, SHARD)] == []  # it may be empty
+            list(read(store, PART_NAME, other))
+    assert list(read(published(tmp_path / "three", []), PART_NAME, SHARD)) == []  # it may be empty
 
 
 def test_the_last_record_says_what_the_part_is(tmp_path):
     published(tmp_path)
     *others, last = map(json.loads, (tmp_path / PART_NAME).read_text().splitlines())
-    assert not any("part" in one for one in others)
+    assert not any("part" in record for record in others)
     part = last["part"]
     assert part["shard"] == 7
     assert part["run"] == "0123456789abcdef"
@@ -90,16 +91,16 @@ def test_any_change_of_a_part_is_noticed(tmp_path, data):
     path = tmp_path / PART_NAME
     path.unlink(missing_ok=True)
     store = published(tmp_path)
-    whole = path.read_bytes()
-    start = data.draw(st.integers(0, len(whole)))
-    stop = data.draw(st.integers(start, len(whole)))
-    put_in = data.draw(st.binary(max_size=3) | st.sampled_from(whole.splitlines(keepends=True)))
-    path.write_bytes(whole[:start] + put_in + whole[stop:])
+    content = path.read_bytes()
+    start = data.draw(st.integers(0, len(content)))
+    stop = data.draw(st.integers(start, len(content)))
+    put_in = data.draw(st.binary(max_size=3) | st.sampled_from(content.splitlines(keepends=True)))
+    path.write_bytes(content[:start] + put_in + content[stop:])
     try:
-        found = [*read(store, PART_NAME, SHARD)]
+        records = list(read(store, PART_NAME, SHARD))
     except TornError:
         return
-    assert found == PLACED
+    assert records == PLACED
 
 
 def test_lost_lines_are_noticed(tmp_path):
@@ -109,25 +110,25 @@ def test_lost_lines_are_noticed(tmp_path):
     for kept in ([], lines[:2], lines[1:], [*lines, lines[0]], [lines[1], lines[0], lines[2]]):
         path.write_bytes(b"".join(kept))
         with pytest.raises(TornError):
-            [*read(store, path.name, SHARD)]
+            list(read(store, path.name, SHARD))
 
 
 def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
     with pytest.raises(StoreError, match="No such file"):
-        [*read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD)]
+        list(read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD))
 
 
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
     store = published(tmp_path, records)
-    assert len([*read(store, PART_NAME, SHARD)]) == 100
+    assert len(list(read(store, PART_NAME, SHARD))) == 100
 
 
 def test_a_piece_is_sent_as_lines():
     with PartWriter(SHARD) as writer:
-        for one in RECORDS:
-            writer.add(one)
+        for record in RECORDS:
+            writer.add(record)
         assert [*map(json.loads, writer.content().splitlines())] == PLACED
 
 
@@ -154,18 +155,18 @@ def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0, model abc, settings def")
     store = published(tmp_path, shard=shard)
     without_in_part(tmp_path / PART_NAME, "made_by")
-    assert [*read(store, PART_NAME, shard)] == PLACED
+    assert list(read(store, PART_NAME, shard)) == PLACED
 
 
 def test_a_part_that_something_else_made_is_refused(tmp_path):
     store = published(tmp_path, shard=replace(SHARD, fingerprint="detcli 1.0"))
     with pytest.raises(TornError, match="made by another model, other settings or another version"):
-        [*read(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0"))]
+        list(read(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0")))
 
 
 def test_a_part_of_the_same_maker_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0")
-    assert [*read(published(tmp_path, shard=shard), PART_NAME, shard)] == PLACED
+    assert list(read(published(tmp_path, shard=shard), PART_NAME, shard)) == PLACED
 
 
 @pytest.mark.parametrize("field", ["run", "shard", "records", "sha256"])
@@ -173,7 +174,7 @@ def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
     store = published(tmp_path)
     without_in_part(tmp_path / PART_NAME, field)
     with pytest.raises(TornError):
-        [*read(store, PART_NAME, SHARD)]
+        list(read(store, PART_NAME, SHARD))
 
 
 # Parts of a run, and what --retry-failed adds to them
@@ -289,7 +290,7 @@ def test_a_survey_takes_a_part_of_an_earlier_version_as_one_without_errors(begun
 
 def test_the_end_of_a_part_without_records_is_read(tmp_path):
     store = published(tmp_path, records=[])
-    assert [*read(store, PART_NAME, SHARD)] == []
+    assert list(read(store, PART_NAME, SHARD)) == []
 
 
 def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
@@ -300,4 +301,4 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     first["part"] = last.pop("part")
     path.write_text("".join(json.dumps(each) + "\n" for each in [first, *others, last]))
     with pytest.raises(TornError, match="goes on after its end"):
-        [*read(store, path.name, SHARD)]
+        list(read(store, path.name, SHARD))
