@@ -567,7 +567,6 @@ class Config:
         """Refuse what a run in shards cannot do."""
         output = self.outputs.output
         record_format = self.outputs.format
-        engine = self.shards.on
         options = options_of(Config)
         for name, value in values_of(self).items():
             if value and not options[name].sharded:
