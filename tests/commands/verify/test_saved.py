@@ -454,7 +454,7 @@ def test_counts_are_those_of_another_program(compare, random):
 
 def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     """In like order, what waits does not grow with the run."""
-    from detcli.commands.verify import saved as module
+    from detcli.commands.verify import saved_run as module
 
     most = 0
 

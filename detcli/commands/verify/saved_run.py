@@ -1,0 +1,257 @@
+"""A saved run: what its records say of how it was made, and in what two runs differ."""
+
+import os
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Self, cast
+
+from detcli.commands.verify.report import CertifiedSide, SideReport, shortened
+from detcli.data.record import ProvenanceJson, RecordJson, name_of
+from detcli.model.precision import Precision
+from detcli.run.saved import is_folder, read_records
+from detcli.storage.files import sha256
+
+MAX_NOTED = 100  # settings of one run that are remembered
+MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
+ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride", "every"})
+"""Settings that boxes do not depend on, or that are compared apart."""
+
+PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
+"""What records say of the number type that the device chose."""
+
+RecordPair = tuple[RecordJson | None, RecordJson | None]
+"""The records of an input; None where a run has none."""
+
+
+class SavedRun:
+    """A saved run, and what its records say of how it was made."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name  # as the user gave it
+        self.path = path  # where to read it
+        self.count = 0  # records
+        self.names = set[str]()  # of its inputs, see `key`
+        self.folder = ""  # that all of them have in common, if names only count below it
+        self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
+        self.provenance: dict[str, str | None] | None = None  # of the first record
+        self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}, "precision": {}}
+        self.classes: dict[int, str] = {}  # that were found; the first name of each
+        self.renamed: int | None = None  # an id that has two names
+
+    @classmethod
+    def read(cls, name: str, path: str) -> Self:
+        """Read all records once."""
+        run = cls(name, path)
+        if is_folder(path):
+            from detcli.run.shards.manifest import Manifest
+            from detcli.run.shards.store import open_store
+
+            header = Manifest(open_store(f"{path}/")).header
+            run.settings.append(cast("dict[str, Any]", header["settings"]))
+        for fields in read_records(path):
+            run.names.add(run.key(fields))
+            run.add(cast("dict[str, Any]", fields))
+        return run
+
+    def add(self, fields: dict[str, Any]) -> None:
+        """Note what a record says of the run."""
+        self.count += 1
+        if "settings" in fields and len(self.settings) < MAX_NOTED:
+            all_settings = fields["settings"]
+            settings = {name: value for name, value in all_settings.items() if _is_flat(value)}
+            if settings not in self.settings:
+                self.settings.append(settings)
+        if self.provenance is None and "provenance" in fields:
+            self.provenance = _texts_of_provenance(fields["provenance"])
+        for name, values in self.made_by.items():
+            if name in fields:
+                values[fields[name]] = None
+        for detection in fields.get("detections", ()):
+            class_id = detection["class_id"]
+            class_name = detection["class_name"]
+            if self.classes.setdefault(class_id, class_name) != class_name:
+                self.renamed = class_id
+
+    def key(self, fields: RecordJson) -> str:
+        """The name of an input as far as it counts, and its frame, alike on all systems."""
+        name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", name_of(fields)))
+        return f"{name}\0{fields.get('frame', '')}"[len(self.folder) :]
+
+    def shorten(self) -> None:
+        """Let names count below the folder that all of them have in common."""
+        shared = os.path.commonprefix(list(self.names))  # noqa: RUF071 - cut at the last slash
+        self.folder = shared[: shared.rfind("/") + 1]
+        self.names = {name[len(self.folder) :] for name in self.names}
+
+    def setting(self, name: str, *types: type) -> list[Any]:
+        """The values of a setting, as far as they are of these types."""
+        values = []
+        for settings in self.settings:
+            value = settings.get(name)
+            if type(value) in types:
+                values.append(value)
+        return values
+
+    def numbers(self, name: str, minimum: float, maximum: float) -> list[float]:
+        """The values of a setting that are numbers in this range."""
+        numbers = self.setting(name, int, float)
+        return [number for number in numbers if minimum <= number <= maximum]
+
+    def class_conf(self) -> Iterator[tuple[int, float]]:
+        """Confidences of single classes, by class id."""
+        for table in self.setting("class_conf", dict):
+            for key, conf in table.items():
+                is_confidence = type(conf) in {int, float} and 0 <= conf <= 1
+                if is_confidence and key.isdecimal() and len(key) < MAX_DIGITS:
+                    yield int(key), conf
+
+    @property
+    def precision(self) -> Precision | None:
+        """The lowest precision that the network computed in; None if unknown."""
+        recorded = (self.provenance or {}).get("precision")
+        if recorded in set(Precision):
+            return Precision(recorded)
+        for number_type, precision in PRECISIONS.items():
+            if number_type in self.made_by["precision"]:
+                return precision
+        return Precision.FLOAT16 if any(self.setting("half", bool)) else None
+
+    def report(self) -> SideReport:
+        """What the comparison's report says of this side."""
+        models = self.made_by["model"] or self.setting("model", str)
+        hashes = set(self.setting("model_sha256", str))
+        model_sha256 = None
+        if len(hashes) == 1:
+            digest = hashes.pop()
+            if re.fullmatch("[0-9a-f]{64}", digest):
+                model_sha256 = digest
+        return SideReport(
+            model=", ".join(models) or "unknown",
+            sha256=model_sha256,
+            device=", ".join(self.made_by["device"]) or None,
+            precision=self.precision,
+            records=self.name,
+        )
+
+    def certified(self) -> CertifiedSide:
+        """What a certificate says of this side besides the report."""
+        path = Path(self.path)
+        digest = sha256(path) if path.is_file() else None
+        settings = self.settings[0] if self.settings else None
+        return CertifiedSide(digest, settings, self.provenance)
+
+    def pairs(self, left: "SavedRun") -> Iterator[RecordPair]:
+        """Yield the records of each input.
+
+        Both are read in step. A record waits in memory for its counterpart, so in like order
+        only two are held.
+        """
+        runs = (left, self)
+        waiting = defaultdict[str, list[dict[int, RecordJson]]](list)
+        for records in zip_longest(read_records(left.path), read_records(self.path)):
+            for side, fields in enumerate(records):
+                if fields is None:
+                    continue
+                key = runs[side].key(fields)
+                pair = {side: fields}
+                queue = waiting[key]  # of one side
+                if queue and side not in queue[0]:
+                    pair |= queue.pop(0)
+                elif key in runs[1 - side].names:
+                    queue.append(pair)
+                    continue
+                if not queue:
+                    del waiting[key]
+                yield pair.get(0), pair.get(1)
+        for queue in waiting.values():
+            for single in queue:
+                yield single.get(0), single.get(1)
+
+
+def _is_flat(value: object) -> bool:
+    """Whether a setting holds nothing nested, as none of ours do."""
+    items = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(items, list):
+        return True
+    return not any(isinstance(item, dict | list) for item in items)
+
+
+def _texts_of_provenance(fields: Mapping[str, object]) -> dict[str, str | None]:
+    """The facts of a record's provenance; None for each that is not a text."""
+    provenance: dict[str, str | None] = {}
+    for name in ProvenanceJson.__annotations__:
+        value = fields.get(name)
+        provenance[name] = value if isinstance(value, str) else None
+    return provenance
+
+
+def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say in what two runs differ besides their detections, and what they do not say."""
+    for side, run in (("left", left), ("right", right)):
+        if not run.settings:
+            yield (
+                f"the {side} run does not say its settings, as runs with --provenance or "
+                "--resume do"
+            )
+        elif len(run.settings) > 1:
+            yield f"the {side} run has records of {len(run.settings)} settings"
+        if run.renamed is not None:
+            yield f"the {side} run has several names for class {run.renamed}"
+    yield from _model_differences(left.report(), right.report())
+    yield from _setting_differences(left, right)
+    yield from _class_name_differences(left, right)
+    if left.folder or right.folder:
+        unpaired_count = len(left.names ^ right.names)
+        if unpaired_count:
+            left_folder = shortened(left.folder.rstrip("/") or ".")
+            right_folder = shortened(right.folder.rstrip("/") or ".")
+            yield (
+                f"inputs are paired by their names below {left_folder} and {right_folder}, and "
+                f"{unpaired_count} of them have no counterpart"
+            )
+
+
+def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
+    """Say where models and precisions differ, as far as they are known."""
+    if left.sha256 is None or right.sha256 is None:
+        if left.model != right.model:
+            yield f"model is {left.model} and {right.model}"
+    elif left.sha256 != right.sha256:
+        left_model = f"{left.model} ({left.sha256[:12]})"
+        right_model = f"{right.model} ({right.sha256[:12]})"
+        yield f"model is {left_model} and {right_model}"
+    both_known = left.precision is not None and right.precision is not None
+    if both_known and left.precision != right.precision:
+        yield f"precision is {left.precision} and {right.precision}"
+
+
+def _setting_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say where the first settings of two runs differ, as far as detections depend on them."""
+    if not left.settings or not right.settings:
+        return
+    right_settings = right.settings[0]
+    for name, left_value in left.settings[0].items():
+        if name in ELSEWHERE or name not in right_settings:
+            continue
+        right_value = right_settings[name]
+        if left_value != right_value:
+            yield f"{name} is {shortened(str(left_value))} and {shortened(str(right_value))}"
+
+
+def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say how many classes have another name in the other run, and name the first."""
+    renamed = []
+    for class_id in sorted(left.classes.keys() & right.classes.keys()):
+        if left.classes[class_id] != right.classes[class_id]:
+            renamed.append(class_id)
+    if not renamed:
+        return
+    classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
+    first_id = renamed[0]
+    left_name = shortened(left.classes[first_id])
+    right_name = shortened(right.classes[first_id])
+    yield f"{classes} another name: {first_id} is {left_name} and {right_name}"
