@@ -54,7 +54,8 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
     other_results = (request.certificate, config.outputs.report)
     require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.verify.report import check, render, render_check
+    from detcli.commands.verify.report import check
+    from detcli.commands.verify.tables import render, render_check
     from detcli.core.opencv import silence_opencv
 
     silence_opencv()

@@ -9,19 +9,21 @@ from pathlib import Path, PurePath
 
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
-    COLUMNS,
-    WORST,
     Certificate,
     CertifiedPicture,
     CertifiedSide,
     FailedInput,
     SideReport,
     VerifyReport,
+)
+from detcli.commands.verify.request import VerifyRequest
+from detcli.commands.verify.tables import (
+    COLUMNS,
+    WORST,
     picture_row,
     side_names,
     side_text,
 )
-from detcli.commands.verify.request import VerifyRequest
 from detcli.compare.detections import (
     Comparison,
     Match,

@@ -3,7 +3,8 @@
 import pages
 import pytest
 
-from detcli.commands.verify.report import SideReport, side_names
+from detcli.commands.verify.report import SideReport
+from detcli.commands.verify.tables import side_names
 
 
 @pytest.fixture

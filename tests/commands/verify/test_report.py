@@ -13,8 +13,8 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
-    render,
 )
+from detcli.commands.verify.tables import render
 from detcli.commands.verify.tensors import compare_tensors
 from detcli.compare.detections import Order, Tolerance
 from detcli.model.precision import Precision

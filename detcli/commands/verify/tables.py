@@ -1,0 +1,246 @@
+"""What verify finds, as tables for people."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from detcli.cli.report import EMPTY, facts_table
+from detcli.commands.verify.report import (
+    BisectReport,
+    CheckReport,
+    SideReport,
+    TensorReport,
+    VerifyReport,
+)
+from detcli.compare.detections import DetectionsReport, PictureReport
+from detcli.config.values import Tolerance
+from detcli.core.text import escape_unprintable
+
+WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
+MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
+
+COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
+NUMBERS = {"pairs", "over", "score", "pixels"}
+
+
+def render(report: VerifyReport) -> Iterator[Table | Text]:
+    """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
+    yield facts_table([("left", side_text(report.left)), ("right", side_text(report.right))])
+    yield Text()
+    if report.detections is not None:
+        yield facts_table(_sums(report.detections, report.tolerance, report.compared))
+        yield from _worst(report.detections, report.tolerance)
+    elif report.no_detections:
+        yield Text(
+            f"detections were not compared: {escape_unprintable(report.no_detections)}", "yellow"
+        )
+    if report.tensors is not None:
+        lines = ["raw outputs, each on its worst picture"]
+        for tensor in report.tensors:
+            lines += _tensor(f"{tensor.name} on {_file(tensor.source)}", tensor)
+        yield _paragraph(lines, "italic")
+    if report.bisect is not None:
+        style = "" if report.bisect.node is None else "bold"
+        yield _paragraph(_bisect(report.bisect), style)
+    yield Text()
+    verdict = "\n".join(escape_unprintable(sentence) for sentence in report.verdict)
+    yield Text(verdict, _colour(is_good=report.agree))
+
+
+def render_check(comparison: CheckReport) -> Iterator[Table | Text]:
+    """Lay out a check: the report, and what changed since the certificate."""
+    yield from render(comparison.report)
+    date = escape_unprintable(comparison.date)
+    if comparison.changes:
+        table = _table(f"changed since {date}", ("what", "certified", "now"))
+        for change in comparison.changes:
+            style = "red" if change.matters else ""
+            texts = (change.what, change.before or EMPTY, change.now or EMPTY)
+            cells = [Text(escape_unprintable(text), style) for text in texts]
+            table.add_row(*cells)
+        yield table
+    else:
+        yield Text(f"nothing changed since {date}")
+    if comparison.holds:
+        conclusion = "the certificate holds"
+    else:
+        conclusion = "the certificate does not hold"
+    yield Text(conclusion, _colour(is_good=comparison.holds))
+
+
+def _colour(*, is_good: bool) -> str:
+    return "green" if is_good else "red"
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        alignment: Literal["left", "right"] = "right" if column in NUMBERS else "left"
+        table.add_column(column, justify=alignment, overflow="fold")
+    return table
+
+
+def _paragraph(lines: Iterable[str], style: str) -> Text:
+    """Lines of text, of which the first has a style."""
+    paragraph = Text()
+    for line in lines:
+        if paragraph:
+            paragraph.append("\n" + escape_unprintable(line))
+        else:
+            paragraph.append(escape_unprintable(line), style)
+    return paragraph
+
+
+def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
+    """Short names that tell two sides apart: by model, and by what else they differ in."""
+    left_name = PurePath(left.model).name
+    right_name = PurePath(right.model).name
+    for field_name in ("device", "selection", "precision", "records"):
+        left_value = getattr(left, field_name)
+        right_value = getattr(right, field_name)
+        if left_name == right_name and left_value != right_value:
+            left_name += f", {left_value or 'unknown'}"
+            right_name += f", {right_value or 'unknown'}"
+    if left_name == right_name:
+        return f"{left_name}, left", f"{right_name}, right"
+    return left_name, right_name
+
+
+def side_text(side: SideReport) -> str:
+    """All that is known of a side."""
+    model = side.model
+    if side.device:
+        model += f" on {side.device}"
+    parts = []
+    if model:
+        parts.append(model)
+    if side.precision:
+        parts.append(side.precision)
+    if side.selection is not None:
+        parts.append(f"selection by {side.selection}")
+    text = ", ".join(parts)
+    if side.records:
+        text = f"{side.records}: {text}"
+    if side.sha256:
+        text += f" ({side.sha256[:12]})"
+    return text
+
+
+def _sums(
+    detections: DetectionsReport, tolerance: Tolerance, compared: int
+) -> Iterator[tuple[str, str]]:
+    """Yield labels and values of the sums over all pictures."""
+    yield "pictures", f"{compared}, {detections.reordered} with pairs in another order"
+    boxes = f"{detections.left} on the left, {detections.right} on the right"
+    yield "boxes", f"{boxes}, above {detections.conf:g}"
+    yield "pairs", f"{detections.pairs}, {detections.over} over the tolerance"
+    yield "missing", f"{detections.missing} on the left only"
+    yield "extra", f"{detections.extra} on the right only"
+    yield "borderline", f"{detections.borderline} at the confidence threshold"
+    score = f"{detections.largest_score_difference:.3g} in score (allowed {tolerance.score:g})"
+    corner = f"{detections.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
+    yield "largest difference", f"{score}, {corner}"
+    yield "disagreeing boxes", f"{detections.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
+
+
+def _worst(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
+    """Lay out the pictures that differ most, if any do."""
+    different = []
+    for picture in detections.pictures:
+        if picture.severity(tolerance) > (0, 0.0):
+            different.append(picture)
+    if not different:
+        return
+    yield Text()
+    table = _table("worst pictures", COLUMNS)
+    for picture in heapq.nlargest(
+        WORST, different, key=lambda picture: picture.severity(tolerance)
+    ):
+        name, *values = picture_row(picture)
+        cells = [Text(str(name), "" if picture.agrees else "red")]
+        for value in values:
+            text = f"{value:.2g}" if isinstance(value, float) else str(value)
+            cells.append(Text(text))
+        table.add_row(*cells)
+    yield table
+
+
+def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
+    """What `COLUMNS` have of a picture."""
+    frame = "" if picture.frame is None else f" frame {picture.frame}"
+    return (
+        escape_unprintable(_file(picture.source)) + frame,
+        picture.pairs,
+        picture.over,
+        picture.largest_score_difference,
+        picture.largest_corner_difference,
+        str(picture.order),
+        _boxes(picture.missing),
+        _boxes(picture.extra),
+    )
+
+
+def _file(source: str) -> str:
+    """The name without its folder, which the JSON has."""
+    return PurePath(source).name or source
+
+
+def _boxes(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Classes and scores of the first boxes, and how many more there are."""
+    texts = [f"{escape_unprintable(row['class_name'])} {row['score']:.2f}" for row in rows]
+    return _listed(texts) or EMPTY
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are; empty if there are none."""
+    listed = list(names[:MAX_LISTED])
+    if len(names) > MAX_LISTED:
+        listed.append(f"{len(names) - MAX_LISTED} more")
+    return ", ".join(listed)
+
+
+def _bisect(report: BisectReport) -> Iterator[str]:
+    """Yield lines about the first node that differs, or about why there is none."""
+    if report.node is None:
+        yield f"no node found on {report.source}: {report.finding}"
+        return
+    yield f"first node that differs: {report.node}"
+    yield f"  {report.finding}"
+    effort = f"{report.rounds} rounds, {report.compared} tensors compared"
+    yield f"  found in {effort}, on {report.source}"
+    if report.output is not None:
+        yield from _tensor(f"output {report.output.name}", report.output)
+    for tensor in report.inputs[:MAX_LISTED]:
+        yield from _tensor(f"input {tensor.name}", tensor)
+    if len(report.inputs) > MAX_LISTED:
+        yield f"  and {len(report.inputs) - MAX_LISTED} more inputs, all of which agree"
+    if len(report.left_nodes) > 1 or len(report.right_nodes) > 1:
+        left_nodes = _listed([str(node) for node in report.left_nodes])
+        right_nodes = _listed([str(node) for node in report.right_nodes])
+        yield f"  left:  {left_nodes or 'nothing'}"
+        yield f"  right: {right_nodes or 'nothing'}"
+
+
+def _tensor(title: str, tensor: TensorReport) -> Iterator[str]:
+    """Yield lines about both tensors of a name, and how far they differ."""
+    conclusion = "agrees" if tensor.agrees else "differs"
+    yield f"  {title}: {conclusion}"
+    if tensor.max_scaled is not None:
+        yield (
+            f"    by up to {_number(tensor.max_absolute)}, {_number(tensor.max_scaled)} of the "
+            f"largest magnitude, {_number(tensor.max_relative)} of a value; cosine "
+            f"{tensor.cosine:.7f}"
+        )
+    for label, side in (("left: ", tensor.left), ("right:", tensor.right)):
+        yield (
+            f"    {label} {side.dtype}{list(side.shape)} from {_number(side.least)} to "
+            f"{_number(side.greatest)}, {side.nan} NaN, {side.infinite} infinite"
+        )
+
+
+def _number(value: float | None) -> str:
+    return EMPTY if value is None else f"{value:.3g}"
