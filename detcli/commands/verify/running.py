@@ -12,6 +12,7 @@ import numpy as np
 
 from detcli.backend import open_backend, open_tensors
 from detcli.cli.console import download_progress, progress
+from detcli.commands.verify.bisection import bisect
 from detcli.commands.verify.classes import ClassPairs, pair_classes, warn_about
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -23,7 +24,7 @@ from detcli.commands.verify.report import (
     tolerance_of,
 )
 from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
+from detcli.commands.verify.tensors import OutputComparison, Probe, image_input
 from detcli.compare.detections import Rules
 from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings

@@ -6,7 +6,8 @@ from damaged_graphs import swapped
 from saved_records import report_of
 from verify_requests import probe
 
-from detcli.commands.verify.tensors import OutputComparison, bisect
+from detcli.commands.verify.bisection import bisect
+from detcli.commands.verify.tensors import OutputComparison
 from detcli.data.geometry import Picture
 from detcli.model.file import ModelFile
 

@@ -18,8 +18,9 @@ from damaged_graphs import (
 from onnx import helper
 from verify_requests import parsed, probe
 
-from detcli.commands.verify import tensors as module
-from detcli.commands.verify.tensors import OutputComparison, bisect
+from detcli.commands.verify import bisection as module
+from detcli.commands.verify.bisection import bisect
+from detcli.commands.verify.tensors import OutputComparison
 from detcli.data.geometry import Picture
 
 pytestmark = pytest.mark.slow

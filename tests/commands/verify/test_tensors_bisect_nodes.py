@@ -7,7 +7,8 @@ from damaged_graphs import maker
 from onnx import helper, numpy_helper
 from verify_requests import PICTURE, parsed
 
-from detcli.commands.verify.tensors import Graphs, compare_tensors
+from detcli.commands.verify.bisection import Graphs
+from detcli.commands.verify.tensors import compare_tensors
 from detcli.model.graph import GraphIndex
 
 HALVES = "float16[1, 3, 8, 8]"
