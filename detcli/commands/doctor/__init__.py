@@ -1,7 +1,8 @@
 """`detcli doctor`: which devices work on this machine, and why the others do not.
 
 examine.py tries the devices, each in a process of its own, and looks at the cache;
-installation.py knows what can be wrong with the driver, packages and libraries, and what fixes it.
+installation.py knows what can be wrong with the driver, packages and libraries, and what fixes it;
+scrub.py takes personal names out of what they say.
 """
 
 from collections.abc import Iterator, Sequence

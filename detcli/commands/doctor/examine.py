@@ -5,7 +5,6 @@ names a person: libraries' messages are full of paths, which often begin with th
 """
 
 import contextlib
-import getpass
 import json
 import os
 import platform
@@ -14,10 +13,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +25,14 @@ from detcli.cli.defaults import TUNED, defaults_file, read_defaults
 from detcli.cli.report import report_field
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
+from detcli.commands.doctor.scrub import public_value, scrub, shorten
 from detcli.config.config import Config
 from detcli.config.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.config.option import options_of
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, OutputError, UsageError
 from detcli.core.packages import explain, find_mixture, own_python
-from detcli.core.text import public_name, public_text
+from detcli.core.text import public_text
 from detcli.storage.cache import cache_folder, why_untrusted
 
 if TYPE_CHECKING:
@@ -62,9 +61,6 @@ except BaseException as error:
 sys.stdout.write("\\n" + json.dumps(answer) + "\\n")
 sys.stdout.flush()
 """
-
-ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
-MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
 
 # The test detector: for each cell of 2x2 pixels one constant box, and as scores of two classes the
 # red and the green of its first pixel.
@@ -169,43 +165,66 @@ class Outcome:
     error: str | None = None
 
 
-def examine(wanted: Device | None = None, cleared_bytes: int | None = None) -> DoctorReport:
+def examine(device: Device | None = None, cleared_bytes: int | None = None) -> DoctorReport:
     """Look and try, and change nothing.
 
     Args:
-        wanted: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
+        device: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
         cleared_bytes: What was just removed from the cache, for the report.
     """
-    defaults, misled = describe_defaults()
-    every = (Device(kind) for kind in DeviceKind)
-    devices = [
-        wanted if wanted and wanted.kind is device.kind else device
-        for device in every
-        if not device.is_auto
-    ]
+    defaults, problems_of_defaults = describe_defaults()
+    devices = _devices_to_try(device)
     with ThreadPoolExecutor() as pool:
-        gpu = pool.submit(ask, "describe_nvidia")
-        trials = [*pool.map(partial(ask, "trial"), map(str, devices))]
-    found = [trial_problems(trial) for trial in trials]
-    if found[0]:  # not even the CPU can be used
-        found = [_find_broken(trials[0])] * len(found)
+        nvidia_answer = pool.submit(ask, "describe_nvidia")
+        trial_answers = [pool.submit(ask, "trial", str(tried)) for tried in devices]
+        trials = [answer.result() for answer in trial_answers]
+    problems_of_devices = [trial_problems(trial) for trial in trials]
+    if problems_of_devices[0]:  # not even the CPU can be used
+        broken = _find_broken(trials[0])
+        problems_of_devices = [broken for _ in devices]
+
+    problems: list[DoctorProblem] = []
     mixture = find_mixture()
-    problems = (mixture and installation.problem_of(*mixture), *misled, *found[0])
-    nvidia = Nvidia(driver_version(), None, None)
-    if (answer := gpu.result().value) is not None:
-        nvidia = Nvidia(**answer | {"gpus": tuple(GpuFacts(**one) for one in answer["gpus"])})
+    if mixture is not None:
+        problems.append(installation.problem_of(*mixture))
+    problems += problems_of_defaults
+    problems += problems_of_devices[0]
+
+    reports = []
+    for tried, lacking in zip(devices, problems_of_devices, strict=True):
+        provider = PROVIDERS.get(tried.kind)
+        reports.append(DoctorDevice(str(tried), provider, usable=not lacking, problems=lacking))
     return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
-        nvidia=nvidia,
-        devices=tuple(
-            DoctorDevice(str(device), PROVIDERS.get(device.kind), not own, own)
-            for device, own in zip(devices, found, strict=True)
-        ),
-        problems=tuple(dict.fromkeys(filter(None, problems))),
+        nvidia=_nvidia(nvidia_answer.result()),
+        devices=tuple(reports),
+        problems=tuple(dict.fromkeys(problems)),
         cache=describe_cache(cleared_bytes),
         defaults=defaults,
     )
+
+
+def _devices_to_try(requested: Device | None) -> list[Device]:
+    """A device of each kind: the requested one, and the first of all other kinds."""
+    devices = []
+    for kind in DeviceKind:
+        device = Device(kind)
+        if device.is_auto:
+            continue
+        if requested is not None and requested.kind is kind:
+            device = requested
+        devices.append(device)
+    return devices
+
+
+def _nvidia(answer: Outcome) -> Nvidia:
+    """NVIDIA's driver and GPUs, as a separate process described them; else what files say."""
+    driver = driver_version()
+    if answer.value is None:
+        return Nvidia(driver, None, None)
+    gpus = tuple(GpuFacts(**fields) for fields in answer.value["gpus"])
+    return Nvidia(**answer.value | {"gpus": gpus})
 
 
 def trial_problems(outcome: Outcome) -> Problems:
@@ -219,14 +238,14 @@ def _find_broken(trial: Outcome) -> Problems:
     """Why not even the CPU runs the test detector: usually a library that does not load."""
     if trial.error is not None and trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
-    found = []
+    problems = []
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
         if error is not None:
-            found.append(installation.problem_of(*explain(module, error)))
+            problems.append(installation.problem_of(*explain(module, error)))
             if module == "numpy":
                 break  # the others load it
-    return tuple(found) or trial_problems(trial)
+    return tuple(problems) or trial_problems(trial)
 
 
 def load(module: str, attribute: str) -> Outcome:
@@ -236,15 +255,15 @@ def load(module: str, attribute: str) -> Outcome:
 
 def ask(function: str, *arguments: str) -> Outcome:
     """Call one of this module's functions: describe_nvidia, trial."""
-    listed = json.dumps(arguments)  # plain text, whatever kind of text each of them is
-    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{listed})")
+    argument_list = json.dumps(arguments)  # plain text, whatever kind of text each of them is
+    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{argument_list})")
 
 
 def evaluate(expression: str) -> Outcome:
     """Evaluate a Python expression, whose value JSON can hold, with this process's module path."""
     code = FRAME.format(path=sys.path, expression=expression)
     try:
-        done = subprocess.run(  # noqa: S603 - this very Python, and constants
+        process = subprocess.run(  # noqa: S603 - this very Python, and constants
             [own_python("doctor"), "-P", "-c", code],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -259,19 +278,31 @@ def evaluate(expression: str) -> Outcome:
         return Outcome(error=f"no answer within {TIMEOUT_S} s")
     except OSError as error:
         return Outcome(error=f"{NO_PYTHON}: {error.strerror}")
-    if done.returncode < 0:
-        number = -done.returncode
-        name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
+    return _outcome(process)
+
+
+def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
+    """The answer that a process printed in its last line, or why there is none."""
+    if process.returncode < 0:
+        name = _signal_name(-process.returncode)
         reason = ": it was built for a newer CPU" if name == "SIGILL" else ""
         return Outcome(error=f"crashed with {name}{reason}")
     try:
-        answer = json.loads(done.stdout.rstrip("\n").rpartition("\n")[2])
+        answer = json.loads(process.stdout.rstrip("\n").rpartition("\n")[2])
     except ValueError:
-        last_line = done.stderr.strip().rpartition("\n")[2]
-        return Outcome(error=scrub(last_line) or f"exited with code {done.returncode}")
+        last_line = process.stderr.strip().rpartition("\n")[2]
+        return Outcome(error=scrub(last_line) or f"exited with code {process.returncode}")
     if "error" in answer:
-        return Outcome(error=scrub(answer["error"].strip().partition("\n")[0]))
+        first_line = answer["error"].strip().partition("\n")[0]
+        return Outcome(error=scrub(first_line))
     return Outcome(value=answer["value"])
+
+
+def _signal_name(number: int) -> str:
+    for known_signal in signal.Signals:
+        if known_signal == number:
+            return known_signal.name
+    return f"signal {number}"
 
 
 def describe_nvidia() -> dict[str, Any]:
@@ -291,24 +322,30 @@ def trial(device: str) -> list[dict[str, Any]]:
     Returns:
         The fields of what went wrong, or of what is lacking, without which nothing is run.
     """
-    import numpy as np
-
     problems = _lacking(Device.parse(device))
     if not problems:
         try:
-            found = _detect(device)
+            detections = _detect(device)
         except DetcliError as error:
             problems = [installation.problem_of(scrub(str(error)), error.hint)]
         else:
-            rows = np.column_stack([found.score, found.xyxy])
-            names = found.class_name.tolist()
-            right = names == [*EXPECTED]
-            if not right or not np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
-                said = [*zip(names, rows.round(4).tolist(), strict=True)]
-                expected = [*EXPECTED.items()]
-                reason = f"the test detector gave wrong boxes: {said} instead of {expected}"
-                problems = [DoctorProblem(reason, advice="report this, and use --device cpu")]
+            problems = _wrong_detections(detections)
     return [asdict(problem) for problem in problems]
+
+
+def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
+    """The problem that the test detector gave other detections than it should; or none."""
+    import numpy as np
+
+    rows = np.column_stack([detections.score, detections.xyxy])
+    names = detections.class_name.tolist()
+    has_right_names = names == list(EXPECTED)
+    if has_right_names and np.allclose(rows, list(EXPECTED.values()), rtol=0, atol=TOLERANCE):
+        return []
+    actual = list(zip(names, rows.round(4).tolist(), strict=True))
+    expected = list(EXPECTED.items())
+    reason = f"the test detector gave wrong boxes: {actual} instead of {expected}"
+    return [DoctorProblem(reason, advice="report this, and use --device cpu")]
 
 
 def _lacking(device: Device) -> list[DoctorProblem]:
@@ -320,20 +357,26 @@ def _lacking(device: Device) -> list[DoctorProblem]:
     from detcli.backend import libraries
     from detcli.backend.session import onnxruntime
 
-    facts, version, provider = ask_driver(), onnxruntime.__version__, device.provider
-    facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
-    failures = {
-        name: [
-            replace(failure, reason=scrub(failure.reason))
-            for failure in libraries.unloadable_libraries(name)
-        ]
-        for name in (CUDA, provider)
-        if name in onnxruntime.get_available_providers()
-    }
-    host, cuda = installation.read_host(), libraries.runtime_cuda()
-    driver = installation.driver_problem(facts, host, version, cuda)
-    lacking = installation.provider_problems(provider, version, failures)
-    return [problem for problem in (driver, *lacking) if problem]
+    facts = ask_driver()
+    if facts.load_error:
+        facts = replace(facts, load_error=scrub(facts.load_error))
+    version = onnxruntime.__version__
+    available_providers = onnxruntime.get_available_providers()
+    failures = {}
+    for provider in (CUDA, device.provider):
+        if provider in available_providers:
+            failures[provider] = [
+                replace(failure, reason=scrub(failure.reason))
+                for failure in libraries.unloadable_libraries(provider)
+            ]
+    host = installation.read_host()
+    cuda = libraries.runtime_cuda()
+    problems: list[DoctorProblem] = []
+    problem_of_driver = installation.driver_problem(facts, host, version, cuda)
+    if problem_of_driver is not None:
+        problems.append(problem_of_driver)
+    problems += installation.provider_problems(device.provider, version, failures)
+    return problems
 
 
 def _detect(device: str) -> "Detections":
@@ -358,47 +401,8 @@ def _detect(device: str) -> "Detections":
         letterboxes = [Letterbox.fit((32, 32), (32, 32))]
         head = backend.infer(backend.prepare([image], letterboxes))
         options = SelectionOptions(0.5, 300, None, None)
-        (found,) = backend.select(head, letterboxes, options)()
-        return found
-
-
-def scrub(text: str) -> str:
-    """A library's message without folders, names of user and host, and values of variables."""
-    # Folders whose names may contain blanks, which ABSOLUTE would not match; the longest first.
-    named = os.pathsep.join(os.environ.values()).split(os.pathsep)
-    folders = {*sys.path, sys.prefix, *named}
-    with contextlib.suppress(OSError, RuntimeError):
-        folders |= {str(Path.home()), str(Path.cwd())}
-    absolute = {folder.rstrip("/\\") for folder in folders if Path(folder).is_absolute()}
-    for folder in sorted(absolute - {""}, key=len, reverse=True):
-        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
-    text = ABSOLUTE.sub("", text)
-    for value in os.environ.values():
-        if len(value) >= MIN_VALUE:
-            text = text.replace(value, "...")
-    for user in _user_names():
-        text = re.sub(rf"\b{re.escape(user)}\b", "USER", text)
-    if host := platform.node():
-        text = re.sub(rf"\b{re.escape(host)}\b", "HOST", text)
-    return text.strip()
-
-
-def shorten(path: Path) -> str:
-    """A path with "~" for the home folder and no user names in the rest."""
-    with contextlib.suppress(ValueError, RuntimeError):
-        return str(Path("~") / path.relative_to(Path.home()))
-    users = _user_names()
-    return str(Path(*("USER" if part in users else part for part in path.parts)))
-
-
-def _user_names() -> set[str]:
-    """Every name that this machine has for the user."""
-    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
-    with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
-        names.add(getpass.getuser())
-    with contextlib.suppress(RuntimeError):
-        names.add(Path.home().name)
-    return {name for name in names if len(name) > 1}  # a letter occurs in any text
+        (detections,) = backend.select(head, letterboxes, options)()
+        return detections
 
 
 def describe_cache(cleared_bytes: int | None = None) -> Cache:
@@ -407,37 +411,57 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         folder = cache_folder()
     except OutputError:
         return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
-    found = {name: dict(_cached_files(folder, name)) for name in CACHE_FOLDERS}
-    parts = (CachePart(name, len(files), sum(files.values())) for name, files in found.items())
-    place = next(filter(os.path.lexists, (folder, *folder.parents)), folder)
-    writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
+    sizes_of_parts = {name: dict(_cached_files(folder, name)) for name in CACHE_FOLDERS}
+    parts = []
+    cached_paths = []
+    for name, sizes in sizes_of_parts.items():
+        parts.append(CachePart(name, files=len(sizes), size_bytes=sum(sizes.values())))
+        cached_paths += [folder / name, *sizes]
+    title = _cache_title(folder)
+    return Cache(
+        title,
+        writable=_is_writable(folder),
+        parts=tuple(parts),
+        cleared_bytes=cleared_bytes,
+        distrusted=tuple(_distrusted(folder, cached_paths, title)),
+    )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether this user can write to a folder, or make it where it does not exist yet."""
+    existing = folder
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
+            existing = path
+            break
+    return os.access(f"{existing}/.", os.W_OK | os.X_OK)  # a file has no "."
+
+
+def _cache_title(folder: Path) -> str:
+    """The folder of the cache without personal names: by its variable, or shortened."""
     if os.environ.get("DETCLI_CACHE_DIR"):
-        title = "$DETCLI_CACHE_DIR"
-    elif (base := os.environ.get("XDG_CACHE_HOME")) and folder.is_relative_to(base):
-        title = f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
-    else:
-        title = shorten(folder)
-    inside = [path for name, files in found.items() for path in (folder / name, *files)]
-    unsafe = tuple(_distrusted(folder, inside, title))
-    return Cache(title, writable, tuple(parts), cleared_bytes, unsafe)
+        return "$DETCLI_CACHE_DIR"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base and folder.is_relative_to(base):
+        return f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
+    return shorten(folder)
 
 
-def _distrusted(folder: Path, inside: list[Path], shown: str) -> Iterator[DoctorProblem]:
+def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[DoctorProblem]:
     """Why detcli's own cache, and that of fetched models, is not used."""
-    from detcli.model.hub import hub_folder, why_folder_untrusted
-    from detcli.model.zoo import MODELS
+    from detcli.model.hub import hub_folder
 
-    if reason := next(filter(None, map(why_untrusted, (folder, *inside))), ""):
+    reason = _why_any_untrusted([folder, *cached_paths])
+    if reason:
         yield DoctorProblem(
-            f"the cache, since {reason.replace(str(folder), shown)}",
-            f"chmod -R go-w {_typed(shown)}",
+            f"the cache, since {reason.replace(str(folder), title)}",
+            f"chmod -R go-w {_typed(title)}",
             "then detcli doctor --clear-cache, since others may have written to it; or set "
             "DETCLI_CACHE_DIR to another folder",
         )
     hub = hub_folder()
-    fetched = filter(None, (model.file() for model in MODELS.values()))
-    reasons = (why_folder_untrusted(hub, file.folder) for file in fetched)
-    if reason := next(filter(None, reasons), ""):
+    reason = _why_hub_untrusted(hub)
+    if reason:
         yield DoctorProblem(
             f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
             f"chmod -R go-w {_typed(shorten(hub))}",
@@ -446,12 +470,36 @@ def _distrusted(folder: Path, inside: list[Path], shown: str) -> Iterator[Doctor
         )
 
 
-def _typed(shown: str) -> str:
+def _why_any_untrusted(paths: list[Path]) -> str:
+    """Why the first path that is not trusted is not; empty if all are."""
+    for path in paths:
+        reason = why_untrusted(path)
+        if reason:
+            return reason
+    return ""
+
+
+def _why_hub_untrusted(hub: Path) -> str:
+    """Why the cache of fetched models is not trusted; empty if it is."""
+    from detcli.model.hub import why_folder_untrusted
+    from detcli.model.zoo import MODELS
+
+    for model in MODELS.values():
+        file = model.file()
+        if file:
+            reason = why_folder_untrusted(hub, file.folder)
+            if reason:
+                return reason
+    return ""
+
+
+def _typed(folder: str) -> str:
     """A folder as a shell takes it, its "~" or variable unquoted."""
-    if shown.startswith("$"):
-        return f'"{shown}"'
-    home = "~/" if shown.startswith("~/") else ""
-    return home + shlex.quote(shown.removeprefix(home))
+    if folder.startswith("$"):
+        return f'"{folder}"'
+    if folder.startswith("~/"):
+        return "~/" + shlex.quote(folder.removeprefix("~/"))
+    return shlex.quote(folder)
 
 
 def clear_cached() -> int:
@@ -465,7 +513,9 @@ def clear_cached() -> int:
     except OutputError:
         return 0
     freed = 0
-    for name in (*CACHE_FOLDERS, *(one.name for one in folder.glob("sent-*"))):
+    names = list(CACHE_FOLDERS)
+    names += [path.name for path in folder.glob("sent-*")]
+    for name in names:
         for path, size in list(_cached_files(folder, name)):
             try:
                 path.unlink(missing_ok=True)
@@ -474,16 +524,17 @@ def clear_cached() -> int:
                     f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
                 ) from error
             freed += size
-        for place, _, _ in os.walk(folder / name, topdown=False):
+        for subfolder, _, _ in os.walk(folder / name, topdown=False):
             with contextlib.suppress(OSError):  # not empty, or a link
-                Path(place).rmdir()
+                Path(subfolder).rmdir()
     return freed
 
 
 def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
     """Files of a cache folder with their sizes; links are included but never followed."""
-    for place, _, names in os.walk(cache / folder):
-        for path in (Path(place) / name for name in names):
+    for subfolder, _, names in os.walk(cache / folder):
+        for name in names:
+            path = Path(subfolder) / name
             if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
                 with contextlib.suppress(OSError):  # gone by now, or not accessible
                     yield path, path.lstat().st_size
@@ -492,28 +543,37 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
 def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
     """The model, the device, and other chosen defaults; and what is wrong with them."""
     try:
-        chosen = read_defaults()
+        entries = read_defaults()
     except UsageError as error:
         return (), (DoctorProblem(public_text(str(error)), advice=error.hint),)
-    file, found = shorten(Path(str(defaults_file()))), list[DoctorDefault]()
-
-    def public(value: object) -> str:
-        text = public_text(public_name(str(value)))
-        return shorten(Path(text)) if "/" in text and "://" not in text else text
-
+    file = shorten(Path(str(defaults_file())))
+    defaults = []
     for name, option in options_of(Config).items():
-        value, origin = option.default_text, "built in"
-        if variable := os.environ.get(option.variable):
-            value, origin = variable, option.variable
-        elif name in chosen:
-            value, origin = chosen[name], file
-        if option.shared or name in chosen:
-            found.append(DoctorDefault(option.flag[2:], public(value), origin))
+        value = option.default_text
+        origin = "built in"
+        variable = os.environ.get(option.variable)
+        if variable:
+            value = variable
+            origin = option.variable
+        elif name in entries:
+            value = entries[name]
+            origin = file
+        if option.shared or name in entries:
+            defaults.append(DoctorDefault(option.flag[2:], public_value(value), origin))
     with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
-        for digest, machines in chosen.get(TUNED, {}).items():
-            for machine, kinds in machines.items():
-                for kind, way in kinds.items():
-                    name, origin = f"tuned {digest[:12]} {kind}", f"{file}, on {machine}"
-                    text = ", ".join(f"{option} {public(way[option])}" for option in way)
-                    found.append(DoctorDefault(name, text, origin))
-    return tuple(found), ()
+        for default in _tuned_defaults(entries.get(TUNED, {}), file):
+            defaults.append(default)  # noqa: PERF402 - those before the changed table stay
+    return tuple(defaults), ()
+
+
+def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
+    """Yield the settings that were measured as the fastest, by model, machine and kind."""
+    for digest, machines in tuned.items():
+        for machine, kinds in machines.items():
+            for kind, settings in kinds.items():
+                texts = [f"{option} {public_value(settings[option])}" for option in settings]
+                yield DoctorDefault(
+                    option=f"tuned {digest[:12]} {kind}",
+                    value=", ".join(texts),
+                    origin=f"{file}, on {machine}",
+                )

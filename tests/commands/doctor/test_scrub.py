@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.doctor.examine import scrub, shorten
+from detcli.commands.doctor.scrub import scrub, shorten
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="paths of other systems")
 

@@ -1,0 +1,69 @@
+"""Texts of the report without personal names, folders, and values of variables."""
+
+import contextlib
+import getpass
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from detcli.core.text import public_name, public_text
+
+ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
+MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
+
+
+def scrub(text: str) -> str:
+    """A library's message without folders, names of user and host, and values of variables."""
+    for folder in _folders_to_hide():
+        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
+    text = ABSOLUTE.sub("", text)
+    for value in os.environ.values():
+        if len(value) >= MIN_VALUE:
+            text = text.replace(value, "...")
+    for user in _user_names():
+        text = re.sub(rf"\b{re.escape(user)}\b", "USER", text)
+    host = platform.node()
+    if host:
+        text = re.sub(rf"\b{re.escape(host)}\b", "HOST", text)
+    return text.strip()
+
+
+def _folders_to_hide() -> list[str]:
+    """Folders whose names may contain blanks, which ABSOLUTE would not match; the longest first."""
+    in_variables = os.pathsep.join(os.environ.values()).split(os.pathsep)
+    names = {*sys.path, sys.prefix, *in_variables}
+    with contextlib.suppress(OSError, RuntimeError):
+        names |= {str(Path.home()), str(Path.cwd())}
+    folders = {name.rstrip("/\\") for name in names if Path(name).is_absolute()}
+    return sorted(folders - {""}, key=len, reverse=True)
+
+
+def shorten(path: Path) -> str:
+    """A path with "~" for the home folder and no user names in the rest."""
+    with contextlib.suppress(ValueError, RuntimeError):
+        return str(Path("~") / path.relative_to(Path.home()))
+    users = _user_names()
+    shortened = Path()
+    for part in path.parts:
+        shortened /= "USER" if part in users else part
+    return str(shortened)
+
+
+def _user_names() -> set[str]:
+    """Every name that this machine has for the user."""
+    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
+        names.add(getpass.getuser())
+    with contextlib.suppress(RuntimeError):
+        names.add(Path.home().name)
+    return {name for name in names if len(name) > 1}  # a letter occurs in any text
+
+
+def public_value(value: object) -> str:
+    """A value without secrets in addresses, and without personal names in paths."""
+    text = public_text(public_name(str(value)))
+    if "/" in text and "://" not in text:
+        return shorten(Path(text))
+    return text
