@@ -69,19 +69,22 @@ def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
 class Results:
     """Adds up pictures as they are compared; memory grows with what is kept of them.
 
-    `made` has what is known so far: `finish` completes its report.
+    `certificate` has what is known so far: `finish` completes its report.
     """
 
     def __init__(
-        self, made: Certificate, rules: Rules, page: Page | None, *, certifies: bool
+        self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
-        self.made, self.report, self.certifies = made, made.report, certifies
+        self.certificate = certificate
+        self.report = certificate.report
+        self.certifies = certifies
         self.conclusion = Conclusion()  # what the page says of the whole
         self.one_sided: list[str] = []  # inputs of saved runs with an error on one side only
-        self._rules, self._page = rules, page
+        self._rules = rules
+        self._page = page
         self._totals = Totals(rules)
         # Of saved runs, which may be long, only pictures that disagree are kept, and the worst.
-        self._keep_all = made.report.left.records is None
+        self._keeps_all = certificate.report.left.records is None
         self._kept: dict[int, PictureReport] = {}
         self._worst: list[tuple[tuple[int, float], int, PictureReport]] = []
         self._videos = set[str]()  # that are certified
@@ -96,17 +99,19 @@ class Results:
         """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
         origin = Origin(name_of(fields), frame=fields.get("frame"))
-        compared = compare(left, right, self._rules)
-        report = picture_report(origin, compared, self._rules)
+        comparison = compare(left, right, self._rules)
+        report = picture_report(origin, comparison, self._rules)
         self._totals.add(report)
-        number, severity = self.report.compared, report.severity(self._rules.tolerance)
+        severity = report.severity(self._rules.tolerance)
+        number = self.report.compared
         if self._page is not None:
-            number = self._page.add(fields, picture, [*_page_boxes(compared)])
+            number = self._page.add(fields, picture, list(_page_boxes(comparison)))
         self.report.compared += 1
-        if self._keep_all or not report.agrees:
+        if self._keeps_all or not report.agrees:
             self._kept[number] = report
-        if severity > (0, 0.0):  # of equals the first
-            self._worst = heapq.nlargest(WORST, [*self._worst, (severity, -number, report)])
+        if severity > (0, 0.0):
+            candidates = [*self._worst, (severity, -number, report)]  # of equals the first
+            self._worst = heapq.nlargest(WORST, candidates)
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
@@ -116,9 +121,9 @@ class Results:
             self._page.add(Record(origin, 0, "", "", error=error).to_json(), None)
 
     def certify(
-        self, origin: Origin, digest: str | None = None, picture: Picture | None = None
+        self, origin: Origin, recorded_hash: str | None = None, picture: Picture | None = None
     ) -> None:
-        """Note the hash of a file, of a video once; `digest` is what its record says.
+        """Note the hash of a file, of a video once; `recorded_hash` is what its record says.
 
         A file that is another one now than its record says is one of `other_files`.
         """
@@ -126,47 +131,59 @@ class Results:
             return
         if origin.frame is not None:
             self._videos.add(origin.source)
-        now = self._hashes.of(origin, picture)
-        if None not in {now, digest} and now != digest:
+        current_hash = self._hashes.of(origin, picture)
+        both_known = current_hash is not None and recorded_hash is not None
+        if both_known and current_hash != recorded_hash:
             self.report.other_files.append(origin.source)
-        self.made.pictures.append(CertifiedPicture(origin.source, digest or now, now is not None))
+        certified = CertifiedPicture(
+            source=origin.source,
+            sha256=recorded_hash or current_hash,
+            found=current_hash is not None,
+        )
+        self.certificate.pictures.append(certified)
 
-    def finish(self, more: Iterable[str] = ()) -> Certificate:
-        """Complete the report, with `more` that differs; the page says it, too."""
+    def finish(self, more_failures: Iterable[str] = ()) -> Certificate:
+        """Complete the report, with what else differs; the page says it, too."""
         report = self.report
         if report.no_detections is None:
-            kept = dict(self._kept)
+            pictures = dict(self._kept)
             for _, negative_number, picture in self._worst:
-                kept[-negative_number] = picture
-            report.detections = self._totals.report(kept[number] for number in sorted(kept))
-        report.judge(more)
-        sides = (
-            f"{name}: {side_text(_without_folder(side))}"
-            for name, side in (("left", report.left), ("right", report.right))
-        )
-        rows = [picture_row(picture) for _, _, picture in self._worst]
-        numbers = [[-negative_number] for _, negative_number, _ in self._worst]
-        worst = PageTable("Worst pictures", COLUMNS, rows, numbers)
-        self.conclusion = Conclusion(
-            [*report.verdict, *sides, *report.unlike], [worst] if rows else [], agree=report.agree
-        )
-        return self.made
+                pictures[-negative_number] = picture
+            report.detections = self._totals.report(pictures[number] for number in sorted(pictures))
+        report.judge(more_failures)
+        sentences = list(report.verdict)
+        for name, side in (("left", report.left), ("right", report.right)):
+            sentences.append(f"{name}: {side_text(_without_folder(side))}")
+        sentences += report.unlike
+        self.conclusion = Conclusion(sentences, self._worst_tables(), agree=report.agree)
+        return self.certificate
+
+    def _worst_tables(self) -> list[PageTable]:
+        """A table of the worst pictures; none if none differs."""
+        if not self._worst:
+            return []
+        rows = []
+        numbers = []
+        for _, negative_number, picture in self._worst:
+            rows.append(picture_row(picture))
+            numbers.append([-negative_number])
+        return [PageTable("Worst pictures", COLUMNS, rows, numbers)]
 
 
 def _without_folder(side: SideReport) -> SideReport:
     return replace(side, model=PurePath(side.model).name)
 
 
-def _page_boxes(compared: Comparison) -> Iterator[PageBox]:
+def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
     """The boxes of a picture, those that differ first."""
-    for match in compared.over:
-        yield _paired_box(compared, match, MOVED)
-    for index in compared.missing:
-        yield _single_box(compared.left, index, MISSING)
-    for index in compared.extra:
-        yield _single_box(compared.right, index, EXTRA)
-    for match in compared.pairs:
-        yield _paired_box(compared, match, BOTH)
+    for match in comparison.over:
+        yield _paired_box(comparison, match, MOVED)
+    for index in comparison.missing:
+        yield _single_box(comparison.left, index, MISSING)
+    for index in comparison.extra:
+        yield _single_box(comparison.right, index, EXTRA)
+    for match in comparison.pairs:
+        yield _paired_box(comparison, match, BOTH)
 
 
 def _single_box(detections: Detections, index: int, kind: int) -> PageBox:
@@ -174,10 +191,10 @@ def _single_box(detections: Detections, index: int, kind: int) -> PageBox:
     return PageBox(class_id, name, round(score, 4), corners.tolist(), kind)
 
 
-def _paired_box(compared: Comparison, match: Match, kind: int) -> PageBox:
+def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
     """The box on the left, with its counterpart on the right."""
-    box = _single_box(compared.left, match.left, kind)
-    right = _single_box(compared.right, match.right, kind)
+    box = _single_box(comparison.left, match.left, kind)
+    right = _single_box(comparison.right, match.right, kind)
     return box._replace(counterpart=(right.score, right.box))
 
 
@@ -192,28 +209,42 @@ def open_results(
         OutputError: It cannot be written to.
     """
     left, right = sides
-    page, path = None, request.config.outputs.report
+    page = None
+    path = request.config.outputs.report
     if path is not None:
-        tolerance = rules.tolerance
-        facts: list[tuple[str, str]] = []
-        for name, side in (("left", left), ("right", right)):
-            values = to_json(_without_folder(side))
-            facts += [(f"{name} {what}", one) for what, one in values.items() if one is not None]
-        facts += [
-            ("conf", f"{rules.conf:g}"),
-            ("IoU of a match", f"{rules.least_iou:g}"),
-            ("tolerance", f"score {tolerance.score:g}, corner {tolerance.corner:g} pixels"),
-            *versions(),
-        ]
         names = side_names(left, right)
-        about = RunInfo("verify", facts, _kinds(*names), names, min_score=rules.lowered_conf)
+        about = RunInfo(
+            "verify", _facts(rules, sides), _kinds(*names), names, min_score=rules.lowered_conf
+        )
         page = Page(path, about, inputs, linked=request.config.outputs.report_link)
-    report = VerifyReport(left=left, right=right, tolerance=rules.tolerance)
-    date, asked = iso_time(datetime.now(UTC)), request.to_json()
-    made = Certificate(date, asked, CertifiedSide(), CertifiedSide(), [], report)
-    results = Results(made, rules, page, certifies=request.certifies)
+    certificate = Certificate(
+        date=iso_time(datetime.now(UTC)),
+        request=request.to_json(),
+        left=CertifiedSide(),
+        right=CertifiedSide(),
+        pictures=[],
+        report=VerifyReport(left=left, right=right, tolerance=rules.tolerance),
+    )
+    results = Results(certificate, rules, page, certifies=request.certifies)
     try:
         yield results
     finally:
         if page is not None:
             page.close(results.conclusion)
+
+
+def _facts(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:
+    """Labels and values for the page: both sides, and how strictly they are compared."""
+    left, right = sides
+    facts: list[tuple[str, str]] = []
+    for name, side in (("left", left), ("right", right)):
+        for label, value in to_json(_without_folder(side)).items():
+            if value is not None:
+                facts.append((f"{name} {label}", value))
+    tolerance = rules.tolerance
+    allowed = f"score {tolerance.score:g}, corner {tolerance.corner:g} pixels"
+    facts.append(("conf", f"{rules.conf:g}"))
+    facts.append(("IoU of a match", f"{rules.least_iou:g}"))
+    facts.append(("tolerance", allowed))
+    facts += versions()
+    return facts
