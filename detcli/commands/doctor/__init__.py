@@ -21,7 +21,7 @@ from detcli.cli.report import (
 from detcli.config.device import DEVICE_NAMES, Device
 from detcli.config.option import option
 from detcli.core.errors import CheckError, DeviceError, UsageError
-from detcli.core.text import escape_unprintable
+from detcli.core.text import escape_unprintable, pluralize
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,22 +55,24 @@ def doctor(
     The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
     installed twice. With --device it is 5 if that device cannot be used, else 0.
     """
-    wanted = None if device is None else Device.parse(device)
-    if wanted is not None and wanted.is_auto:
+    required_device = None if device is None else Device.parse(device)
+    if required_device is not None and required_device.is_auto:
         raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
     # Loads libraries that --help does not need.
     from detcli.commands.doctor.examine import clear_cached, examine
 
-    report = examine(wanted, clear_cached() if clear_cache else None)
+    cleared_bytes = clear_cached() if clear_cache else None
+    report = examine(required_device, cleared_bytes)
     write_report(report, report_format, render)
-    count = len(report.problems)
-    if device is None and count:
-        raise CheckError(f"{count} problem{'s' * (count > 1)} found, see the report")
-    for needed in report.devices:
-        if needed.name == str(wanted) and not needed.usable:
-            first, *_ = needed.problems
-            reason = f"{device} cannot be used: {first.reason}"
-            raise DeviceError(reason, first.command or first.advice)
+    if device is None and report.problems:
+        problems = pluralize(len(report.problems), "problem")
+        raise CheckError(f"{problems} found, see the report")
+    for examined in report.devices:
+        if examined.name == str(required_device) and not examined.usable:
+            problem = examined.problems[0]
+            raise DeviceError(
+                f"{device} cannot be used: {problem.reason}", problem.command or problem.advice
+            )
 
 
 def render(report: "DoctorReport") -> Iterator["Table | Text"]:
@@ -79,7 +81,7 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
         yield from _problem(problem, "problem: ", "red")
     for problem in report.cache.distrusted:
         yield from _problem(problem, "not used: ", "yellow")
-    before: Sequence[DoctorProblem] = ()  # shown for the previous device, and not repeated
+    reported: Sequence[DoctorProblem] = ()  # for the previous device, and not repeated
     for device in report.devices:
         title = f"{device.name:<9} "
         if device.usable:
@@ -88,12 +90,13 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
             )
             continue
         yield styled_line((title, "bold"), ("not usable", "red"))
-        own = [problem for problem in device.problems if problem not in before]
-        if len(own) < len(device.problems):
-            yield styled_line((f"{INDENT}for the same reasons{', and:' if own else ''}", ""))
-        for problem in own:
+        new_problems = [problem for problem in device.problems if problem not in reported]
+        if len(new_problems) < len(device.problems):
+            continuation = ", and:" if new_problems else ""
+            yield styled_line((f"{INDENT}for the same reasons{continuation}", ""))
+        for problem in new_problems:
             yield from _problem(problem, INDENT, "")
-        before = device.problems
+        reported = device.problems
     yield styled_line(("", ""))
     yield facts_table(_facts(report))
 
@@ -108,20 +111,23 @@ def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text
 
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
+    """Yield labels and values: versions, GPUs, the cache, and chosen defaults."""
     yield from report_rows(report)
-    size = UNITS["B"]
+    format_size = UNITS["B"]
     for number, gpu in enumerate(report.nvidia.gpus):
-        text = f"{gpu.name}, compute capability {gpu.capability}, {size(gpu.memory_bytes)}"
-        yield f"GPU {number}", text
+        memory = format_size(gpu.memory_bytes)
+        yield f"GPU {number}", f"{gpu.name}, compute capability {gpu.capability}, {memory}"
     cache = report.cache
-    writable = "" if cache.writable else ", not writable"
-    yield "cache", (cache.folder or "no home folder for it") + writable
+    cache_text = cache.folder or "no home folder for it"
+    if not cache.writable:
+        cache_text += ", not writable"
+    yield "cache", cache_text
     for part in cache.parts:
-        yield f"{INDENT}{part.name}", size(part.size_bytes)
+        yield f"{INDENT}{part.name}", format_size(part.size_bytes)
     if cache.cleared_bytes is not None:
-        yield f"{INDENT}cleared", size(cache.cleared_bytes)
-    for one in report.defaults:
+        yield f"{INDENT}cleared", format_size(cache.cleared_bytes)
+    for default in report.defaults:
         yield (
-            escape_unprintable(f"default {one.option}"),
-            escape_unprintable(f"{one.value}, {one.origin}"),
+            escape_unprintable(f"default {default.option}"),
+            escape_unprintable(f"{default.value}, {default.origin}"),
         )

@@ -120,22 +120,27 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     release: Mapping[str, str] = {}
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
-    files = [root / "dev" / name for name in DEVICE_FILES]
+    inaccessible = []
+    for name in DEVICE_FILES:
+        file = root / "dev" / name
+        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+            inaccessible.append(f"/dev/{name}")
     driver = driver_version(root)
     return HostFacts(
         hardware=driver is not None or has_gpu(root),
         driver=driver,
-        container="KUBERNETES_SERVICE_HOST" in os.environ
-        or any((root / sign).exists() for sign in CONTAINER_FILES),
+        container=_is_container(root),
         wsl="microsoft" in platform.release().lower(),
         distribution=(release.get("ID", ""), *release.get("ID_LIKE", "").split()),
-        inaccessible=tuple(
-            f"/dev/{file.name}"
-            for file in files
-            if file.exists() and not os.access(file, os.R_OK | os.W_OK)
-        ),
+        inaccessible=tuple(inaccessible),
         visible_devices=visible_devices,
     )
+
+
+def _is_container(root: Path) -> bool:
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return True
+    return any((root / name).exists() for name in CONTAINER_FILES)
 
 
 def driver_problem(
@@ -152,8 +157,10 @@ def driver_problem(
     else:
         problem = _unfit(facts, host, version, cuda)
     if problem and host.container and (problem.command or "").startswith("sudo "):
-        where = "on the host, not in this container"
-        return replace(problem, advice="; ".join(filter(None, (where, problem.advice))))
+        advice = "on the host, not in this container"
+        if problem.advice:
+            advice += f"; {problem.advice}"
+        return replace(problem, advice=advice)
     return problem
 
 
@@ -171,10 +178,10 @@ def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
         )
     if host.container:
         return NO_GPU_IN_CONTAINER
-    why = "the NVIDIA driver is not installed"
+    reason = "the NVIDIA driver is not installed"
     if host.hardware is None:
-        why = "no NVIDIA GPU, or its driver is not installed"
-    return DoctorProblem(f"{why}: {DRIVER} is missing", _install(host), DOWNLOAD)
+        reason = "no NVIDIA GPU, or its driver is not installed"
+    return DoctorProblem(f"{reason}: {DRIVER} is missing", _install(host), DOWNLOAD)
 
 
 def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
@@ -188,20 +195,21 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
         unknown = DoctorProblem(f"CUDA error {status} from the driver", advice=DETAILS)
         return STATUSES.get(status, unknown)
     if host.visible_devices:
-        how = "set {}=" if sys.platform == "win32" else "unset {}"
-        name = "CUDA_VISIBLE_DEVICES"
-        return DoctorProblem(f"{name} hides every GPU", how.format(name))
+        command = "unset CUDA_VISIBLE_DEVICES"
+        if sys.platform == "win32":
+            command = "set CUDA_VISIBLE_DEVICES="
+        return DoctorProblem("CUDA_VISIBLE_DEVICES hides every GPU", command)
     if host.hardware is False:
         return NO_GPU_HERE
     if host.container:
         return NO_GPU_IN_CONTAINER
-    unloaded = DoctorProblem(
-        "the NVIDIA kernel module is not loaded",
-        "sudo modprobe nvidia",
-        "if that fails, Secure Boot refuses it or it was built for another kernel",
-    )
-    other = DoctorProblem("the NVIDIA driver lists no GPU", advice=DETAILS)
-    return unloaded if host.hardware and host.driver is None else other
+    if host.hardware and host.driver is None:
+        return DoctorProblem(
+            "the NVIDIA kernel module is not loaded",
+            "sudo modprobe nvidia",
+            "if that fails, Secure Boot refuses it or it was built for another kernel",
+        )
+    return DoctorProblem("the NVIDIA driver lists no GPU", advice=DETAILS)
 
 
 def _unfit(
@@ -210,30 +218,55 @@ def _unfit(
     """The driver works, but perhaps not for this ONNX Runtime."""
     if cuda is None:
         return None
-    major, extra = int(cuda.partition(".")[0]), fitting_extra(facts)
-    if facts.cuda is None or int(facts.cuda.partition(".")[0]) >= major:
+    major = _major(cuda)
+    extra = fitting_extra(facts)
+    if facts.cuda is None or _major(facts.cuda) >= major:
         no_code = lacking_code(facts.gpus, version, cuda)
-        fix = (extra.command, "") if extra else (None, CPU_INSTEAD)
-        return DoctorProblem(no_code, *fix) if no_code else None
+        if not no_code:
+            return None
+        if extra:
+            return DoctorProblem(no_code, extra.command)
+        return DoctorProblem(no_code, advice=CPU_INSTEAD)
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
         f"but this ONNX Runtime was built for CUDA {cuda}"
     )
-    where = " in Windows" if host.wsl else " on the host" if host.container else ""
-    first = (f"driver {one.driver} or later" for one in CUDA_EXTRAS if one.cuda == major)
-    newer = next(first, "a newer driver")
+    newer_driver = _newer_driver(major)
+    system = ""
+    if host.wsl:
+        system = " in Windows"
+    elif host.container:
+        system = " on the host"
     if extra:
-        return DoctorProblem(reason, extra.command, f"or install {newer}{where}; {DOWNLOAD}")
+        advice = f"or install {newer_driver}{system}; {DOWNLOAD}"
+        return DoctorProblem(reason, extra.command, advice)
+    advice = f"{newer_driver} is needed{system}"
     oldest = CUDA_EXTRAS[-1]
-    other = f", or {oldest.driver} for {oldest.command}" if major > oldest.cuda else ""
-    return DoctorProblem(reason, _install(host), f"{newer} is needed{where}{other}; {DOWNLOAD}")
+    if major > oldest.cuda:
+        advice += f", or {oldest.driver} for {oldest.command}"
+    return DoctorProblem(reason, _install(host), f"{advice}; {DOWNLOAD}")
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _newer_driver(cuda_major: int) -> str:
+    """The driver that a release of CUDA needs."""
+    for extra in CUDA_EXTRAS:
+        if extra.cuda == cuda_major:
+            return f"driver {extra.driver} or later"
+    return "a newer driver"
 
 
 def _install(host: HostFacts) -> str | None:
     """The command that installs the driver; None in a container and in WSL, where it does harm."""
     if host.container or host.wsl:
         return None
-    return next((INSTALL[name] for name in host.distribution if name in INSTALL), None)
+    for name in host.distribution:
+        if name in INSTALL:
+            return INSTALL[name]
+    return None
 
 
 def provider_problems(
@@ -250,11 +283,13 @@ def provider_problems(
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.
     for name in dict.fromkeys((CUDA, provider)):
-        known = set(groups)
-        for entry in failures[name]:
-            if entry.remedy not in known and not entry.library.startswith(DRIVERS):
-                groups.setdefault(entry.remedy, []).append(entry)
-    return tuple(problem_of(summary(entries), remedy) for remedy, entries in groups.items())
+        earlier_remedies = set(groups)
+        for library in failures[name]:
+            is_reported = library.remedy in earlier_remedies
+            if not is_reported and not library.library.startswith(DRIVERS):
+                groups.setdefault(library.remedy, []).append(library)
+    problems = [problem_of(summary(libraries), remedy) for remedy, libraries in groups.items()]
+    return tuple(problems)
 
 
 def problem_of(reason: str, remedy: str) -> DoctorProblem:
