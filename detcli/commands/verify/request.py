@@ -300,9 +300,9 @@ class VerifyRequest:
                 "results",
                 "name two saved runs, or two models",
             )
-        asked = self.to_json()
+        values = self.to_json()
         for name in ABOUT_RUNNING:
-            if asked[name] is not None and asked[name] is not False:
+            if values[name] is not None and values[name] is not False:
                 raise about_running(f"--{name.replace('_', '-')}")
         if len(self.images) > 1:
             raise UsageError(
@@ -347,26 +347,33 @@ def is_saved(name: str) -> bool:
     return begin.startswith((b"{", b"["))  # as no ONNX model does
 
 
-def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, dict[str, Any]]:
+def read_certificate(
+    path: Path, check_request: VerifyRequest
+) -> tuple[VerifyRequest, dict[str, Any]]:
     """Read a certificate, which may come from a stranger: its request, and the whole of it.
 
     Raises:
         UsageError: It is something else, or cannot be read.
     """
     content = read_json(path, _unusable)
-    asked = content.get("request") if isinstance(content, dict) else None
-    if not isinstance(asked, dict) or not isinstance(content.get("report"), dict):
+    values = content.get("request") if isinstance(content, dict) else None
+    if not isinstance(values, dict) or not isinstance(content.get("report"), dict):
         raise _unusable(path, "it is not a certificate of detcli verify")
     _require_version(path, content)
-    if asked.get("gpu_decode"):  # of earlier certificates
+    if values.get("gpu_decode"):  # of earlier certificates
         raise _unusable(path, "it compares decoders, which verify no longer does")
-    model, images = asked.get("model"), asked.get("images")
-    if not isinstance(images, list) or not all(isinstance(one, str) for one in (model, *images)):
+    model = values.get("model")
+    images = values.get("images")
+    if not isinstance(images, list) or not all(isinstance(name, str) for name in (model, *images)):
         raise _unusable(path, "its request has no usable model or images")
-    if asked.get("iou") is None or not isinstance(asked.get("tolerance"), dict):
+    if values.get("iou") is None or not isinstance(values.get("tolerance"), dict):
         raise _unusable(path, "its request has no usable iou or tolerance")
-    request = VerifyRequest.of({name: asked.get(name) for name in VerifyRequest.certified_names()})
-    config = replace(request.config, outputs=given.config.outputs, verbosity=given.config.verbosity)
+    request = VerifyRequest.of({name: values.get(name) for name in VerifyRequest.certified_names()})
+    config = replace(
+        request.config,
+        outputs=check_request.config.outputs,
+        verbosity=check_request.config.verbosity,
+    )
     return replace(request, config=config, check=path), content
 
 
