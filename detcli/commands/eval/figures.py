@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import FALSE, IOU, Evaluator, Score, figure_text
+from detcli.commands.eval.evaluator import (
+    CORRECT,
+    FALSE,
+    IOU,
+    MISSED,
+    Evaluator,
+    MatchedBox,
+    Score,
+    figure_text,
+)
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
@@ -46,8 +55,8 @@ Scores = Sequence[tuple[str, Score]]  # name and result of each category; the la
 
 def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tuple[Path, ...]:
     """Write the plots, and return their names."""
-    lines = (_draw(title, one) for one in curves_of(scores, confusions.conf))
-    figures = (*lines, _matrix(title, confusions))
+    figures = [_draw(title, curves) for curves in curves_of(scores, confusions.conf)]
+    figures.append(_matrix(title, confusions))
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
         with warnings.catch_warnings():
@@ -59,20 +68,22 @@ def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tu
 
 def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
     """Precision by recall, and F1 by confidence, of each category and of all, in 100 steps."""
-    precision = [
-        (name, one.curve.boxes, one.metrics.map50 or 0.0, one.precision.round(3).tolist())
-        for name, one in scores
-        if one.precision[0] >= 0
-    ]
-    f1 = []
-    for name, (_, curve, _) in scores:
-        if curve.boxes:
-            heights = np.append(0, curve.f1).round(3)
-            above = np.searchsorted(-curve.score, -np.linspace(0, 1, 101))  # how many are kept
-            f1.append((name, curve.boxes, float(heights.max()), heights[above].tolist()))
+    precision_lines = []
+    f1_lines = []
+    for name, score in scores:
+        boxes = score.curve.boxes
+        if score.precision[0] >= 0:
+            ap50 = score.metrics.map50 or 0.0
+            precision_lines.append((name, boxes, ap50, score.precision.round(3).tolist()))
+        if boxes:
+            f1_of_counts = np.append(0, score.curve.f1).round(3)
+            confidences = np.linspace(0, 1, 101)
+            counts_above = np.searchsorted(-score.curve.score, -confidences)
+            best_f1 = float(f1_of_counts.max())
+            f1_lines.append((name, boxes, best_f1, f1_of_counts[counts_above].tolist()))
     return (
-        Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision),
-        Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1, conf),
+        Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision_lines),
+        Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1_lines, conf),
     )
 
 
@@ -82,76 +93,98 @@ def _draw(title: str, curves: Curves) -> "Figure":
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    across, up = curves.axes
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=across, ylabel=up)
+    x_label, y_label = curves.axes
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x_label, ylabel=y_label)
     axes.set_title(f"{plot_text(title)}\n{curves.title}", fontsize=10)
     axes.grid(color="0.9")
     if curves.marked is not None:
         axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
-    ordered, together = sorted(curves.lines[:-1], key=lambda one: -one[1]), curves.lines[-1:]
-    coloured, grey = ordered[:MAX_COLOURS], ordered[MAX_COLOURS:]
+
+    by_boxes = sorted(curves.lines[:-1], key=lambda line: -line[1])
+    coloured = by_boxes[:MAX_COLOURS]
+    grey = by_boxes[MAX_COLOURS:]
+    line_of_all = curves.lines[-1:]
     handles: list[Line2D] = []
+    labels = []
     steps = np.linspace(0, 1, 101)
-    for *_, heights in grey:
+    for _, _, _, heights in grey:
         handles = axes.plot(steps, heights, color="0.8", linewidth=0.6)  # one entry for all of them
-    for *_, heights in coloured:
+    if grey:
+        labels.append(f"each of {len(grey)} other classes")
+    for name, _, best, heights in coloured:
         handles += axes.plot(steps, heights, linewidth=1.2)
-    for *_, heights in together:
+        labels.append(f"{_short_name(name)} {best:.3f}")
+    for name, _, best, heights in line_of_all:
         handles += axes.plot(steps, heights, color="black", linewidth=2.2)
-    labels = [f"each of {len(grey)} other classes"] if grey else []
-    labels += [f"{_name(name)} {figure:.3f}" for name, _, figure, _ in (*coloured, *together)]
+        labels.append(f"{_short_name(name)} {best:.3f}")
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
 
 
 def _matrix(title: str, confusions: Confusions) -> "Figure":
+    """Draw the confusion matrix, with a number in each cell where there is room for it."""
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     names, counts = _square(confusions)
     size = len(names) + 1
-    numbered = size <= MAX_NUMBERED
-    side = max(5.0, 0.45 * size) if numbered else min(max(5.0, 0.24 * size), 30.0)
+    has_numbers = size <= MAX_NUMBERED
+    if has_numbers:
+        side = max(5.0, 0.45 * size)
+        font_size = 8
+    else:
+        side = min(max(5.0, 0.24 * size), 30.0)
+        font_size = 6
+    title_size = max(9, 0.6 * side)
+
     figure = Figure(figsize=(side + 2, side + 1), layout="constrained")
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     figure.colorbar(image, ax=axes, fraction=0.04, label="share of the row")
-    text, heading = (8 if numbered else 6), max(9, 0.6 * side)
-    axes.set_xticks(range(size), [*names, "(missed)"], rotation=90, fontsize=text)
-    axes.set_yticks(range(size), [*names, "(nothing)"], fontsize=text)
-    axes.set_xlabel("found as", fontsize=heading)
-    axes.set_ylabel("is", fontsize=heading)
+    axes.set_xticks(range(size), [*names, "(missed)"], rotation=90, fontsize=font_size)
+    axes.set_yticks(range(size), [*names, "(nothing)"], fontsize=font_size)
+    axes.set_xlabel("found as", fontsize=title_size)
+    axes.set_ylabel("is", fontsize=title_size)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
-    axes.set_title(f"{plot_text(title)}\n{limits}", fontsize=heading)
-    for row, column in zip(*np.nonzero(counts), strict=True) if numbered else ():
-        colour = "white" if shares[row, column] > 0.35 else "black"
-        number = str(counts[row, column])
-        axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
+    axes.set_title(f"{plot_text(title)}\n{limits}", fontsize=title_size)
+
+    if has_numbers:
+        for row, column in np.argwhere(counts):
+            colour = "black"
+            if shares[row, column] > 0.35:
+                colour = "white"
+            number = str(counts[row, column])
+            axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
     return figure
 
 
 def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The most frequent classes, and their counts `(N + 1, N + 1)`; the last row is nothing."""
-    seen: Counter[str] = Counter()
-    for one in confusions.counts:
-        for name in (one.true, one.found):
-            if name is not None:
-                seen[name] += one.count
-    names = sorted(seen, key=lambda name: (-seen[name], name))[:MAX_MATRIX]
-    index_of = {name: index for index, name in enumerate([*names, None])}
+    count_of: Counter[str] = Counter()
+    for confusion in confusions.counts:
+        if confusion.true is not None:
+            count_of[confusion.true] += confusion.count
+        if confusion.found is not None:
+            count_of[confusion.found] += confusion.count
+    names = sorted(count_of, key=lambda name: (-count_of[name], name))[:MAX_MATRIX]
+
+    index_of: dict[str | None, int] = {name: index for index, name in enumerate(names)}
+    index_of[None] = len(names)
     counts = np.zeros((len(index_of), len(index_of)), np.int64)
-    for one in confusions.counts:
-        if one.true in index_of and one.found in index_of:
-            counts[index_of[one.true], index_of[one.found]] += one.count
-    return [_name(name) for name in names], counts
+    for confusion in confusions.counts:
+        if confusion.true in index_of and confusion.found in index_of:
+            counts[index_of[confusion.true], index_of[confusion.found]] += confusion.count
+    return [_short_name(name) for name in names], counts
 
 
-def _name(name: str) -> str:
+def _short_name(name: str) -> str:
     """A class's name for a label, shortened."""
-    shown = escape_unprintable(name)
-    return plot_text(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")
+    printable = escape_unprintable(name)
+    if len(printable) > MAX_NAME:
+        printable = f"{printable[: MAX_NAME - 1]}…"
+    return plot_text(printable)
 
 
 # In the order of outcomes. Okabe and Ito's bluish green, vermillion and blue, which every kind of
@@ -174,11 +207,12 @@ class EvaluationPage:
 
     def keep(self, image_id: int, record: Record) -> None:
         """Write the picture of a record."""
-        fields, picture = record.to_json(), Fields()
+        fields = record.to_json()
+        picture = Fields()
         if record.picture is not None:
             fields["detections"] = []
-            shown = partial(PagePicture, record.picture.pixels, record.origin.path)
-            picture = self._page.store(shown)
+            page_picture = partial(PagePicture, record.picture.pixels, record.origin.path)
+            picture = self._page.store(page_picture)
         self._records.append((image_id, fields, picture))
 
     def finish(
@@ -191,47 +225,72 @@ class EvaluationPage:
     ) -> None:
         """Add all records and figures; boxes are those above the confusions' confidence."""
         conf = report.confusions.conf
-        facts = [
-            *(("sha256", report.model.sha256), ("data", str(report.data.path))),
-            *(("evaluator", report.evaluator), ("evaluated above", f"{report.limits.conf:g}")),
-            *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
-        ]
         sides = (Path(report.model.file).name, "labels")
-        self._page.describe(RunInfo("eval", facts, KINDS, sides, min_score=conf))
+        self._page.describe(RunInfo("eval", _facts(report), KINDS, sides, min_score=conf))
+
         outcomes = evaluator.outcomes(conf)
-        numbers: dict[int, int] = {}  # of records, by image id
-        wrong: dict[int, list[int]] = {one.class_id: [] for one in report.classes}
-        counts = {one.class_id: [0] * len(KINDS) for one in report.classes}
+        record_numbers: dict[int, int] = {}  # by image id
+        wrong_records: dict[int, list[int]] = {}  # numbers of records, by class id
+        counts: dict[int, list[int]] = {}  # of each kind of outcome, by class id
+        for class_report in report.classes:
+            wrong_records[class_report.class_id] = []
+            counts[class_report.class_id] = [0] * len(KINDS)
         for image_id, fields, picture in self._records:
-            rows = []
-            for one in outcomes.get(image_id, ()):
-                class_id = mapping.classes_of(one.category)[0]
-                counts[class_id][one.kind] += 1
-                label = None if one.label is None else (None, _corners(one.label))
-                name, box = names[class_id], _corners(one.box)
-                rows.append(PageBox(class_id, name, one.score, box, one.kind, label))
-            number = numbers[image_id] = self._page.add(fields, picture, rows)
-            for class_id in {row.class_id for row in rows if row.kind}:
-                wrong[class_id].append(number)
-        metrics = report.metrics
-        ap50_95, ap50 = (
-            "unknown" if value is None else figure_text(value)
-            for value in (metrics.map50_95, metrics.map50)
+            boxes = []
+            wrong_classes = set()
+            for outcome in outcomes.get(image_id, ()):
+                class_id = mapping.classes_of(outcome.category)[0]
+                counts[class_id][outcome.kind] += 1
+                boxes.append(_page_box(outcome, class_id, names[class_id]))
+                if outcome.kind != CORRECT:
+                    wrong_classes.add(class_id)
+            number = self._page.add(fields, picture, boxes)
+            record_numbers[image_id] = number
+            for class_id in wrong_classes:
+                wrong_records[class_id].append(number)
+
+        confused_records = []  # of each confusion, in the order of the report's
+        for image_ids in evaluator.confusions(conf).values():
+            unique_ids = dict.fromkeys(image_ids)
+            confused_records.append([record_numbers[image_id] for image_id in unique_ids])
+        self._conclusion = Conclusion(
+            _summary(report, counts),
+            _tables(report, counts, wrong_records, confused_records),
+            curves_of(scores, conf),
         )
-        found, false, missed = map(sum, zip(*counts.values(), strict=True))
-        limits = f"above {conf:g} and from an IoU of {IOU:g} on"
-        summary = [
-            f"mAP50-95 {ap50_95}, mAP50 {ap50}",
-            f"{found} found, {false} false positives, {missed} missed, {limits}",
-        ]
-        confused = evaluator.confusions(conf).values()  # in the order of the report's
-        where = [[numbers[image_id] for image_id in dict.fromkeys(one)] for one in confused]
-        tables = _tables(report, counts, wrong, where)
-        self._conclusion = Conclusion(summary, tables, curves_of(scores, conf))
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
         self._page.close(self._conclusion)
+
+
+def _facts(report: EvalReport) -> list[tuple[str, str]]:
+    """What the figures depend on, each with its title."""
+    facts = [
+        ("sha256", report.model.sha256),
+        ("data", str(report.data.path)),
+        ("evaluator", report.evaluator),
+        ("evaluated above", f"{report.limits.conf:g}"),
+        ("shown above", f"{report.confusions.conf:g}"),
+        ("IoU of a match", f"{IOU:g}"),
+    ]
+    facts.extend(versions())
+    return facts
+
+
+def _page_box(outcome: MatchedBox, class_id: int, class_name: str) -> PageBox:
+    """A box of the page, with the label that it matches, if any."""
+    label = None
+    if outcome.label is not None:
+        label = (None, _corners(outcome.label))
+    return PageBox(
+        class_id=class_id,
+        class_name=class_name,
+        score=outcome.score,
+        box=_corners(outcome.box),
+        kind=outcome.kind,
+        counterpart=label,
+    )
 
 
 def _corners(box: Sequence[float]) -> list[float]:
@@ -239,33 +298,93 @@ def _corners(box: Sequence[float]) -> list[float]:
     return [left, top, left + width, top + height]
 
 
+def _summary(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[str]:
+    """The figures over all classes in two lines; `counts` has the outcomes of each class."""
+    found = sum(of_class[CORRECT] for of_class in counts.values())
+    false = sum(of_class[FALSE] for of_class in counts.values())
+    missed = sum(of_class[MISSED] for of_class in counts.values())
+    limits = f"above {report.confusions.conf:g} and from an IoU of {IOU:g} on"
+    map50_95 = _figure_or_unknown(report.metrics.map50_95)
+    map50 = _figure_or_unknown(report.metrics.map50)
+    return [
+        f"mAP50-95 {map50_95}, mAP50 {map50}",
+        f"{found} found, {false} false positives, {missed} missed, {limits}",
+    ]
+
+
+def _figure_or_unknown(figure: float | None) -> str:
+    if figure is None:
+        return "unknown"
+    return figure_text(figure)
+
+
 def _tables(
     report: EvalReport,
     counts: Mapping[int, Sequence[int]],
-    wrong: Mapping[int, Sequence[int]],
-    where: Sequence[Sequence[int]],
+    wrong_records: Mapping[int, Sequence[int]],
+    confused_records: Sequence[Sequence[int]],
 ) -> list[PageTable]:
     """Each class, those with most false positives first, and what was taken for what.
 
-    `wrong` has the records of each class with something wrong, `where` those of each confusion.
+    Args:
+        report: The report of the evaluation.
+        counts: How often each kind of outcome was there, by class id.
+        wrong_records: Numbers of the records with something wrong, by class id.
+        confused_records: Numbers of the records of each of the report's confusions.
     """
-    classes = sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
-    rows = [
-        [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
-        for one in classes
-    ]
-    columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    tables = [PageTable("By class", columns, rows, [wrong[one.class_id] for one in classes])]
-    for title, known, columns in (
-        ("Taken for another class", (True, True), ["is", "found as", "times"]),
-        ("Not found as anything", (True, False), ["class", "times"]),
-        ("Found where nothing is", (False, True), ["class", "times"]),
-    ):
-        chosen = [
-            ([name for name in (one.true, one.found) if name is not None] + [one.count], records)
-            for one, records in zip(report.confusions.counts, where, strict=True)
-            if (one.true is not None, one.found is not None) == known and one.true != one.found
-        ]
-        if chosen:
-            tables.append(PageTable(title, columns, *zip(*chosen, strict=True)))
+    tables = [_class_table(report, counts, wrong_records)]
+    mistaken_rows: list[list[str | int]] = []
+    mistaken_records = []
+    missed_rows: list[list[str | int]] = []
+    missed_records = []
+    false_rows: list[list[str | int]] = []
+    false_records = []
+    for confusion, records in zip(report.confusions.counts, confused_records, strict=True):
+        if confusion.true == confusion.found:
+            continue
+        if confusion.found is None and confusion.true is not None:
+            missed_rows.append([confusion.true, confusion.count])
+            missed_records.append(records)
+        elif confusion.true is None and confusion.found is not None:
+            false_rows.append([confusion.found, confusion.count])
+            false_records.append(records)
+        elif confusion.true is not None and confusion.found is not None:
+            mistaken_rows.append([confusion.true, confusion.found, confusion.count])
+            mistaken_records.append(records)
+
+    if mistaken_rows:
+        columns = ["is", "found as", "times"]
+        title = "Taken for another class"
+        tables.append(PageTable(title, columns, mistaken_rows, mistaken_records))
+    columns = ["class", "times"]
+    if missed_rows:
+        tables.append(PageTable("Not found as anything", columns, missed_rows, missed_records))
+    if false_rows:
+        tables.append(PageTable("Found where nothing is", columns, false_rows, false_records))
     return tables
+
+
+def _class_table(
+    report: EvalReport,
+    counts: Mapping[int, Sequence[int]],
+    wrong_records: Mapping[int, Sequence[int]],
+) -> PageTable:
+    """The outcomes and figures of each class, those with most false positives first."""
+    columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
+    by_false = sorted(report.classes, key=lambda of_class: -counts[of_class.class_id][FALSE])
+    rows = []
+    records = []
+    for class_report in by_false:
+        outcome_counts = counts[class_report.class_id]
+        metrics = class_report.metrics
+        rows.append(
+            [
+                class_report.name,
+                class_report.boxes,
+                *outcome_counts,
+                metrics.map50_95,
+                metrics.map50,
+            ]
+        )
+        records.append(wrong_records[class_report.class_id])
+    return PageTable("By class", columns, rows, records)
