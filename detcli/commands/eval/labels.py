@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from threading import Event
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from detcli.source.names import is_video, read_list, search
 from detcli.storage.files import read_json, read_text
 
 Form = Literal["coco", "yolo"]  # the format of the labels
+AnyPath = TypeVar("AnyPath", str, Path)
 MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
 StructuredRows = npt.NDArray[np.void]  # one row per box, its columns by name
 
@@ -85,8 +86,11 @@ class Dataset(NamedTuple):
     @property
     def files(self) -> list[str]:
         """All that was read, and the pictures: nothing may be written over them."""
-        own = (path for one in self.samples for path in (one.path, one.labels))
-        return [str(path) for path in (*self.origins, *own) if path is not None]
+        paths: list[Path | None] = list(self.origins)
+        for sample in self.samples:
+            paths.append(sample.path)
+            paths.append(sample.labels)
+        return [str(path) for path in paths if path is not None]
 
 
 class ClassMapping(NamedTuple):
@@ -97,7 +101,9 @@ class ClassMapping(NamedTuple):
 
     def classes_of(self, category: int) -> tuple[int, ...]:
         """Ids of the classes of a category; several if the model has a name twice."""
-        return tuple(one for one, index in enumerate(self.category_of) if index == category)
+        return tuple(
+            class_id for class_id, index in enumerate(self.category_of) if index == category
+        )
 
     @property
     def categories(self) -> tuple[int, ...]:
@@ -117,14 +123,16 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "
-            f"{_some(names)}; {_some(categories)}",
+            f"{_first_names(names)}; {_first_names(categories)}",
             "give the model's classes the names of the categories: --names FILE",
         )
     for name, index in zip(names, mapping.category_of, strict=True):
         if index is None and mapping.by != "id":
             findings.add(Kind.NO_CATEGORY, name)
-    boxes = Counter(index for one in dataset.samples for index in one.objects["category"].tolist())
-    for index, count in sorted(boxes.items()):
+    box_counts: Counter[int] = Counter()  # by index of the category
+    for sample in dataset.samples:
+        box_counts.update(sample.objects["category"].tolist())
+    for index, count in sorted(box_counts.items()):
         if index not in mapping.categories:
             findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
     return mapping
@@ -134,36 +142,49 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
     nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        return ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
+        return ClassMapping(
+            "id", tuple(index_by_id.get(class_id) for class_id in range(len(names)))
+        )
+
+    category_of: list[int | None] = []
     if nameless or not dataset.named:
-        positions = (index if index < len(categories) else None for index in range(len(names)))
-        return ClassMapping("order", tuple(positions))
+        for class_id in range(len(names)):
+            has_category = class_id < len(categories)
+            category_of.append(class_id if has_category else None)
+        return ClassMapping("order", tuple(category_of))
+
     index_of = {key: index for index, key in enumerate(_numbered(categories))}
-    return ClassMapping(
-        "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
-    )
+    for name, repeat in _numbered(names):
+        index_of_first = index_of.get((name, 0))
+        category_of.append(index_of.get((name, repeat), index_of_first))
+    return ClassMapping("name", tuple(category_of))
 
 
 def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Names regardless of case, each with how often it was there before."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in names:
-        plain = name.strip().casefold()
-        yield plain, seen[plain]
-        seen[plain] += 1
+        folded = name.strip().casefold()
+        yield folded, counts[folded]
+        counts[folded] += 1
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+def _first_names(names: Sequence[str]) -> str:
+    """The first five names."""
+    text = ", ".join(names[:5])
+    if len(names) > 5:
+        text += ", ..."
+    return text
 
 
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     """Read an `instances.json`; its pictures are in `images`, or in such a folder beside it."""
     content = read_json(path, _unusable)
     if not isinstance(content, dict):
-        results = "it is a list, as COCO results are; labels are needed here"
-        other = "it is not a COCO instances.json"
-        raise _unusable(path, results if isinstance(content, list) else other)
+        reason = "it is not a COCO instances.json"
+        if isinstance(content, list):
+            reason = "it is a list, as COCO results are; labels are needed here"
+        raise _unusable(path, reason)
     for part in ("images", "categories", "annotations"):
         if not isinstance(content.get(part), list):
             raise _unusable(path, f"it has no list of {part}")
@@ -178,20 +199,29 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
             if number in names:
                 findings.add(Kind.REPEATED, f"{names[number]} (id {number})")
             else:
-                names[number], sizes[number] = name, _size(image)
+                names[number] = name
+                sizes[number] = _size(image)
         categories, index = _categories(content["categories"], findings)
     except ValueError as error:
         raise _unusable(path, str(error)) from error
     objects = _objects(content["annotations"], index, names, findings)
     for number, labelled in objects.items():
-        repeats = len(labelled) - len({(box, category) for box, category, *_ in labelled})
+        unique = {(box, category) for box, category, _, _, _ in labelled}
+        repeats = len(labelled) - len(unique)
         if repeats:
             findings.add(Kind.REPEATED_ANNOTATION, names[number], repeats)
+
     files = _files(folder, names)
-    samples = [
-        Sample(name, files[one], one, sizes[one], np.array(objects[one], OBJECT))
-        for one, name in sorted(names.items())
-    ]
+    samples = []
+    for number, name in sorted(names.items()):
+        sample = Sample(
+            name=name,
+            path=files[number],
+            image_id=number,
+            size=sizes[number],
+            objects=np.array(objects[number], OBJECT),
+        )
+        samples.append(sample)
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
 
 
@@ -201,12 +231,22 @@ def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
     last_parts = Counter(path.name for path in paths.values())
     files = {}
     for number, path in paths.items():
-        candidates = [] if path.is_absolute() or ".." in path.parts else [folder / path]
+        candidates = []
+        if not path.is_absolute() and ".." not in path.parts:
+            candidates.append(folder / path)
         # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has it.
         if last_parts[path.name] == 1:
             candidates.append(folder / path.name)
-        files[number] = next(filter(os.path.isfile, candidates), None)
+        files[number] = _first_file(candidates)
     return files
+
+
+def _first_file(paths: Iterable[AnyPath]) -> AnyPath | None:
+    """The first of these paths that is a file."""
+    for path in paths:
+        if os.path.isfile(path):
+            return path
+    return None
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -231,11 +271,12 @@ def _categories(
     categories: list[Category] = []
     position_of: dict[str, int] = {}  # of each category, by its name
     index: dict[int, int] = {}
-    rows = [
-        read_fields(f"categories[{position}]", one, id=int, name=lambda name: str(name).strip())
-        for position, one in enumerate(listed)
-    ]
-    for number, name in sorted(rows, key=itemgetter(0)):
+    categories_by_position = []
+    for position, category in enumerate(listed):
+        where = f"categories[{position}]"
+        fields = read_fields(where, category, id=int, name=lambda name: str(name).strip())
+        categories_by_position.append(fields)
+    for number, name in sorted(categories_by_position, key=itemgetter(0)):
         if number in index or name.casefold() in position_of:
             findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
         if number not in index:
@@ -258,9 +299,9 @@ def _objects(
             number, category, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=coco_box
             )
-            given = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
-            given |= {key: one for key, one in annotation.items() if one is not None}
-            area, crowd, ignored = read_fields(where, given, area=float, iscrowd=int, ignore=int)
+            fields = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
+            fields |= {key: value for key, value in annotation.items() if value is not None}
+            area, crowd, ignored = read_fields(where, fields, area=float, iscrowd=int, ignore=int)
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))
             continue
@@ -269,8 +310,9 @@ def _objects(
         elif category not in index:
             findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
         else:
-            known = area if 0 <= area < math.inf else math.nan
-            objects[number].append((box, index[category], known, crowd, ignored))
+            if not 0 <= area < math.inf:
+                area = math.nan
+            objects[number].append((box, index[category], area, crowd, ignored))
     return objects
 
 
@@ -279,13 +321,14 @@ DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 KEYS = frozenset(
     {"path", "train", "val", "test", "names", "nc", "kpt_shape"}
 )  # what is read of one
+SPLITS = ("train", "val", "test")
 NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
     """Read a `data.yaml`, a list of pictures, or a folder."""
     if data.is_dir():
-        data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
+        data = _description_in(data)
     content: Mapping[str, Any] = {}
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
@@ -296,12 +339,25 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     else:
         folders, roots = [data], [data.parent]
     names, named = _names(data, content, class_count)
-    ids = COCO_IDS if names == COCO else range(len(names))
-    categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
+    ids: Sequence[int] = range(len(names))
+    if names == COCO:
+        ids = COCO_IDS
+    categories = tuple(
+        Category(category_id, name) for category_id, name in zip(ids, names, strict=True)
+    )
     reader = LabelReader(len(names), _keypoint_count(data, content), findings)
     samples = _samples(_pictures(folders, roots), reader, findings)
     reader.report_form()
     return Dataset("yolo", split, categories, named, samples, (data, *folders))
+
+
+def _description_in(folder: Path) -> Path:
+    """The `data.yaml` in a folder, or the folder itself."""
+    for name in DESCRIPTIONS:
+        path = folder / name
+        if path.is_file():
+            return path
+    return folder
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
@@ -369,16 +425,16 @@ def _folders_of_split(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
     """The folders and lists of a part, and the folders that names in a list may be relative to."""
-    wanted = content.get(split) or ""
-    entries = [wanted] if isinstance(wanted, str) else [*wanted]
+    entries = content.get(split) or ""
+    if isinstance(entries, str):
+        entries = [entries]
     entries = [entry for entry in entries if entry.strip() not in NOTHING]
     if not entries:
-        splits = "train", "val", "test"
-        has = [one for one in splits if str(content.get(one) or "") not in NOTHING]
-        raise UsageError(
-            f"{path} has no part '{split}'",
-            f"it has {', '.join(has)}: --split {has[0]}" if has else "name its folder of pictures",
-        )
+        hint = "name its folder of pictures"
+        parts = [part for part in SPLITS if str(content.get(part) or "") not in NOTHING]
+        if parts:
+            hint = f"it has {', '.join(parts)}: --split {parts[0]}"
+        raise UsageError(f"{path} has no part '{split}'", hint)
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
     roots = [path.parent / root, Path.cwd() / root, path.parent]
@@ -413,9 +469,10 @@ def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
             for entry in read_list(str(folder), Event(), null_separated=False):
                 if isinstance(entry, SourceError):
                     raise UsageError(f"{folder}: {entry}", entry.hint)
-                if name := entry.strip():
-                    tried = [os.path.join(base, name) for base in bases]
-                    yield next(filter(os.path.isfile, tried), tried[0])
+                name = entry.strip()
+                if name:
+                    candidates = [os.path.join(base, name) for base in bases]
+                    yield _first_file(candidates) or candidates[0]
         else:
             raise UsageError(
                 f"{folder} is neither a folder of pictures nor a list of them",
@@ -437,17 +494,28 @@ def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings)
         numbers = list(range(1, len(stems) + 1))
     samples = []
     for number, (path, name) in zip(numbers, unique.items(), strict=True):
-        beside = [Path(path).with_suffix(".txt")]
+        candidates = [Path(path).with_suffix(".txt")]
         root, images, rest = path.rpartition(f"{os.sep}images{os.sep}")
         if images:
-            beside.insert(0, Path(f"{root}{os.sep}labels{os.sep}{rest}").with_suffix(".txt"))
-        labels = next(filter(os.path.isfile, beside), None)
-        found = Path(name) if os.path.isfile(path) else None
-        if labels is None and found is not None:
+            candidates.insert(0, Path(f"{root}{os.sep}labels{os.sep}{rest}").with_suffix(".txt"))
+        labels = _first_file(candidates)
+        image_path = None
+        if os.path.isfile(path):
+            image_path = Path(name)
+        if labels is None and image_path is not None:
             findings.add(Kind.UNLABELLED, name)
-        objects = [] if labels is None else [*reader.read(labels)]
-        rows = np.array(objects, OBJECT)
-        samples.append(Sample(name, found, number, None, rows, labels))
+        objects: list[Object] = []
+        if labels is not None:
+            objects.extend(reader.read(labels))
+        sample = Sample(
+            name=name,
+            path=image_path,
+            image_id=number,
+            size=None,
+            objects=np.array(objects, OBJECT),
+            labels=labels,
+        )
+        samples.append(sample)
     return samples
 
 
@@ -456,7 +524,8 @@ class LabelReader:
 
     def __init__(self, class_count: int, keypoints: int | None, findings: Findings) -> None:
         """`keypoints` is how many numbers of keypoints follow a box; None for none, or unknown."""
-        self._class_count, self._keypoints = class_count, keypoints
+        self._class_count = class_count
+        self._keypoints = keypoints
         self._findings = findings
         # Of lines that were taken for polygons: how often each count of numbers came, and where.
         self._polygons: Counter[int] = Counter()
@@ -522,7 +591,8 @@ class LabelReader:
             raise ValueError(reason)
         self._polygons[count] += 1
         self._first_polygon = self._first_polygon or where
-        left, top = min(numbers[0::2]), min(numbers[1::2])
+        left = min(numbers[0::2])
+        top = min(numbers[1::2])
         return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
 
 
@@ -549,11 +619,14 @@ def open_dataset(
     if not dataset.samples:
         raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):
-        why = [f"{one.kind} ({one.count}): {one.examples[0]}" for one in findings.report()]
+        reasons = [
+            f"{finding.kind} ({finding.count}): {finding.examples[0]}"
+            for finding in findings.report()
+        ]
         if dataset.form == "yolo":
-            why.append("labels are looked for in a folder labels beside images")
+            reasons.append("labels are looked for in a folder labels beside images")
         raise UsageError(
             f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
-            "; ".join(why) or "check whether it is the right file",
+            "; ".join(reasons) or "check whether it is the right file",
         )
     return dataset
