@@ -1,7 +1,8 @@
 """`detcli eval`: measures a model on labelled pictures.
 
 run.py         detections beside labels
-labels.py      COCO's and YOLO's data, classes mapped
+labels.py      COCO's and YOLO's data
+classes.py     which class stands for which category
 findings.py    what is odd about the data
 evaluator.py   hotcoco's figures, outcomes, advice
 report.py      how good the model is, as JSON and as tables

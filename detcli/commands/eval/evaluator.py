@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.cli.report import report_field
-from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
+from detcli.commands.eval.classes import ClassMapping
+from detcli.commands.eval.labels import OBJECT, StructuredRows
 from detcli.core import frozen
 from detcli.core.errors import loading
 from detcli.core.text import shell_line

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.evaluator import (
     CORRECT,
     FALSE,
@@ -21,7 +22,6 @@ from detcli.commands.eval.evaluator import (
     Score,
     figure_text,
 )
-from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
 from detcli.core.text import escape_unprintable, plot_text

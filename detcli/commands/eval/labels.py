@@ -1,4 +1,4 @@
-"""Labelled pictures in COCO's and YOLO's form, and their categories as classes.
+"""Labelled pictures in COCO's and YOLO's form.
 
 COCO's `instances.json` has pictures, categories and boxes in one file; boxes are x, y, width,
 height in pixels (https://cocodataset.org/#format-data). YOLO's data is a text file per picture, its
@@ -32,7 +32,7 @@ from detcli.commands.eval.findings import Findings, Kind
 from detcli.core.errors import SourceError, UsageError
 from detcli.data.detections import COCO, COCO_IDS
 from detcli.data.record import MAX_CLASS, coco_box, finite, read_fields
-from detcli.model.contract import UNKNOWN_CLASSES, parse_names
+from detcli.model.contract import parse_names
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
@@ -40,7 +40,6 @@ from detcli.storage.files import read_json, read_text
 
 Form = Literal["coco", "yolo"]  # the format of the labels
 AnyPath = TypeVar("AnyPath", str, Path)
-MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
 StructuredRows = npt.NDArray[np.void]  # one row per box, its columns by name
 
 OBJECT = np.dtype([
@@ -91,90 +90,6 @@ class Dataset(NamedTuple):
             paths.append(sample.path)
             paths.append(sample.labels)
         return [str(path) for path in paths if path is not None]
-
-
-class ClassMapping(NamedTuple):
-    """The model's classes and the data's categories."""
-
-    by: MappedBy
-    category_of: tuple[int | None, ...]  # index of each class's category; None for classes without
-
-    def classes_of(self, category: int) -> tuple[int, ...]:
-        """Ids of the classes of a category; several if the model has a name twice."""
-        return tuple(
-            class_id for class_id, index in enumerate(self.category_of) if index == category
-        )
-
-    @property
-    def categories(self) -> tuple[int, ...]:
-        """Indices of the categories that the model has a class for."""
-        return tuple(sorted({index for index in self.category_of if index is not None}))
-
-
-def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
-    """Assign classes to categories: by name where both have names, else in their order.
-
-    The second class of a name has the second category of it, or the only one.
-    Where a graph that selects for itself neither names its classes nor shows how many there are,
-    they are the ids of COCO data. `findings` receives those without a counterpart.
-    """
-    categories = [category.name for category in dataset.categories]
-    mapping = _mapping(names, categories, dataset)
-    if not mapping.categories:
-        raise UsageError(
-            "the model's classes and the data's categories have no name in common: "
-            f"{_first_names(names)}; {_first_names(categories)}",
-            "give the model's classes the names of the categories: --names FILE",
-        )
-    for name, index in zip(names, mapping.category_of, strict=True):
-        if index is None and mapping.by != "id":
-            findings.add(Kind.NO_CATEGORY, name)
-    box_counts: Counter[int] = Counter()  # by index of the category
-    for sample in dataset.samples:
-        box_counts.update(sample.objects["category"].tolist())
-    for index, count in sorted(box_counts.items()):
-        if index not in mapping.categories:
-            findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
-    return mapping
-
-
-def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
-    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
-    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
-        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        return ClassMapping(
-            "id", tuple(index_by_id.get(class_id) for class_id in range(len(names)))
-        )
-
-    category_of: list[int | None] = []
-    if nameless or not dataset.named:
-        for class_id in range(len(names)):
-            has_category = class_id < len(categories)
-            category_of.append(class_id if has_category else None)
-        return ClassMapping("order", tuple(category_of))
-
-    index_of = {key: index for index, key in enumerate(_numbered(categories))}
-    for name, repeat in _numbered(names):
-        index_of_first = index_of.get((name, 0))
-        category_of.append(index_of.get((name, repeat), index_of_first))
-    return ClassMapping("name", tuple(category_of))
-
-
-def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Names regardless of case, each with how often it was there before."""
-    counts: Counter[str] = Counter()
-    for name in names:
-        folded = name.strip().casefold()
-        yield folded, counts[folded]
-        counts[folded] += 1
-
-
-def _first_names(names: Sequence[str]) -> str:
-    """The first five names."""
-    text = ", ".join(names[:5])
-    if len(names) > 5:
-        text += ", ..."
-    return text
 
 
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts_table, report_field, styled_line, table
+from detcli.commands.eval.classes import MappedBy
 from detcli.commands.eval.evaluator import FEW, IOU, ConfidenceAdvice, Metrics, Quality, figure_text
 from detcli.commands.eval.findings import Finding, Level
-from detcli.commands.eval.labels import Form, MappedBy
+from detcli.commands.eval.labels import Form
 from detcli.core import frozen
 from detcli.core.text import escape_unprintable
 

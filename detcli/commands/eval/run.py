@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from detcli.commands.eval.classes import ClassMapping, map_classes
 from detcli.commands.eval.evaluator import (
     FOUND,
     IOU,
@@ -19,7 +20,7 @@ from detcli.commands.eval.evaluator import (
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.findings import Findings, Kind
-from detcli.commands.eval.labels import ClassMapping, Dataset, Sample, map_classes
+from detcli.commands.eval.labels import Dataset, Sample
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,

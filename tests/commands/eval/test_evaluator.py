@@ -11,8 +11,8 @@ from comparisons import compared, figures, pycocotools, random_pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Curve, Evaluator, advise, decimal
-from detcli.commands.eval.labels import ClassMapping
 from detcli.config.values import parse_conf
 from detcli.model.contract import conf_thresholds
 

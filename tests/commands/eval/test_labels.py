@@ -11,8 +11,9 @@ from colour_model import NAMES
 from comparisons import labelled
 from labelled import MIXED, Scene, counts, edit_json, read, write_coco, write_json, write_yolo
 
+from detcli.commands.eval.classes import map_classes
 from detcli.commands.eval.findings import Findings, Kind, Level
-from detcli.commands.eval.labels import Category, Dataset, Sample, map_classes
+from detcli.commands.eval.labels import Category, Dataset, Sample
 from detcli.core.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES, class_names
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from comparisons import labelled
 
+from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.findings import Findings
-from detcli.commands.eval.labels import Category, ClassMapping, Dataset, Sample
+from detcli.commands.eval.labels import Category, Dataset, Sample
 from detcli.commands.eval.run import Evaluation
 from detcli.core.errors import DecodeError
 from detcli.data.detections import Detections

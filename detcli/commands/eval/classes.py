@@ -1,0 +1,96 @@
+"""Which class of the model stands for which category of the data."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from detcli.commands.eval.findings import Findings, Kind
+from detcli.commands.eval.labels import Dataset
+from detcli.core.errors import UsageError
+from detcli.model.contract import UNKNOWN_CLASSES
+
+MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
+
+
+class ClassMapping(NamedTuple):
+    """The model's classes and the data's categories."""
+
+    by: MappedBy
+    category_of: tuple[int | None, ...]  # index of each class's category; None for classes without
+
+    def classes_of(self, category: int) -> tuple[int, ...]:
+        """Ids of the classes of a category; several if the model has a name twice."""
+        return tuple(
+            class_id for class_id, index in enumerate(self.category_of) if index == category
+        )
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Indices of the categories that the model has a class for."""
+        return tuple(sorted({index for index in self.category_of if index is not None}))
+
+
+def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
+    """Assign classes to categories: by name where both have names, else in their order.
+
+    The second class of a name has the second category of it, or the only one.
+    Where a graph that selects for itself neither names its classes nor shows how many there are,
+    they are the ids of COCO data. `findings` receives those without a counterpart.
+    """
+    categories = [category.name for category in dataset.categories]
+    mapping = _mapping(names, categories, dataset)
+    if not mapping.categories:
+        raise UsageError(
+            "the model's classes and the data's categories have no name in common: "
+            f"{_first_names(names)}; {_first_names(categories)}",
+            "give the model's classes the names of the categories: --names FILE",
+        )
+    for name, index in zip(names, mapping.category_of, strict=True):
+        if index is None and mapping.by != "id":
+            findings.add(Kind.NO_CATEGORY, name)
+    box_counts: Counter[int] = Counter()  # by index of the category
+    for sample in dataset.samples:
+        box_counts.update(sample.objects["category"].tolist())
+    for index, count in sorted(box_counts.items()):
+        if index not in mapping.categories:
+            findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
+    return mapping
+
+
+def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
+    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
+    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
+        return ClassMapping(
+            "id", tuple(index_by_id.get(class_id) for class_id in range(len(names)))
+        )
+
+    category_of: list[int | None] = []
+    if nameless or not dataset.named:
+        for class_id in range(len(names)):
+            has_category = class_id < len(categories)
+            category_of.append(class_id if has_category else None)
+        return ClassMapping("order", tuple(category_of))
+
+    index_of = {key: index for index, key in enumerate(_numbered(categories))}
+    for name, repeat in _numbered(names):
+        index_of_first = index_of.get((name, 0))
+        category_of.append(index_of.get((name, repeat), index_of_first))
+    return ClassMapping("name", tuple(category_of))
+
+
+def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Names regardless of case, each with how often it was there before."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        folded = name.strip().casefold()
+        yield folded, counts[folded]
+        counts[folded] += 1
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """The first five names."""
+    text = ", ".join(names[:5])
+    if len(names) > 5:
+        text += ", ..."
+    return text
