@@ -71,7 +71,9 @@ class EvalRequest:
 
 @command(
     MODEL_ARGUMENT,
-    *("max_pixels", "input_timeout", "save_coco"),
+    "max_pixels",
+    "input_timeout",
+    "save_coco",
     Runtime,
     Settings,
     override_option(
@@ -120,7 +122,8 @@ def evaluate(
         model = locate(config, show)
     read = partial(open_dataset, request.data, request.images, request.split)
     with open_evaluation(config, model, read, request.plots) as evaluation:
-        counts, start_s = Counts(), time.perf_counter()
+        counts = Counts()
+        start_s = time.perf_counter()
         pictures = len(evaluation.samples)
         with progress(lambda: pictures, enabled=not quiet) as advance:
             for record in evaluation.records():
@@ -129,16 +132,18 @@ def evaluate(
                 advance()
         print_message_counts(counts)
         seconds = time.perf_counter() - start_s
-        times = evaluation.times if config.verbosity.verbose else None
-        for line in () if quiet else counts.summary(seconds, times=times):
-            print_line(line)
+        times = None
+        if config.verbosity.verbose:
+            times = evaluation.times
         if not quiet:
+            for line in counts.summary(seconds, times=times):
+                print_line(line)
             print_line("comparing")
         report = evaluation.report(request.data, request.plots, advised=request.advise)
     write_report(report, report_format, render, other_results=other_results)
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
-        for one in report.findings:  # for those who read a single figure out of the JSON
-            if one.level != "note":
-                print_line(f"{one.level}: {one.text()} ({one.examples[0]})")
+        for finding in report.findings:  # for those who read a single figure out of the JSON
+            if finding.level != "note":
+                print_line(f"{finding.level}: {finding.text()} ({finding.examples[0]})")
     if report.failed:
         raise typer.Exit(InputError.exit_code)
