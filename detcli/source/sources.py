@@ -116,38 +116,22 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         written: Sequence[Path] = (),
         decode: DecodeOptions | None = None,
     ) -> None:
-        if any(map(is_object, names)):
+        if any(is_object(name) for name in names):
             require_obstore()
-        if [*names, inputs.files_from].count(STDIN) > 1:
-            raise UsageError("standard input can be read only once", "name - once")
-        if STDIN in names and inputs.every is not None and inputs.fps is None:
-            raise UsageError(
-                "--every needs the times of frames, which those on stdin have only with --fps",
-                "name their rate with --fps, or use --vid-stride",
-            )
-        if not inputs.start < inputs.end_s:
-            raise UsageError(
-                f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",
-                "choose an end after the start",
-            )
-        for name in names if inputs.follow else ():
-            if is_media(name) if is_object(name) else not os.path.isdir(name):
-                raise UsageError(
-                    f"--follow watches folders, and {public_name(name)} is not one",
-                    "name a folder, here or in an object store",
-                )
-            if identity(name) in set(map(identity, written)) - {None}:
-                raise UsageError(
-                    f"--follow would take what is written to {name} for new inputs",
-                    "write to another folder, which may be in it",
-                )
+        _check_inputs(names, inputs)
+        if inputs.follow:
+            _check_followed(names, written)
         if inputs.files_from is not None:
             check_list(inputs.files_from)
+
         self._names = names
         self._inputs = inputs
         self._written = written
         self._decode = decode or DecodeOptions(inputs)
-        self.progress = SourceProgress(len(names) if inputs.files_from is None else None)
+        total = None  # unknown until the list has been read
+        if inputs.files_from is None:
+            total = len(names)
+        self.progress = SourceProgress(total)
         self._fetches = Fetches(self._decode, self.progress.stop)
         self._ended = Event()
         self._items = self._iterate()
@@ -169,7 +153,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _iterate(self) -> Generator[Item]:
         try:
             with contextlib.closing(self._expand()) as items:
-                yield from itertools.takewhile(lambda _: not self.progress.stop.is_set(), items)
+                for item in items:
+                    if self.progress.stop.is_set():
+                        return
+                    yield item
         finally:
             self._ended.set()
 
@@ -221,28 +208,43 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         network, nor when a file is complete. What went away counts again when it comes back.
         """
         self.progress.expect(None)
-        given: set[str] = set()
+        yielded: set[str] = set()  # names whose inputs were yielded, and still count
         waiting: dict[str, FileState] = {}
-        pause_s, number = 0.0, 0
+        pause_s = 0.0
+        number = 0
         while not self.progress.stop.wait(pause_s):
             begin_s = time.monotonic()
-            present = {
-                entry.origin.source if isinstance(entry, Item) else entry: entry
-                for entry in self._present()
-            }
-            pause_s = max(FOLLOW_S, (time.monotonic() - begin_s) / FOLLOW_SHARE)
-            if not any(isinstance(entry, Item) for entry in present.values()):
-                given &= present.keys()  # else a folder could not be listed, perhaps only for now
-            waiting = {name: waiting[name] for name in waiting.keys() & present.keys() - given}
-            for name, entry in present.items():
-                if name in given:
+            entries = self._entries_by_name()
+            listing_s = time.monotonic() - begin_s
+            pause_s = max(FOLLOW_S, listing_s / FOLLOW_SHARE)
+
+            has_errors = any(isinstance(entry, Item) for entry in entries.values())
+            if not has_errors:  # else a folder could not be listed, perhaps only for now
+                yielded &= entries.keys()
+            for name in list(waiting):
+                if name in yielded or name not in entries:
+                    del waiting[name]
+
+            for name, entry in entries.items():
+                if name in yielded:
                     continue
                 for item in of_input(self._complete(entry, waiting), number):
-                    given.add(name)
+                    yielded.add(name)
                     yield item
-                number += name in given
+                if name in yielded:
+                    number += 1
 
-    def _present(self) -> Iterator[str | Item]:
+    def _entries_by_name(self) -> dict[str, str | Item]:
+        """What is in the folders now, by its name or that of the folder with an error."""
+        entries: dict[str, str | Item] = {}
+        for entry in self._present_entries():
+            if isinstance(entry, Item):
+                entries[entry.origin.source] = entry
+            else:
+                entries[entry] = entry
+        return entries
+
+    def _present_entries(self) -> Iterator[str | Item]:
         """What is in the folders now, with an error for each that cannot be listed."""
         for name in self._names:
             try:
@@ -264,30 +266,34 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         if is_object(entry):
-            stamp = entry.stamp if isinstance(entry, VersionedPath) else None
-            yield from stamped(self.open(entry), stamp or None)
+            yield from stamped(self.open(entry), _stamp_in_listing(entry))
             return
         try:
             status = os.stat(entry)
         except OSError:  # deleted again
             return
-        now_s, state = time.monotonic(), (status.st_size, status.st_mtime_ns)
-        before, since_s = waiting.get(entry, ((), now_s))
-        if state != before:
-            waiting[entry] = state, now_s
-        elif max(now_s - since_s, time.time() - status.st_mtime) >= STABLE_AFTER_S:
+        now_s = time.monotonic()
+        state = (status.st_size, status.st_mtime_ns)
+        state_before, since_s = waiting.get(entry, ((), now_s))
+        if state != state_before:
+            waiting[entry] = (state, now_s)
+            return
+        unchanged_s = max(now_s - since_s, time.time() - status.st_mtime)
+        if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
         elif not is_video(entry):
             item = self._picture(entry, entry)
-            with contextlib.suppress(DetcliError):
+            try:
                 picture = load_in_time(item)
-                if not picture.warnings:
-                    yield Item(item.origin, lambda: picture)
+            except DetcliError:  # not all of it is there yet
+                return
+            if not picture.warnings:
+                yield Item(item.origin, lambda: picture)
 
     def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for, even if it has changed since it was listed."""
         if isinstance(entry, VersionedPath):
-            return stamped(self.open(str(entry)), entry.stamp or None)
+            return stamped(self.open(str(entry)), _stamp_in_listing(entry))
         return self.open(entry)
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
@@ -296,8 +302,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         if isinstance(entry, ListedInput):
-            opened = self.open(entry.name) if entry.image is None else [self._decoded(entry)]
-            yield from of_input(opened, 0, entry.meta)
+            items: Iterable[Item]
+            if entry.image is None:
+                items = self.open(entry.name)
+            else:
+                items = [self._decoded(entry)]
+            yield from of_input(items, 0, entry.meta)
             return
         public = public_name(entry)
         try:
@@ -306,9 +316,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                     "a camera or stream cannot be in a list",
                     "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
                 )
+            path = entry
             if is_address(entry):
                 check_address(entry)
-            path = path_of(entry) if is_address(entry) else entry
+                path = path_of(entry)
             if is_archive(path):
                 yield from self._archive(public, entry)
             elif is_video(path):
@@ -322,8 +333,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if is_object(entry):
             return self._fetches.object(entry)
         if is_address(entry):
-            return self._fetches.item(public, partial(http_request, entry))
-        return Item(Origin(public, Path(entry)), partial(load_file, entry, self._decode))
+            return self._fetches.item(public, lambda: http_request(entry))
+        origin = Origin(public, Path(entry))
+        return Item(origin, lambda: load_file(entry, self._decode))
 
     def _decoded(self, entry: ListedInput) -> Item:
         """The picture of a line."""
@@ -340,38 +352,53 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _video(self, public: str, entry: str) -> Iterator[Item]:
         from detcli.source import capture, video
 
-        def located() -> str:
-            return self._fetches.video(entry) if is_object(entry) else entry
+        def readable_address() -> str:
+            if is_object(entry):
+                return self._fetches.video(entry)
+            return entry
 
         def reopen() -> "VideoCapture":
-            return capture.open_video(located())
+            return capture.open_video(readable_address())
 
-        def part(start: int, size: int) -> bytes:
-            return capture.read_part(located(), start, size)
+        def read_part(start: int, size: int) -> bytes:
+            return capture.read_part(readable_address(), start, size)
 
-        inputs, sound = self._inputs, entry if is_address(entry) else os.path.abspath(entry)
-        address = None if is_object(entry) else sound
-        source = video.VideoSource(public, reopen, address, part, file_stamp(entry))
-        read = partial(video.read_video, source, inputs)
-        yield from read_in_time(public, read, self.progress, inputs.input_timeout)
+        address: str | None
+        if is_object(entry):
+            address = None
+        elif is_address(entry):
+            address = entry
+        else:
+            address = os.path.abspath(entry)
+        source = video.VideoSource(public, reopen, address, read_part, file_stamp(entry))
+        read = partial(video.read_video, source, self._inputs)
+        yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _archive(self, public: str, entry: str) -> Iterator[Item]:
         from detcli.source.archives import read_archive
 
-        def chunks() -> Iterator[bytes]:
-            if is_object(entry):
-                yield from self._fetches.chunks(entry)
-            elif is_address(entry):
-                yield from http_request(entry)[1]
-            else:
-                try:
-                    require_unchanged(entry, stamp_of(os.stat(entry)))
-                    yield from file_chunks(entry, self.progress.stop)
-                except OSError as error:
-                    raise unreadable(entry, error) from error
-
-        read = partial(read_archive, public, chunks, self._decode, stamp=file_stamp(entry))
+        read = partial(
+            read_archive,
+            public,
+            lambda: self._archive_chunks(entry),
+            self._decode,
+            stamp=file_stamp(entry),
+        )
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
+
+    def _archive_chunks(self, entry: str) -> Iterator[bytes]:
+        """The bytes of an archive, from wherever it is, as they come."""
+        if is_object(entry):
+            yield from self._fetches.chunks(entry)
+        elif is_address(entry):
+            _, chunks = http_request(entry)
+            yield from chunks
+        else:
+            try:
+                require_unchanged(entry, stamp_of(os.stat(entry)))
+                yield from file_chunks(entry, self.progress.stop)
+            except OSError as error:
+                raise unreadable(entry, error) from error
 
     def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
         """What a name stands for that has a range of numbers in braces."""
@@ -424,14 +451,15 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _objects(self, url: str) -> Iterator[list[str]]:
         """The pictures and videos on each page of the listing of a folder in an object store."""
         for page in self._fetches.search(url):
-            yield [
-                address
-                for address, name in page
-                if is_media(name)
-                and (self._inputs.recursive or "/" not in name)
-                and not name.startswith(".")
-                and "/." not in name
-            ]
+            yield [address for address, name in page if self._is_searched(name)]
+
+    def _is_searched(self, name: str) -> bool:
+        """Whether a search takes the object of this name, which is relative to the folder."""
+        if not is_media(name):
+            return False
+        if name.startswith(".") or "/." in name:
+            return False
+        return self._inputs.recursive or "/" not in name
 
     def _counted(
         self, pages: Iterable[list[str] | Item], nothing: SourceError
@@ -443,7 +471,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             for page in pages:
                 if self.progress.stop.is_set():
                     return
-                entries: Sequence[str | Item] = page if isinstance(page, list) else [page]
+                entries: Sequence[str | Item]
+                if isinstance(page, list):
+                    entries = page
+                else:
+                    entries = [page]
                 if entries:
                     is_empty = False
                 self.progress.expect(len(entries))
@@ -459,13 +491,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         name = self._inputs.files_from
         if name is None:
             return
-        null = self._inputs.null
-        entries = read_list(name, self.progress.stop, null_separated=null)
+        null_separated = self._inputs.null
+        entries = read_list(name, self.progress.stop, null_separated=null_separated)
         for number, entry in enumerate(entries, start=1):
             try:
                 if isinstance(entry, SourceError):
                     raise entry
-                if JSON_LINE.match(entry) and not null:
+                if JSON_LINE.match(entry) and not null_separated:
                     yield ListedInput.parse(entry, f"{name}:{number}")
                 else:
                     yield entry
@@ -478,7 +510,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         self.progress.expect(None)
         # Each thread of a decoder holds frames, and delays the newest one by one of them.
-        threads = 0 if len(names) == 1 else max(1, available_cores() // len(names))
+        threads = 0
+        if len(names) > 1:
+            threads = max(1, available_cores() // len(names))
         sources: list[LiveSource] = []
         name_counts: Counter[str] = Counter()
         numbers_by_name: dict[str, int] = {}
@@ -497,6 +531,50 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             sources.append(source)
         for item in watch(sources, self._inputs, self.progress):
             yield from of_input([item], numbers_by_name[item.origin.source])
+
+
+def _check_inputs(names: Sequence[str], inputs: Inputs) -> None:
+    """Require names and options that can be used together, or raise a UsageError."""
+    if [*names, inputs.files_from].count(STDIN) > 1:
+        raise UsageError("standard input can be read only once", "name - once")
+    if STDIN in names and inputs.every is not None and inputs.fps is None:
+        raise UsageError(
+            "--every needs the times of frames, which those on stdin have only with --fps",
+            "name their rate with --fps, or use --vid-stride",
+        )
+    if not inputs.start < inputs.end_s:
+        raise UsageError(
+            f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",
+            "choose an end after the start",
+        )
+
+
+def _check_followed(names: Sequence[str], written: Sequence[Path]) -> None:
+    """Require folders that this run does not write into, or raise a UsageError."""
+    written_identities = {identity(path) for path in written}
+    for name in names:
+        if is_object(name):
+            is_folder = not is_media(name)
+        else:
+            is_folder = os.path.isdir(name)
+        if not is_folder:
+            raise UsageError(
+                f"--follow watches folders, and {public_name(name)} is not one",
+                "name a folder, here or in an object store",
+            )
+        folder_identity = identity(name)
+        if folder_identity is not None and folder_identity in written_identities:
+            raise UsageError(
+                f"--follow would take what is written to {name} for new inputs",
+                "write to another folder, which may be in it",
+            )
+
+
+def _stamp_in_listing(entry: str) -> str | None:
+    """The stamp that an entry was listed with; None without one."""
+    if isinstance(entry, VersionedPath) and entry.stamp:
+        return entry.stamp
+    return None
 
 
 class InputGuard:
