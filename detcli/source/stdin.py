@@ -33,6 +33,10 @@ _PNM_HEADER = 1024  # bytes within which it ends
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STARTS = (JPEG, _PNG, b"P5", b"P6")
 
+# In the Multi-Picture Format, the tag of the list of pictures, and the size of an entry in it.
+_MPF_ENTRIES = 0xB002
+_MPF_ENTRY_BYTES = 16
+
 
 class _BrokenError(Exception):
     """The picture is incomplete; the next one may begin from `resume` on."""
@@ -51,10 +55,15 @@ class Splitter:
     """
 
     def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
-        """Pictures have at most a number of bytes, and begin like the first one."""
-        self._max_bytes, self._start = max_bytes, start
-        finders = {JPEG: self._find_jpeg_end, _PNG: self._find_png_end}
-        self._find = finders.get(start, self._find_pnm_end)
+        """Each picture has at most `max_bytes`, and begins with the bytes in `start`."""
+        self._max_bytes = max_bytes
+        self._start = start
+        if start == JPEG:
+            self._find = self._find_jpeg_end
+        elif start == _PNG:
+            self._find = self._find_png_end
+        else:
+            self._find = self._find_pnm_end
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
         self._ended = False  # whether no more data come
@@ -82,13 +91,16 @@ class Splitter:
         """Yield the parts of the stream, and None where more bytes are needed."""
         while True:
             start = self._data.find(self._start)
-            self._skip(start if start >= 0 else max(len(self._data) - len(self._start) + 1, 0))
             if start < 0:
+                # The last bytes may be the first ones of a picture.
+                self._skip(max(len(self._data) - len(self._start) + 1, 0))
                 if self._ended:
                     break
                 yield None
                 continue
-            if any(self._offset == first for first, _ in self._attached):
+            self._skip(start)
+            is_attached = any(begin == self._offset for begin, _ in self._attached)
+            if is_attached:
                 self._junk = 0  # padding before an attached picture
             if self._junk:
                 yield self._report_junk()
@@ -96,10 +108,10 @@ class Splitter:
                 end = yield from self._find_end()
             except _BrokenError as broken:
                 # Damage often looks like a start marker, but no compressed data follow.
-                is_news = self._has_pixels or not self._forget_junk
+                is_reported = self._has_pixels or not self._forget_junk
                 self._drop(broken.resume)
                 self._forget_junk = True
-                if is_news:
+                if is_reported:
                     yield self._error(f"an incomplete picture in the stream: {broken}")
                 continue
             begin = self._offset
@@ -109,7 +121,9 @@ class Splitter:
             if (begin, self._offset) not in self._attached:
                 self._count += 1
                 yield picture
-            self._attached = {span for span in self._attached if span[0] >= self._offset}
+            self._attached = {
+                (begin, end) for begin, end in self._attached if begin >= self._offset
+            }
         self._skip(len(self._data))
         if self._junk and self._count > 1:  # after a single picture, it belongs to that file
             yield self._report_junk()
@@ -124,11 +138,14 @@ class Splitter:
 
     def _find_png_end(self) -> Generator[None, None, int]:
         """Go through the chunks at the start of the data; returns their length."""
-        at, kind = len(_PNG), b""
+        at = len(_PNG)  # where the next chunk begins
+        kind = b""
         while kind != b"IEND":
             yield from self._wait_for(at + 12, 2, 0)
             length, kind = struct.unpack_from(">I4s", self._data, at)
-            if not kind.isalpha() or (kind == b"IHDR") != (at == len(_PNG)):
+            is_header = kind == b"IHDR"
+            is_first = at == len(_PNG)
+            if not kind.isalpha() or is_header != is_first:
                 raise _BrokenError("its chunks do not follow one another", 2)
             self._has_pixels = True
             at += 12 + length
@@ -230,20 +247,32 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Picture Format
     lists them in an APP2 segment, with offsets relative to it.
     """
-    index, base = segment[4:], offset + 4
+    index = segment[4:]
     if not segment.startswith(b"MPF\0") or index[:4] not in CLASSIC:
         return set()
-    entry = "<4xII" if index.startswith(b"I") else ">4xII"
     try:
         for tag, _, size, where in tiff_fields(index):
-            if tag == 0xB002:
-                found = [
-                    struct.unpack_from(entry, index, where + at) for at in range(0, size - 15, 16)
-                ]
-                return {(base + first, base + first + length) for length, first in found if first}
+            if tag == _MPF_ENTRIES:
+                return _index_spans(index, offset + 4, where, size)
     except struct.error:
         pass  # damaged: an appended picture then counts as an input
     return set()
+
+
+def _index_spans(index: bytes, base: int, first: int, size: int) -> set[tuple[int, int]]:
+    """Start and end of the pictures in a list of `size` bytes that begins at `first`.
+
+    The offsets in the list count from `base`; that of the main picture is 0, and left out.
+    """
+    entry_format = ">4xII"
+    if index.startswith(b"I"):
+        entry_format = "<4xII"
+    spans = set()
+    for at in range(first, first + size - _MPF_ENTRY_BYTES + 1, _MPF_ENTRY_BYTES):
+        length, start = struct.unpack_from(entry_format, index, at)
+        if start:
+            spans.add((base + start, base + start + length))
+    return spans
 
 
 # How pictures begin that cannot be told apart in a stream: BMP, and PNM in text.
@@ -274,20 +303,39 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
                 break
         _refuse_videos(head)
         chunks = itertools.chain([head], chunks)
-        if start := next(filter(head.startswith, _STARTS), b""):
+        start = _stream_start(head)
+        if start:
             yield from _split(chunks, options, progress, start)
         else:
             data = gather(chunks, options.max_bytes)
-            again = data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0
-            # A TIFF of a camera may hold others.
-            if again or (data[:4] not in CLASSIC | BIG and _NEXT.search(data, HEAD)):
+            if _holds_several(data):
                 raise _several()
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
-        hint = "check the program that writes to standard input"
-        yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
+        unreadable = SourceError(
+            f"cannot be read: {system_reason(error)}",
+            "check the program that writes to standard input",
+        )
+        yield failed(STDIN, unreadable)
     except InputError as error:
         yield failed(STDIN, error)
+
+
+def _stream_start(head: bytes) -> bytes:
+    """How each picture of a stream begins, as the first does; empty if it cannot be a stream."""
+    for start in _STARTS:
+        if head.startswith(start):
+            return start
+    return b""
+
+
+def _holds_several(data: bytes) -> bool:
+    """Whether another picture follows the first, in a format that cannot be a stream."""
+    if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
+        return True
+    if data[:4] in CLASSIC | BIG:  # a TIFF of a camera may hold others
+        return False
+    return _NEXT.search(data, HEAD) is not None
 
 
 def _several() -> DecodeError:
@@ -315,43 +363,63 @@ def _refuse_videos(head: bytes) -> None:
 def _split(
     chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, start: bytes
 ) -> Iterator[Item]:
+    """Yield the pictures of what may be a stream, or the single one that it turns out to be."""
     splitter = Splitter(options.max_bytes, start)
+    frames = _StreamFrames(options)
     begin = bytearray()  # everything, until it is clear whether this is a stream
     parts: list[bytes | DecodeError] = []
-    numbers = itertools.count()
-    is_stream, last = False, -1
-
-    def chosen(parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
-        nonlocal last
-        for part, number in zip(parts, numbers, strict=False):
-            step = options.inputs.step(number, number / (options.inputs.fps or 1))
-            if isinstance(part, DecodeError) or step > last:
-                yield _item(part, options, number)
-            last = max(step, last)
+    is_stream = False
 
     for chunk in chunks:
         parts += splitter.feed(chunk)
         if not is_stream:
             begin += chunk
-            long = not chunk or len(begin) > options.max_bytes
-            is_stream = len(parts) + long > 1
+            is_silent = not chunk
+            is_too_long = len(begin) > options.max_bytes
+            is_stream = len(parts) > 1 or (len(parts) == 1 and (is_silent or is_too_long))
         if is_stream:
             progress.expect(None)
-            yield from chosen(parts)
+            yield from frames.items(parts)
             parts.clear()
+
     parts += splitter.finish()
-    whole = [part for part in parts if isinstance(part, bytes)]
-    if is_stream or (len(parts) > 1 and whole):
+    pictures = [part for part in parts if isinstance(part, bytes)]
+    if is_stream or (len(parts) > 1 and pictures):
         progress.expect(None)
-        yield from chosen(parts)
-    else:  # a single file, whether complete or not, is left to the decoder
-        behind = bytes(begin[len(next(iter(whole), begin)) :])
-        if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
-            raise _several()
-        yield _item(bytes(begin), options)
+        yield from frames.items(parts)
+        return
+
+    # A single file, whether complete or not, is left to the decoder.
+    behind = b""
+    if pictures:
+        behind = bytes(begin[len(pictures[0]) :])
+    if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
+        raise _several()
+    yield _item(bytes(begin), options)
+
+
+class _StreamFrames:
+    """Numbers the pictures of a stream, and leaves out those between every Nth."""
+
+    def __init__(self, options: DecodeOptions) -> None:
+        self._options = options
+        self._count = 0  # pictures and errors so far
+        self._last_step = -1
+
+    def items(self, parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
+        """Yield the items of those that are used; an error always is."""
+        inputs = self._options.inputs
+        for part in parts:
+            number = self._count
+            self._count += 1
+            step = inputs.step(number, number / (inputs.fps or 1))
+            if isinstance(part, DecodeError) or step > self._last_step:
+                yield _item(part, self._options, number)
+            self._last_step = max(step, self._last_step)
 
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
+    """The item of a picture or an error; `frame` is its number in a stream."""
     rate = options.inputs.fps
     time_s = None
     if frame is not None and rate is not None:
