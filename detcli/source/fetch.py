@@ -58,9 +58,12 @@ HTTP_TIMEOUT_S = 10.0
 _LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
 # The beginning is looked at when this many bytes are there, and when twice as many are.
-_FIRST_LOOK, _LOOK_AGAIN = 65536, 2
-# More than a pixel of a JPEG takes, and the rest of the file.
-_BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
+_FIRST_LOOK = 65536
+_LOOK_AGAIN = 2
+
+_BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
+_METADATA = 64 << 20  # bytes, more than the rest of the file takes
+
 # Asks for a picture: returns its size, 0 for unknown, and its bytes as they come.
 Request = Callable[[], tuple[int, Generator[bytes]]]
 
@@ -113,12 +116,15 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
 
     `total` is how many bytes will come, if that is known; `limit_s` is for all of them.
     """
-    data, running = BytesIO(), RunningTime()
-    look_at = _METADATA if 0 < total <= _METADATA else _FIRST_LOOK  # no need in a small file
+    data = BytesIO()
+    running = RunningTime()
+    next_look = _FIRST_LOOK
+    if 0 < total <= _METADATA:  # no need in a small file
+        next_look = _METADATA
     for chunk in itertools.chain([b""], chunks):
         length = data.tell() + data.write(chunk)
-        if length >= look_at:
-            look_at = _LOOK_AGAIN * length
+        if length >= next_look:
+            next_look = _LOOK_AGAIN * length
             _check_begin(data.getvalue(), max(length, total))
         if max(length, total) > max_bytes:
             raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
@@ -152,9 +158,7 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
     try:
-        with open(
-            path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | NO_WAIT)
-        ) as file:
+        with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
             descriptor = file.fileno()
             status = os.fstat(descriptor)
             stamp: str | None = stamp_of(status)
@@ -172,6 +176,11 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
     if options.keep:
         return replace(picture, file=data, file_stamp=stamp)
     return replace(picture, file_stamp=stamp)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file for `open`, also a pipe that nobody writes to yet."""
+    return os.open(path, flags | NO_WAIT)
 
 
 OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
@@ -232,18 +241,20 @@ def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
 
 def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
     """Yield bytes as they come, until the end or until `stop` is set; none after each silence."""
-    waited = 0.0
+    silent_s = 0.0
     while not stop.is_set():
         # Windows can only wait for sockets.
         if sys.platform == "win32" or select.select([descriptor], [], [], POLL_S)[0]:
-            if not (data := os.read(descriptor, CHUNK)):
+            data = os.read(descriptor, CHUNK)
+            if not data:
                 return
             yield data
-        elif (waited := waited + POLL_S) < IDLE_S:
+            silent_s = 0.0
             continue
-        else:
+        silent_s += POLL_S
+        if silent_s >= IDLE_S:
             yield b""
-        waited = 0.0
+            silent_s = 0.0
 
 
 class Fetches:
@@ -266,26 +277,31 @@ class Fetches:
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
             raise SourceError("a folder, where a picture is expected", "name it as a source")
-        stamp = url.stamp if isinstance(url, VersionedPath) else None
-        return self.item(public_name(url), partial(_object_request, bucket, key, stamp))
+        tag = _tag_of(url)
+        return self.item(public_name(url), partial(_object_request, bucket, key, tag))
 
     def chunks(self, url: str) -> Iterator[bytes]:
         """The bytes of an object as they come."""
         bucket, key = self._locate(url)
-        tag = url.stamp if isinstance(url, VersionedPath) else None
-        yield from _object_request(bucket, key, tag)[1]
+        _, chunks = _object_request(bucket, key, _tag_of(url))
+        yield from chunks
 
     def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
         """Yield the address and the name of each object in a folder, a page of them at a time."""
         bucket, key = self._locate(url)
-        folder = key if key.endswith("/") or not key else f"{key}/"
-        root = url.removesuffix(key) if key else f"{url.rstrip('/')}/"
+        folder = key
+        if key and not key.endswith("/"):
+            folder = f"{key}/"
+        root = f"{url.rstrip('/')}/"
+        if key:
+            root = url.removesuffix(key)
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
-                yield [
-                    (VersionedPath.of(root + key, tag), key.removeprefix(folder))
-                    for key, tag, _ in page
-                ]
+                objects: list[tuple[str, str]] = []
+                for object_key, tag, _ in page:
+                    address = VersionedPath.of(root + object_key, tag)
+                    objects.append((address, object_key.removeprefix(folder)))
+                yield objects
 
     def video(self, url: str) -> str:
         """An address with which an object can be read for a day, without credentials."""
@@ -362,6 +378,7 @@ class Fetch:
         return data
 
     def _run(self) -> None:
+        """Fetch the bytes or note the error, on a thread; the memory is held until their turn."""
         options = self._shared.options
         stop = self._shared.stop
         try:
@@ -369,7 +386,10 @@ class Fetch:
             with contextlib.closing(chunks), self._shared.reserved(size, self._turn_has_come):
                 chunks_until_stop = itertools.takewhile(lambda _: not stop.is_set(), chunks)
                 self._data = gather(
-                    chunks_until_stop, options.max_bytes, size, options.inputs.input_timeout
+                    chunks_until_stop,
+                    max_bytes=options.max_bytes,
+                    total=size,
+                    limit_s=options.inputs.input_timeout,
                 )
                 if stop.is_set():
                     raise SourceError("interrupted")  # noqa: TRY301 - as any other
@@ -381,25 +401,35 @@ class Fetch:
         self._done.set()
 
 
+def _tag_of(url: str) -> str | None:
+    """The ETag that an object was listed with; None if it was not listed."""
+    if isinstance(url, VersionedPath):
+        return url.stamp
+    return None
+
+
 def _object_request(bucket: Bucket, key: str, tag: str | None) -> tuple[int, Generator[bytes]]:
+    """Ask for an object, see `Request`; a SourceError if it cannot be fetched."""
     with _store_errors("cannot be fetched"):
         size, chunks = bucket.read(key, tag=tag)
+    return size, _object_chunks(chunks)
 
-    def passed_on() -> Generator[bytes]:
-        with _store_errors("cannot be fetched"):
-            yield from chunks
 
-    return size, passed_on()
+def _object_chunks(chunks: Iterator[bytes]) -> Generator[bytes]:
+    """Yield the bytes of an object as they come; a SourceError if the rest does not come."""
+    with _store_errors("cannot be fetched"):
+        yield from chunks
 
 
 @contextlib.contextmanager
-def _store_errors(what: str) -> Iterator[None]:
+def _store_errors(failure: str) -> Iterator[None]:
+    """Turn the errors of an object store into those of a source."""
     try:
         yield
     except ObjectChangedError:
         require_unchanged(VersionedPath.of("", "listed"), "now")
     except ObjectError as error:
-        message = f"{what}: {error}"
+        message = f"{failure}: {error}"
         if error.of_place:
             raise PlaceError(message, error.hint) from None
         raise SourceError(message, error.hint) from None
@@ -407,22 +437,22 @@ def _store_errors(what: str) -> Iterator[None]:
 
 def http_request(url: str) -> tuple[int, Generator[bytes]]:
     """Ask for a picture at an address, see `Request`; a SourceError if it cannot be fetched."""
-
-    def chunks() -> Generator[bytes]:
-        """Yield bytes as they come, so that a server that drips is noticed."""
-        with _http_errors(), answer:
-            yield b""
-            while chunk := answer.read1(CHUNK):
-                yield chunk
-            if answer.length:
-                raise EOFError
-
     with _http_errors():
-        answer = _open_http(url)
-    size = answer.length or 0
-    content = chunks()
-    next(content)  # from here on, who drops them closes the connection
-    return size, content
+        response = _open_http(url)
+    size = response.length or 0
+    chunks = _http_chunks(response)
+    next(chunks)  # from here on, who drops them closes the connection
+    return size, chunks
+
+
+def _http_chunks(response: "HTTPResponse") -> Generator[bytes]:
+    """Yield an empty chunk, then bytes as they come, so that a server that drips is noticed."""
+    with _http_errors(), response:
+        yield b""
+        while chunk := response.read1(CHUNK):
+            yield chunk
+        if response.length:
+            raise EOFError
 
 
 def http_part(url: str, start: int, size: int) -> bytes:
@@ -431,9 +461,9 @@ def http_part(url: str, start: int, size: int) -> bytes:
     Raises:
         SourceError: The server does not answer, or has nothing there.
     """
-    with _http_errors(), _open_http(url, f"bytes={start}-{start + size - 1}") as answer:
-        if answer.headers["Content-Range"] or start == 0:
-            return answer.read(size)
+    with _http_errors(), _open_http(url, f"bytes={start}-{start + size - 1}") as response:
+        if response.headers["Content-Range"] or start == 0:
+            return response.read(size)
         return b""
 
 
@@ -449,8 +479,8 @@ def _open_http(url: str, part: str = "") -> "HTTPResponse":
         ) -> "HTTPResponse":
             if not 200 <= response.status < 300:
                 response.close()
-            answer: HTTPResponse = super().http_response(request, response)
-            return answer
+            handled: HTTPResponse = super().http_response(request, response)
+            return handled
 
         https_response = http_response
 
@@ -471,19 +501,22 @@ def _open_http(url: str, part: str = "") -> "HTTPResponse":
     )
     if part:
         opener.addheaders.append(("Range", part))
-    answer: HTTPResponse = opener.open(public, timeout=HTTP_TIMEOUT_S)
-    return answer
+    response: HTTPResponse = opener.open(public, timeout=HTTP_TIMEOUT_S)
+    return response
 
 
 @contextlib.contextmanager
 def _http_errors() -> Iterator[None]:
+    """Turn the errors of a connection into a SourceError, without the address."""
     import http.client
     from urllib.error import HTTPError, URLError
 
     try:
         yield
     except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
-        cause = error.reason if isinstance(error, URLError) else error
+        cause: object = error
+        if isinstance(error, URLError):
+            cause = error.reason
         reason = getattr(cause, "strerror", None) or type(cause).__name__
         hint = "check the address, and that its server answers"
         if isinstance(error, HTTPError):
@@ -538,18 +571,26 @@ class Prefetcher:
             self._thread.join(POLL_S)
 
     def _stop(self) -> None:
+        """End the run, and the thread that waits for items."""
         self._over.set()
         self._waiting.put(None)
 
     def _forward(self) -> None:
-        while (entry := self._waiting.get()) is not None and self._admit(*entry):
-            item = entry[1]
+        """Hand on the items in order, until `close` puts None or the run is over."""
+        while True:
+            waiting = self._waiting.get()
+            if waiting is None:
+                return
+            index, item = waiting
+            if not self._admit(index, item):
+                return
             if item.begin is None:
                 self._admitted.release()
             else:
                 self._room.release()
 
     def _acquire(self, room: threading.Semaphore) -> bool:
+        """Wait for a semaphore; False if the run is over."""
         while not room.acquire(timeout=POLL_S):
             if self._over.is_set():
                 return False
