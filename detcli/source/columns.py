@@ -35,36 +35,42 @@ def read_parquet(
         _copy(file, copy)
         reader = parquet.ParquetFile(copy)
         field = image_field(reader.schema_arrow, column)
-        number = 0
+        number = 0  # of the row
         for batch in reader.iter_batches(ROWS, columns=[field.name]):
-            for name, scalar in _rows(batch.column(_place(batch.schema, field.name))):
+            column_number = _column_number(batch.schema, field.name)
+            for name, scalar in _rows(batch.column(column_number)):
                 yield name or str(number), _content(scalar, max_bytes)
                 number += 1
 
 
 def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
     """The column that has the bytes of pictures: the one of this name, or the only one."""
-    names = [field.name for field in schema]
     if column is not None:
-        if column not in names:
-            raise DecodeError(f"it has no column {column!r}", f"its columns are {_listed(names)}")
-        field = schema.field(_place(schema, column))
-        if not _holds_images(field.type) and not _is_binary(field.type):
-            raise DecodeError(
-                f"the column {column!r} has no bytes of pictures: {_described(field.type)}",
-                "name one of bytes, or of structs that have bytes",
-            )
-        return field
-    candidates = [field for field in schema if _holds_images(field.type)]
+        return _named_field(schema, column)
+    candidates = [field.name for field in schema if _holds_images(field.type)]
     if len(candidates) > 1:
-        choices = [field.name for field in candidates]
         raise DecodeError(
-            f"{len(choices)} columns have the bytes of pictures: {_listed(choices)}",
-            f"name one with --column, as in --column {choices[-1]}",
+            f"{len(candidates)} columns have the bytes of pictures: {_listed(candidates)}",
+            f"name one with --column, as in --column {candidates[-1]}",
         )
     if not candidates:
         raise _without_images(schema)
-    return schema.field(_place(schema, candidates[0].name))
+    return schema.field(_column_number(schema, candidates[0]))
+
+
+def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
+    """The column of this name; a DecodeError if there is none, or it cannot have pictures."""
+    if column not in schema.names:
+        raise DecodeError(
+            f"it has no column {column!r}", f"its columns are {_listed(schema.names)}"
+        )
+    field = schema.field(_column_number(schema, column))
+    if not _holds_images(field.type) and not _is_binary(field.type):
+        raise DecodeError(
+            f"the column {column!r} has no bytes of pictures: {_described(field.type)}",
+            "name one of bytes, or of structs that have bytes",
+        )
+    return field
 
 
 def _without_images(schema: "pa.Schema") -> DecodeError:
@@ -75,10 +81,11 @@ def _without_images(schema: "pa.Schema") -> DecodeError:
                 f"no column has the bytes of pictures: {field.name} is {_described(field.type)}",
                 "write the bytes as binary, as Hugging Face's datasets does",
             )
-    binary = [field.name for field in schema if _is_binary(field.type)]
     hint = "name a file with a column of structs that have bytes, as Hugging Face writes them"
-    if binary:
-        hint = f"if the column {binary[0]} has pictures, name it with --column {binary[0]}"
+    for field in schema:
+        if _is_binary(field.type):
+            hint = f"if the column {field.name} has pictures, name it with --column {field.name}"
+            break
     return DecodeError("no column has the bytes of pictures", hint)
 
 
@@ -94,14 +101,14 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
             ) from error
 
 
-def _place(schema: "pa.Schema", name: str) -> int:
+def _column_number(schema: "pa.Schema", name: str) -> int:
     """The number of a column; a DecodeError if several have this name."""
-    places = schema.get_all_field_indices(name)
-    if len(places) != 1:
+    numbers = schema.get_all_field_indices(name)
+    if len(numbers) != 1:
         raise DecodeError(
-            f"{len(places)} columns are called {name!r}", "give each column a name of its own"
+            f"{len(numbers)} columns are called {name!r}", "give each column a name of its own"
         )
-    return int(places[0])
+    return int(numbers[0])
 
 
 def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
@@ -112,12 +119,12 @@ def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
         for scalar in array:
             yield "", scalar
         return
-    fields = [field.name for field in array.type]
+    names = [field.name for field in array.type]
     columns = array.flatten()  # with null where the struct is
-    contents = columns[fields.index("bytes")]
+    contents = columns[names.index("bytes")]
     paths = None
-    if "path" in fields:
-        paths = _as_bytes(columns[fields.index("path")])
+    if "path" in names:
+        paths = _as_bytes(columns[names.index("path")])
     for row in range(len(array)):
         path = None
         if paths is not None:
@@ -129,12 +136,11 @@ def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
     """An array of texts as bytes, which need not be UTF-8; None for what holds no texts."""
     import pyarrow as pa
 
-    kind = _value_type(paths.type)
-    if _is_text(kind):
-        if pa.types.is_dictionary(paths.type):
-            paths = paths.dictionary_decode()
-        return paths.cast(pa.large_binary())
-    return None
+    if not _is_text(_value_type(paths.type)):
+        return None
+    if pa.types.is_dictionary(paths.type):
+        paths = paths.dictionary_decode()
+    return paths.cast(pa.large_binary())
 
 
 def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN401 - of pyarrow
@@ -182,22 +188,20 @@ def _is_binary(kind: "pa.DataType") -> bool:
     """Whether values are bytes."""
     from pyarrow import types
 
-    kind = _value_type(kind)
-    checks = (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_binary_view,
+    value_type = _value_type(kind)
+    return (
+        types.is_binary(value_type)
+        or types.is_large_binary(value_type)
+        or types.is_fixed_size_binary(value_type)
+        or types.is_binary_view(value_type)
     )
-    return any(check(kind) for check in checks)
 
 
 def _is_text(kind: "pa.DataType") -> bool:
     """Whether values are texts."""
     from pyarrow import types
 
-    checks = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(check(kind) for check in checks)
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def _described(kind: "pa.DataType") -> str:
