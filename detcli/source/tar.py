@@ -35,16 +35,21 @@ MAX_EXTENDED_HEADERS = 64
 MAX_PADDING = 1 << 20
 """Bytes behind the end that are looked at; programs pad archives with zeros to 10 KiB or more."""
 
-LONG_NAME, LONG_LINK = b"L", b"K"
+LONG_NAME = b"L"
+LONG_LINK = b"K"
 PAX_OF_ALL = b"g"
 PAX = (b"x", b"X")
 SPARSE = b"S"
-EXTENDED_TYPES = frozenset({LONG_NAME, LONG_LINK, PAX_OF_ALL, *PAX})
+EXTENDED_TYPES = frozenset((LONG_NAME, LONG_LINK, PAX_OF_ALL) + PAX)
 
 # Places in the header of a sparse file of old GNU tar, and in the blocks that continue its map.
 REGION = 24  # bytes of an offset and a size
-HEADER_MAP, HEADER_REGIONS, HEADER_CONTINUES, HEADER_REAL_SIZE = 386, 4, 482, slice(483, 495)
-BLOCK_REGIONS, BLOCK_CONTINUES = 21, 504
+HEADER_MAP = 386
+HEADER_REGIONS = 4
+HEADER_CONTINUES = 482
+HEADER_REAL_SIZE = slice(483, 495)
+BLOCK_REGIONS = 21
+BLOCK_CONTINUES = 504
 
 Regions = list[tuple[int, int]]
 """Where the stored bytes of a sparse file belong: offsets and sizes, in their order."""
@@ -112,7 +117,7 @@ class TarReader:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._at = 0  # bytes that have been read
+        self._position = 0  # bytes that have been read
         self._common: dict[str, bytes] = {}  # pax records of all members
 
     def next_member(self) -> Member | None:
@@ -135,7 +140,7 @@ class TarReader:
                 long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
             elif header.type == PAX_OF_ALL:
                 self._note_common(pax_records(content))
-                records = [*self._common.items(), *records]
+                records = list(self._common.items()) + records
             elif header.type in PAX:
                 records += pax_records(content)
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
@@ -156,20 +161,8 @@ class TarReader:
         Raises:
             TarError: Another archive follows, which no program would read.
         """
-        left = MAX_PADDING
-        while left > 0:
-            try:
-                block = self._file.read(BLOCK)
-            except gzip.BadGzipFile as error:
-                if "Not a gzipped file" in str(error):  # anything else may follow, as for gzip
-                    return
-                raise
-            if not block:
-                return
-            if block != ENDING_BLOCK:
-                break
-            left -= BLOCK
-        else:
+        block = self._block_behind_padding()
+        if block is None:
             return
         try:
             _parsed(block)
@@ -177,15 +170,33 @@ class TarReader:
             return
         raise TarError("another archive follows its end, which is not read: give each its own file")
 
+    def _block_behind_padding(self) -> bytes | None:
+        """The block behind the zeros at the end; None at the end, or if there are too many."""
+        padding_bytes = 0
+        while padding_bytes < MAX_PADDING:
+            try:
+                block = self._file.read(BLOCK)
+            except gzip.BadGzipFile as error:
+                if "Not a gzipped file" in str(error):  # anything else may follow, as for gzip
+                    return None
+                raise
+            if not block:
+                return None
+            if block != ENDING_BLOCK:
+                return block
+            padding_bytes += BLOCK
+        return None
+
     def _header_block(self) -> bytes:
+        """The next block of the file, which is a header or the end."""
         block = self._file.read(BLOCK)
-        if not block and not self._at:
+        if not block and not self._position:
             raise TarError("it is empty")
         if not block:
             raise TarError("it breaks off: the blocks of zeros at its end are missing")
         if len(block) < BLOCK:
             raise TarError("it breaks off within a header")
-        self._at += BLOCK
+        self._position += BLOCK
         return block
 
     def _member(
@@ -195,6 +206,7 @@ class TarReader:
         records: list[tuple[str, bytes]],
         long_name: str | None,
     ) -> Member:
+        """What a header says, and the records before it; reads the map of a sparse file."""
         fields = dict(records)
         size = header.size
         if "size" in fields:
@@ -238,16 +250,18 @@ class TarReader:
 
     def _read(self, size: int) -> bytes:
         content = io.BytesIO()
-        while (left := size - content.tell()) > 0:
-            chunk = self._file.read(min(left, CHUNK))
+        missing_bytes = size
+        while missing_bytes > 0:
+            chunk = self._file.read(min(missing_bytes, CHUNK))
             if not chunk:
                 raise TarError("it breaks off within a member")
+            missing_bytes -= len(chunk)
             content.write(chunk)
-        self._at += size
+        self._position += size
         return content.getvalue()
 
     def _skip(self, size: int) -> None:
-        self._at += size
+        self._position += size
         while size > 0:
             chunk = self._file.read(min(size, CHUNK))
             if not chunk:
@@ -336,7 +350,9 @@ def _paired(numbers: list[bytes]) -> Regions:
     if len(numbers) % 2:
         raise TarError("a sparse map with an odd number of numbers")
     values = [_number(number) for number in numbers]
-    return list(zip(values[::2], values[1::2], strict=True))
+    offsets = values[::2]
+    sizes = values[1::2]
+    return list(zip(offsets, sizes, strict=True))
 
 
 def _expanded(member: Member, stored: bytes) -> bytes | DecodeError:
@@ -345,7 +361,7 @@ def _expanded(member: Member, stored: bytes) -> bytes | DecodeError:
         regions = member.regions
         if regions is None:
             regions, stored = _regions_before(stored)
-        return _with_holes(regions, stored, member.real_size or 0)
+        return _with_holes(regions, stored, real_size=member.real_size or 0)
     except TarError as error:
         return DecodeError(f"a damaged member: {error}", "see how the archive was made")
 
