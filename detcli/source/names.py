@@ -70,11 +70,10 @@ def check_address(url: str) -> None:
     """Require an address with a host and a possible port, or raise a SourceError."""
     try:
         host = urlsplit(url).hostname
-        port_is_right = (urlsplit(url).port or 1) > 0
+        _ = urlsplit(url).port  # raises a ValueError for one that is no number, or too high
     except ValueError:
         host = None
-        port_is_right = False
-    if not host or not port_is_right or not url.isprintable():
+    if not host or not url.isprintable():
         raise SourceError("not a valid address", "write it as in rtsp://192.168.1.64:554/stream1")
 
 
@@ -130,6 +129,7 @@ def is_media(name: str) -> bool:
 
 
 def _suffix(name: str) -> str:
+    """The suffix in lower case, with its dot."""
     return name[name.rfind(".") :].lower()  # Path takes ten times as long
 
 
@@ -188,28 +188,18 @@ def search(
     a run has made, and folders below that it has filled. Links are followed, and a folder that is
     reached twice is searched once. One that cannot be listed is an item with the error.
     """
-    seen = set(omit) - {identity(folder)}
+    visited = set(omit) - {identity(folder)}
     waiting = [folder]
     while waiting:
         path = waiting.pop()
         path_identity = identity(path)
-        if path_identity in seen:
+        if path_identity in visited:
             continue
-        seen.add(path_identity)
+        visited.add(path_identity)
         if path != folder and os.path.lexists(os.path.join(path, MARK)):
             continue
-        files: list[str] = []
-        folders: list[str] = []
         try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    mode = _mode(entry)
-                    if stat.S_ISDIR(mode):
-                        folders.append(entry.path)
-                    elif stat.S_ISREG(mode) and is_media(entry.name):
-                        files.append(entry.path)
+            files, folders = _list_folder(path)
         except OSError as error:
             reason = f"cannot list it: {error.strerror}"
             yield failed(path, PlaceError(reason, "check its permissions"))
@@ -217,6 +207,22 @@ def search(
         yield without_copies(sorted(files))
         if recursive:
             waiting += sorted(folders, reverse=True)
+
+
+def _list_folder(path: str) -> tuple[list[str], list[str]]:
+    """The pictures and videos in a folder, and the folders in it, in no order."""
+    files: list[str] = []
+    folders: list[str] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            mode = _mode(entry)
+            if stat.S_ISDIR(mode):
+                folders.append(entry.path)
+            elif stat.S_ISREG(mode) and is_media(entry.name):
+                files.append(entry.path)
+    return files, folders
 
 
 def _mode(entry: os.DirEntry[str]) -> int:
@@ -259,17 +265,17 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
 
 def _folders(root: str) -> Iterator[str]:
     """A folder and those below it, each once, without those whose names begin with a dot."""
-    seen = {identity(root or ".")}
+    visited = {identity(root or ".")}
     for path, names, _ in os.walk(root or ".", followlinks=True):
-        unseen = []
+        next_names = []
         for name in sorted(names):
             if name.startswith("."):
                 continue
             folder_identity = identity(os.path.join(path, name))
-            if folder_identity not in seen:
-                seen.add(folder_identity)
-                unseen.append(name)
-        names[:] = unseen  # which `os.walk` enters next
+            if folder_identity not in visited:
+                visited.add(folder_identity)
+                next_names.append(name)
+        names[:] = next_names  # which `os.walk` enters next
         if root:
             yield path
         else:
@@ -314,21 +320,30 @@ class ListedInput(NamedTuple):
 def check_list(name: str) -> None:
     """Require that a list can be read, `-` for standard input, or raise a UsageError."""
     if name == STDIN:
-        if problem := stdin_problem():
+        problem = stdin_problem()
+        if problem:
             raise UsageError(
                 f"--files-from - has nothing to read: {problem}",
                 "pipe names in, as in: find . -name '*.jpg' | detcli predict --files-from - ...",
             )
         return
-    try:
-        problem = "it is a folder" if stat.S_ISDIR(Path(name).stat().st_mode) else ""
-        problem = problem or ("" if os.access(name, os.R_OK) else "no permission")
-    except (OSError, ValueError) as error:
-        problem = system_reason(error)
+    problem = _file_problem(name)
     if problem:
         raise UsageError(
             f"--files-from {public_name(name)} cannot be read: {problem}", "check the path"
         )
+
+
+def _file_problem(path: str) -> str:
+    """Why a file cannot be read; empty if it can."""
+    try:
+        if stat.S_ISDIR(Path(path).stat().st_mode):
+            return "it is a folder"
+        if not os.access(path, os.R_OK):
+            return "no permission"
+    except (OSError, ValueError) as error:
+        return system_reason(error)
+    return ""
 
 
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
@@ -337,9 +352,13 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
     A byte order mark tells the encoding of lines; without one it is UTF-8, and bytes that are not
     become surrogates.
     """
-    separator = b"\0" if null_separated else b"\n"
-    chunks = stdin_chunks(stop) if name == STDIN else file_chunks(name, stop)
+    if name == STDIN:
+        chunks = stdin_chunks(stop)
+    else:
+        chunks = file_chunks(name, stop)
+    separator = b"\0"
     if not null_separated:
+        separator = b"\n"
         chunks = utf8_chunks(chunks)
     try:
         for line in _split(chunks, separator):
