@@ -7,7 +7,6 @@ archive that ends early or is damaged ends with an item that has the error.
 import logging
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from itertools import takewhile
 from typing import BinaryIO, cast
 
 from detcli.core.errors import DecodeError, DetcliError
@@ -34,8 +33,7 @@ def read_archive(
 ) -> Generator[Item]:
     """Yield the pictures of an archive, whose bytes come in chunks; `stamp` is that of its file."""
     progress.expect(None)
-    chunks_until_stop = takewhile(lambda _: not progress.stop.is_set(), chunks())
-    file = cast("BinaryIO", ChunkReader(chunks_until_stop))
+    file = cast("BinaryIO", ChunkReader(_until_stop(chunks(), progress)))
     try:
         for name, content in _read_images(public, file, options):
             if isinstance(content, DecodeError):
@@ -50,9 +48,18 @@ def read_archive(
         yield failed(public, DecodeError(f"a damaged archive: {_reason(error)}", HINT))
 
 
+def _until_stop(chunks: Iterator[bytes], progress: SourceProgress) -> Iterator[bytes]:
+    """Yield the chunks as long as the run is not to stop."""
+    for chunk in chunks:
+        if progress.stop.is_set():
+            return
+        yield chunk
+
+
 def _read_images(
     public: str, file: BinaryIO, options: DecodeOptions
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
+    """Yield the name and the bytes of each picture, or its error; the suffix tells the format."""
     if public.lower().endswith(PARQUET):
         from detcli.source.columns import read_parquet
 

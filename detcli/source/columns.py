@@ -189,7 +189,7 @@ def _is_binary(kind: "pa.DataType") -> bool:
     from pyarrow import types
 
     value_type = _value_type(kind)
-    return (
+    return bool(
         types.is_binary(value_type)
         or types.is_large_binary(value_type)
         or types.is_fixed_size_binary(value_type)
@@ -201,7 +201,7 @@ def _is_text(kind: "pa.DataType") -> bool:
     """Whether values are texts."""
     from pyarrow import types
 
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _described(kind: "pa.DataType") -> str:

@@ -186,16 +186,16 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def __iter__(self) -> Iterator[Name]:
         """Yield the names; one iteration at a time."""
         self._file.seek(0)
-        seen: set[bytes] = set()
+        yielded_hashes: set[bytes] = set()  # of names that come again
         for line in self._file:
             for value in json.loads(line):
                 name = from_json(value)
                 if self._repeated_hashes:  # else no hash is needed
                     name_hash = self.hash_of(name)
-                    if name_hash in seen:
+                    if name_hash in yielded_hashes:
                         continue
                     if name_hash in self._repeated_hashes:
-                        seen.add(name_hash)
+                        yielded_hashes.add(name_hash)
                 yield name
 
     def __len__(self) -> int:
@@ -214,9 +214,11 @@ def _as_name(entry: SourceEntry) -> Name:
         return _unusable(entry)
     if isinstance(entry, ListedInput):
         name = entry.name
+        has_image = entry.image is not None
     else:
         name = entry
-    if isinstance(entry, ListedInput) and entry.image is not None:
+        has_image = False
+    if has_image:
         raise UsageError(
             f"{name}: a run in shards takes no pictures out of a list",
             "write the records to one file, or name pictures with path",
