@@ -45,8 +45,8 @@ from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN
-from detcli.source.names import is_archive, is_video
-from detcli.source.sources import Sources, is_missing
+from detcli.source.names import is_archive, is_missing, is_video
+from detcli.source.sources import Sources
 
 log = logging.getLogger(__name__)
 

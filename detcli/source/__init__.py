@@ -1,6 +1,7 @@
 """Sources: from the names that a user gives to the items of a run.
 
 sources.py             all kinds of names, and what they become
+guard.py               no output is written over an input
 names.py               addresses, files, folders, patterns, lists
 listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit

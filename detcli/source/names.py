@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
 from detcli.core.lines import MAX_LINE_BYTES, utf8_chunks
-from detcli.core.text import public_name
+from detcli.core.text import is_object, public_name
 from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
 
@@ -162,6 +162,21 @@ def without_copies(files: list[str]) -> list[str]:
             continue
         remaining.append(file)
     return remaining
+
+
+def is_missing(name: str) -> bool:
+    """Whether a name is that of a file that does not exist, and no pattern."""
+    return is_path(name) and is_single_file(name) and not os.path.exists(name)
+
+
+def is_single_file(path: str) -> bool:
+    """Whether a path names one file, there or missing, rather than a pattern."""
+    return os.path.lexists(path) or not glob.has_magic(path)
+
+
+def is_path(name: str) -> bool:
+    """True for the name of a file or folder, or a pattern."""
+    return not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
 
 
 def has_inputs(folder: Path, names: Iterable[str]) -> bool:

@@ -8,14 +8,13 @@ end. What does not exist becomes an item with an error, and the others go on.
 
 import base64
 import contextlib
-import glob
 import itertools
 import os
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -59,7 +58,6 @@ from detcli.source.loading import (
 from detcli.source.names import (
     BRACES,
     JSON_LINE,
-    FileIdentity,
     ListedInput,
     check_address,
     check_list,
@@ -69,6 +67,9 @@ from detcli.source.names import (
     is_camera,
     is_live,
     is_media,
+    is_missing,
+    is_path,
+    is_single_file,
     is_stream,
     is_video,
     match,
@@ -77,7 +78,7 @@ from detcli.source.names import (
     search,
     without_copies,
 )
-from detcli.storage.objects import Address, require_obstore
+from detcli.storage.objects import require_obstore
 
 if TYPE_CHECKING:
     from cv2 import VideoCapture
@@ -429,13 +430,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield name  # perhaps an object without a suffix
             else:
                 yield from self._counted(itertools.chain([first_page or []], pages), nothing)
-        elif not _is_path(name):
+        elif not is_path(name):
             yield name
         elif os.path.isdir(name):
             yield from self._counted(self._pages(name), nothing)
         elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
             raise PlaceError("no such file", "check the path")
-        elif _is_single_file(name):
+        elif is_single_file(name):
             yield name  # a missing file too: it may come, and is the same input then
         else:
             files = without_copies([path for path in match(name) if os.path.isfile(path)])
@@ -575,92 +576,3 @@ def _stamp_in_listing(entry: str) -> str | None:
     if isinstance(entry, VersionedPath) and entry.stamp:
         return entry.stamp
     return None
-
-
-class InputGuard:
-    """Contains each path or link that leads to an input, so that none is overwritten.
-
-    The inputs are looked up when the guard is first asked about a file that exists, since only
-    such a file can be lost. The names in a list are not known in advance.
-    """
-
-    def __init__(
-        self, names: Sequence[str], inputs: Inputs = DEFAULTS, written: Sequence[Path] = ()
-    ) -> None:
-        self._all_names = frozenset(names)
-        self._paths = [name for name in names if _is_path(name)]
-        self._inputs = inputs
-        self._written = written
-
-    def __contains__(self, path: object) -> bool:
-        if isinstance(path, Address):
-            return str(path) in self._all_names
-        if not isinstance(path, Path):
-            return False
-        file_identity = identity(path)
-        if file_identity is None:
-            return False
-        if file_identity in self._named:
-            return True
-        return _is_media_file(path) and file_identity in self._in_folders
-
-    def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
-        """Refuse to write over an input; None stands for no output.
-
-        With a list, any existing picture or video may be one.
-
-        Raises:
-            UsageError: An output is one of the inputs.
-        """
-        has_list = self._inputs.files_from is not None
-        for path in outputs:
-            listed = has_list and isinstance(path, Path) and _is_media_file(path)
-            if path in self or listed:
-                raise UsageError(f"{path} is one of the inputs", "write to another file")
-
-    @cached_property
-    def _named(self) -> frozenset[FileIdentity | None]:
-        """Files that are named or match a pattern."""
-        names = [name for name in self._paths if not os.path.isdir(name)]
-        if self._inputs.files_from not in {None, STDIN}:
-            names.append(str(self._inputs.files_from))
-        identities: set[FileIdentity | None] = set()
-        for name in names:
-            if os.path.lexists(name):
-                identities.add(identity(name))
-            else:
-                identities.update(identity(file) for file in match(name))
-        return frozenset(identities)
-
-    @cached_property
-    def _in_folders(self) -> frozenset[FileIdentity | None]:
-        """Pictures and videos in folders."""
-        omit = {identity(path) for path in self._written}
-        identities: set[FileIdentity | None] = set()
-        for folder in self._paths:
-            if not os.path.isdir(folder):
-                continue
-            for page in search(folder, recursive=self._inputs.recursive, omit=omit):
-                if not isinstance(page, Item):
-                    identities.update(identity(file) for file in page)
-        return frozenset(identities)
-
-
-def is_missing(name: str) -> bool:
-    """Whether a name is that of a file that does not exist, and no pattern."""
-    return _is_path(name) and _is_single_file(name) and not os.path.exists(name)
-
-
-def _is_single_file(path: str) -> bool:
-    """Whether a path names one file, there or missing, rather than a pattern."""
-    return os.path.lexists(path) or not glob.has_magic(path)
-
-
-def _is_path(name: str) -> bool:
-    return not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
-
-
-def _is_media_file(path: Path) -> bool:
-    """True for a file with the suffix of a picture or video, also through links."""
-    target = os.path.realpath(path)
-    return is_media(target) and os.path.isfile(target)

@@ -17,7 +17,7 @@ from detcli.data.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import MARK, OutputFolder
 from detcli.sink.image import SUFFIXES, CropSink, ImageSink, crop, encode
-from detcli.source.sources import InputGuard
+from detcli.source.guard import InputGuard
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from source_items import failure, found, frames, touch
 
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError, SourceError, UsageError
+from detcli.source.guard import InputGuard
 from detcli.source.names import IMAGE_SUFFIXES
-from detcli.source.sources import InputGuard, Sources
+from detcli.source.sources import Sources
 from detcli.storage.objects import Address
 
 TREE = [

@@ -84,7 +84,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     from detcli.commands.bench.report import Baseline, compare, render_run
     from detcli.commands.bench.run import measure
     from detcli.run import set_up_process
-    from detcli.source.sources import InputGuard
+    from detcli.source.guard import InputGuard
     from detcli.storage.files import open_output
 
     set_up_process()

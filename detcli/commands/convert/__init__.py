@@ -43,7 +43,8 @@ def convert(
     from detcli.commands.convert.run import convert as run
     from detcli.core.opencv import silence_opencv
     from detcli.run import locate
-    from detcli.source.sources import InputGuard, Sources
+    from detcli.source.guard import InputGuard
+    from detcli.source.sources import Sources
 
     silence_opencv()
     output = conversion.output

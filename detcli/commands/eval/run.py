@@ -40,8 +40,8 @@ from detcli.page.folder import require_apart
 from detcli.run import Run, open_run
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.source.fetch import load_file
+from detcli.source.guard import InputGuard
 from detcli.source.loading import Item
-from detcli.source.sources import InputGuard
 from detcli.storage.files import make_folder, open_output
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it

@@ -44,9 +44,10 @@ from detcli.run.outputs import (
 )
 from detcli.sink.formats import FORMATS, is_special
 from detcli.sink.protocol import Sink, Stopped
+from detcli.source.guard import InputGuard
 from detcli.source.loading import Item
 from detcli.source.names import is_live
-from detcli.source.sources import InputGuard, Sources
+from detcli.source.sources import Sources
 from detcli.storage.folder import OutputState
 
 log = logging.getLogger(__name__)

@@ -97,7 +97,7 @@ def tune(
     from detcli.core.opencv import silence_opencv
     from detcli.page.folder import PageFolder
     from detcli.run import locate
-    from detcli.source.sources import InputGuard
+    from detcli.source.guard import InputGuard
 
     silence_opencv()
     page = config.outputs.report

@@ -114,7 +114,7 @@ def _require_only_check(value_sources: Mapping[str, str]) -> None:
 def _compare(request: VerifyRequest) -> "Certificate":
     """Compare two sides that run, or that were saved, and write the certificate."""
     from detcli.page.folder import require_apart
-    from detcli.source.sources import InputGuard
+    from detcli.source.guard import InputGuard
 
     config, path = request.config, request.certificate
     names = [*request.images, request.model]

@@ -43,8 +43,9 @@ from detcli.page.page import PagePicture
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.source.decode import DecodeOptions
+from detcli.source.guard import InputGuard
 from detcli.source.loading import Item, load_in_time
-from detcli.source.sources import InputGuard, Sources
+from detcli.source.sources import Sources
 
 GRAPH = "graph"  # the value of --against, in place of a device, for the graph's own selection
 DEFAULT_SIZE = (640, 640)  # input size of a dynamic graph that is not a detector

@@ -48,7 +48,7 @@ from detcli.data.record import (
 from detcli.page.find_images import Finder
 from detcli.run.saved import read_records
 from detcli.sink.labels import CocoIds
-from detcli.source.sources import InputGuard
+from detcli.source.guard import InputGuard
 from detcli.storage.files import open_lines, read_json
 from detcli.storage.folder import NO_WAIT
 

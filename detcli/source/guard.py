@@ -1,0 +1,89 @@
+"""The guard of the inputs: no output is written over a file that is read."""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from detcli.config.config import Inputs
+from detcli.core.errors import UsageError
+from detcli.source.loading import STDIN, Item
+from detcli.source.names import FileIdentity, identity, is_media, is_path, match, search
+from detcli.storage.objects import Address
+
+DEFAULTS = Inputs()
+
+
+class InputGuard:
+    """Contains each path or link that leads to an input, so that none is overwritten.
+
+    The inputs are looked up when the guard is first asked about a file that exists, since only
+    such a file can be lost. The names in a list are not known in advance.
+    """
+
+    def __init__(
+        self, names: Sequence[str], inputs: Inputs = DEFAULTS, written: Sequence[Path] = ()
+    ) -> None:
+        self._all_names = frozenset(names)
+        self._paths = [name for name in names if is_path(name)]
+        self._inputs = inputs
+        self._written = written
+
+    def __contains__(self, path: object) -> bool:
+        if isinstance(path, Address):
+            return str(path) in self._all_names
+        if not isinstance(path, Path):
+            return False
+        file_identity = identity(path)
+        if file_identity is None:
+            return False
+        if file_identity in self._named:
+            return True
+        return _is_media_file(path) and file_identity in self._in_folders
+
+    def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
+        """Refuse to write over an input; None stands for no output.
+
+        With a list, any existing picture or video may be one.
+
+        Raises:
+            UsageError: An output is one of the inputs.
+        """
+        has_list = self._inputs.files_from is not None
+        for path in outputs:
+            listed = has_list and isinstance(path, Path) and _is_media_file(path)
+            if path in self or listed:
+                raise UsageError(f"{path} is one of the inputs", "write to another file")
+
+    @cached_property
+    def _named(self) -> frozenset[FileIdentity | None]:
+        """Files that are named or match a pattern."""
+        names = [name for name in self._paths if not os.path.isdir(name)]
+        if self._inputs.files_from not in {None, STDIN}:
+            names.append(str(self._inputs.files_from))
+        identities: set[FileIdentity | None] = set()
+        for name in names:
+            if os.path.lexists(name):
+                identities.add(identity(name))
+            else:
+                identities.update(identity(file) for file in match(name))
+        return frozenset(identities)
+
+    @cached_property
+    def _in_folders(self) -> frozenset[FileIdentity | None]:
+        """Pictures and videos in folders."""
+        omit = {identity(path) for path in self._written}
+        identities: set[FileIdentity | None] = set()
+        for folder in self._paths:
+            if not os.path.isdir(folder):
+                continue
+            for page in search(folder, recursive=self._inputs.recursive, omit=omit):
+                if not isinstance(page, Item):
+                    identities.update(identity(file) for file in page)
+        return frozenset(identities)
+
+
+def _is_media_file(path: Path) -> bool:
+    """True for a file with the suffix of a picture or video, also through links."""
+    target = os.path.realpath(path)
+    return is_media(target) and os.path.isfile(target)
