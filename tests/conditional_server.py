@@ -21,7 +21,8 @@ def is_conditional(scheme, headers):
 @contextlib.contextmanager
 def serve(scheme):
     """Yield its address, and the objects by their paths."""
-    kept, lock = {}, threading.Lock()
+    objects = {}  # contents by path
+    lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -29,15 +30,15 @@ def serve(scheme):
         def do_PUT(self):
             content = self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
-                if is_conditional(scheme, self.headers) and self._name in kept:
+                if is_conditional(scheme, self.headers) and self._name in objects:
                     self._answer(REFUSALS[scheme])
                 else:
-                    kept[self._name] = content
+                    objects[self._name] = content
                     self._answer(201)
 
         def do_GET(self):
-            if self._name in kept:
-                self._answer(200, kept[self._name])
+            if self._name in objects:
+                self._answer(200, objects[self._name])
             else:
                 self._answer(404)
 
@@ -62,4 +63,4 @@ def serve(scheme):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     with running(server):
-        yield f"http://127.0.0.1:{server.server_port}", kept
+        yield f"http://127.0.0.1:{server.server_port}", objects

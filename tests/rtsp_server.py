@@ -23,7 +23,7 @@ def serve(image):
     """Serve a picture (H, W, 3), sides divisible by 8; yields `HOST:PORT`."""
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Camera)
     server.daemon_threads = True
-    server.packets = [*packets(image)]
+    server.packets = list(packets(image))
     server.over = threading.Event()
     with running(server):
         yield f"127.0.0.1:{server.server_address[1]}"
@@ -33,12 +33,14 @@ def packets(image):
     """The picture as payloads of RTP."""
     _, encoded = cv2.imencode(".jpg", image)
     data = encoded.tobytes()
-    tables, position = b"", 2
+    tables = b""
+    position = 2
     while (marker := data[position + 1]) != 0xDA:
         (length,) = struct.unpack_from(">H", data, position + 2)
         segment = data[position + 4 : position + 2 + length]
         if marker == 0xDB:  # one table or several, each of 64 bytes after its number
-            tables += b"".join(segment[at + 1 : at + 65] for at in range(0, len(segment), 65))
+            for at in range(0, len(segment), 65):
+                tables += segment[at + 1 : at + 65]
         position += 2 + length
     (length,) = struct.unpack_from(">H", data, position + 2)
     scan = data[position + 2 + length : -2]
@@ -46,7 +48,8 @@ def packets(image):
     for start in range(0, len(scan), PACKET):
         # 4:2:0, as OpenCV writes; quality 255 means that the tables are in the first packet
         head = struct.pack(">IBBBB", start, 1, 255, width // 8, height // 8)
-        head += b"" if start else struct.pack(">HH", 0, len(tables)) + tables
+        if start == 0:
+            head += struct.pack(">HH", 0, len(tables)) + tables
         yield head + scan[start : start + PACKET]
 
 
@@ -90,8 +93,11 @@ class Camera(socketserver.StreamRequestHandler):
         sequence = time = 0
         while not self.server.over.wait(1 / FRAMES_PER_SECOND):
             for payload in payloads:
-                last = 0x80 if payload is payloads[-1] else 0
-                packet = struct.pack(">BBHII", 0x80, last | 26, sequence % 65536, time, 7) + payload
+                payload_type = 26  # JPEG
+                if payload is payloads[-1]:
+                    payload_type |= 0x80  # marks the end of the picture
+                header = struct.pack(">BBHII", 0x80, payload_type, sequence % 65536, time, 7)
+                packet = header + payload
                 self.wfile.write(struct.pack(">BBH", ord("$"), 0, len(packet)) + packet)
                 sequence += 1
             time += CLOCK // FRAMES_PER_SECOND

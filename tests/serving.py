@@ -14,8 +14,8 @@ def running(*servers):
         yield
     finally:
         for server in servers:
-            if over := getattr(server, "over", None):
-                over.set()
+            if hasattr(server, "over"):
+                server.over.set()
             server.shutdown()
             server.server_close()
         for thread in threads:

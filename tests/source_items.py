@@ -17,7 +17,7 @@ def touch(*names):
         Path(name).write_bytes(b"x")
 
 
-def found(*names, written=(), **inputs):
+def file_sources(*names, written=(), **inputs):
     """The sources of the items, all of them files; the final total is checked."""
     with Sources(names, Inputs(**inputs), written) as sources:
         items = list(sources)

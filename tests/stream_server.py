@@ -54,11 +54,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self):
-        given = base64.b64decode((self.headers.get("Authorization") or "").removeprefix("Basic "))
-        self.server.requests.append((self.path, given.decode()))
+        authorization = self.headers.get("Authorization") or ""
+        credentials = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+        self.server.requests.append((self.path, credentials))
         if self.server.silent:
             self.server.over.wait()
-        elif self.server.password not in {None, given.decode()}:
+        elif self.server.password not in {None, credentials}:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="camera"')
             self.send_header("Content-Length", "0")
@@ -67,20 +68,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):  # the reader has gone
                 self.stream()
         elif self.path in self.server.files:
-            content = self.server.files[self.path]
-            if self.server.ranges and (wanted := self.headers.get("Range")):
-                first, last = wanted.removeprefix("bytes=").split("-")
-                end = min(int(last or len(content)) + 1, len(content))
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(content)}")
-                content = content[int(first) : end]
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.send(content[: len(content) - self.server.short])
+            self.send_file(self.server.files[self.path])
         else:
             self.send_error(404)
+
+    def send_file(self, content):
+        """Send a file, or the part that is asked for."""
+        byte_range = self.headers.get("Range")
+        if self.server.ranges and byte_range:
+            first, last = byte_range.removeprefix("bytes=").split("-")
+            end = min(int(last or len(content)) + 1, len(content))
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(content)}")
+            content = content[int(first) : end]
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.send(content[: len(content) - self.server.short])
 
     def send(self, data):
         if not self.server.drip_s:

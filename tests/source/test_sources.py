@@ -10,7 +10,7 @@ from pathlib import Path
 
 import number_video
 import pytest
-from source_items import failure, found, frames, touch
+from source_items import failure, file_sources, frames, touch
 
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError, SourceError, UsageError
@@ -55,7 +55,7 @@ def tree(empty_folder):
 @pytest.mark.usefixtures("tree")
 @pytest.mark.parametrize("name", STAND_FOR)
 def test_a_name_stands_for_files_in_their_order(name):
-    assert found(name, "b1.jpg", name) == [*STAND_FOR[name], "b1.jpg", *STAND_FOR[name]]
+    assert file_sources(name, "b1.jpg", name) == [*STAND_FOR[name], "b1.jpg", *STAND_FOR[name]]
 
 
 @pytest.mark.usefixtures("tree")
@@ -86,7 +86,7 @@ print("urllib.request" in sys.modules)
 def test_a_folder_is_searched_for_suffixes_in_any_case():
     names = sorted(f"in/a{suffix}" for one in IMAGE_SUFFIXES for suffix in (one, one.upper()))
     touch(*names)
-    assert found("in") == names
+    assert file_sources("in") == names
 
 
 def test_a_folder_gives_its_videos_too(empty_folder):
@@ -102,10 +102,10 @@ def test_a_folder_gives_its_videos_too(empty_folder):
 def test_a_folder_is_searched_recursively_on_request():
     touch("in/b.jpg", "in/x/d.jpg", "in/x/y/e.jpg", "in/a/c.jpg", "in/.hidden/f.jpg", "in/.g.jpg")
     deeper = ["in/a/c.jpg", "in/x/d.jpg", "in/x/y/e.jpg"]
-    assert found("in") == ["in/b.jpg"]
-    assert found("in", recursive=True) == ["in/b.jpg", *deeper]
-    assert found("in", recursive=True, written=(Path("in/x"),)) == ["in/b.jpg", "in/a/c.jpg"]
-    assert found("in/x", recursive=True, written=(Path("in/x"),)) == deeper[1:]
+    assert file_sources("in") == ["in/b.jpg"]
+    assert file_sources("in", recursive=True) == ["in/b.jpg", *deeper]
+    assert file_sources("in", recursive=True, written=(Path("in/x"),)) == ["in/b.jpg", "in/a/c.jpg"]
+    assert file_sources("in/x", recursive=True, written=(Path("in/x"),)) == deeper[1:]
 
 
 def test_a_list_names_files(empty_folder):
