@@ -96,7 +96,8 @@ class S3:
 
     def put(self, key, content=b"", bucket="photos"):
         """Put an object there; the bucket is made."""
-        if bucket not in [one["Name"] for one in self.client.list_buckets()["Buckets"]]:
+        buckets = self.client.list_buckets()["Buckets"]
+        if bucket not in {entry["Name"] for entry in buckets}:
             self.client.create_bucket(Bucket=bucket)
         self.client.put_object(Bucket=bucket, Key=key, Body=content)
 
@@ -106,8 +107,8 @@ class S3:
 
     def keys(self, prefix="", bucket="photos"):
         """The keys that begin with a prefix."""
-        found = self.client.list_objects_v2(Bucket=bucket, Prefix=prefix)
-        return [one["Key"] for one in found.get("Contents", ())]
+        listing = self.client.list_objects_v2(Bucket=bucket, Prefix=prefix)
+        return [entry["Key"] for entry in listing.get("Contents", ())]
 
     def _answer(self, environ, start):
         if "Boto3" in environ["HTTP_USER_AGENT"]:  # a test looks, or prepares something
