@@ -13,16 +13,25 @@ from detcli.commands.eval.labels import OBJECT
 
 
 def labelled(*objects):
-    """Rows of (box, category, other fields that are not the usual ones)."""
-    usual = {"area": np.nan, "crowd": False, "ignored": False}
-    rows = [(tuple(box), category, *(usual | more).values()) for box, category, more in objects]
+    """The labels of a picture as the evaluator takes them.
+
+    Args:
+        objects: Tuples of box, category, and the fields "area", "crowd" and "ignored" as far as
+            they are not the usual ones.
+    """
+    rows = []
+    for box, category, unusual_fields in objects:
+        fields = {"area": np.nan, "crowd": False, "ignored": False} | unusual_fields
+        rows.append((tuple(box), category, *fields.values()))
     return np.array(rows, OBJECT)
 
 
 def compared(image_id, labels, detections):
-    """Labels are as in `labelled`, detections (box, category, score)."""
-    found = [(tuple(box), category, score) for box, category, score in detections]
-    return EvaluatedPicture(image_id, labelled(*labels), np.array(found, FOUND))
+    """A picture with labels as in `labelled`, and detections as (box, category, score)."""
+    rows = []
+    for box, category, score in detections:
+        rows.append((tuple(box), category, score))
+    return EvaluatedPicture(image_id, labelled(*labels), np.array(rows, FOUND))
 
 
 def random_pictures(random, count=30, categories=3):
@@ -32,35 +41,58 @@ def random_pictures(random, count=30, categories=3):
     have no labels, and the ids of pictures are in no order.
     """
     pictures = []
-    for number in random.permutation(count).tolist():
-        labels = [_label(random, categories) for _ in range(random.integers(0, 6))]
-        near = [
-            (
-                np.array(box) + random.normal(0, 1, 4).clip(-3, 3),
-                _mostly(random, category, categories),
-            )
-            for box, category, _ in labels
-            if random.random() < 0.8
-        ]
-        far = [_label(random, categories)[:2] for _ in range(random.integers(0, 4))]
-        scored = [(one, 1.0) for one in (*near, *near[:1])] + [(one, 0.6) for one in far]
-        detections = [(*one, round(random.uniform(0.01, most), 2)) for one, most in scored]
-        pictures.append(compared(number, labels, detections))
+    for image_id in random.permutation(count).tolist():
+        labels = _random_labels(random, categories, fewer_than=6)
+        near = _detections_near(random, labels, categories)
+        far = _random_labels(random, categories, fewer_than=4)
+
+        detections = []
+        for box, category in near + near[:1]:
+            detections.append((box, category, _random_score(random, highest=1.0)))
+        for box, category, _ in far:
+            detections.append((box, category, _random_score(random, highest=0.6)))
+        pictures.append(compared(image_id, labels, detections))
     return pictures
 
 
-def _mostly(random, category, categories):
-    return category if random.random() < 0.9 else int(random.integers(categories))
+def _random_labels(random, categories, *, fewer_than):
+    labels = []
+    for _ in range(random.integers(0, fewer_than)):
+        labels.append(_random_label(random, categories))
+    return labels
 
 
-def _label(random, categories):
-    box = (*random.uniform(0, 80, 2), *random.uniform(12, 60, 2))
+def _random_label(random, categories):
+    box = [*random.uniform(0, 80, 2), *random.uniform(12, 60, 2)]
     if random.random() < 0.05:
-        box = (*box[:3], float(random.integers(-1, 1)))  # without area
-    more = {"crowd": random.random() < 0.1, "ignored": random.random() < 0.1}
+        box[3] = float(random.integers(-1, 1))  # without area
+    is_crowd = random.random() < 0.1
+    is_ignored = random.random() < 0.1
+    fields = {"crowd": is_crowd, "ignored": is_ignored}
     if random.random() < 0.2:
-        more["area"] = random.uniform(0, 20_000)
-    return box, int(random.integers(categories)), more
+        fields["area"] = random.uniform(0, 20_000)
+    return tuple(box), int(random.integers(categories)), fields
+
+
+def _detections_near(random, labels, categories):
+    """Box and category of detections that are a little off four in five of the labels."""
+    detections = []
+    for box, category, _ in labels:
+        if random.random() < 0.8:
+            offsets = random.normal(0, 1, 4).clip(-3, 3)
+            detections.append((np.array(box) + offsets, _mostly(random, category, categories)))
+    return detections
+
+
+def _mostly(random, category, categories):
+    """The category nine times in ten, otherwise any."""
+    if random.random() < 0.9:
+        return category
+    return int(random.integers(categories))
+
+
+def _random_score(random, *, highest):
+    return round(random.uniform(0.01, highest), 2)
 
 
 def pycocotools(images, categories, annotations, results, **parameters):
@@ -68,16 +100,22 @@ def pycocotools(images, categories, annotations, results, **parameters):
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         truth.dataset = {
-            "images": [{"id": number} for number in images],
-            "categories": [{"id": number} for number in categories],
-            # It takes a match with the annotation 0 for a miss.
-            "annotations": [one | {"id": place} for place, one in enumerate(annotations, 1)],
+            "images": [{"id": image_id} for image_id in images],
+            "categories": [{"id": category_id} for category_id in categories],
+            "annotations": _numbered(annotations),
         }
         truth.createIndex()
-        evaluator = COCOeval(truth, truth.loadRes(results) if results else COCO(), "bbox")
-        evaluator.params.imgIds, evaluator.params.catIds = sorted(images), list(categories)
+
+        if results:
+            detections = truth.loadRes(results)
+        else:
+            detections = COCO()
+        evaluator = COCOeval(truth, detections, "bbox")
+        evaluator.params.imgIds = sorted(images)
+        evaluator.params.catIds = list(categories)
         for name, value in parameters.items():
             setattr(evaluator.params, name, value)
+
         evaluator.evaluate()
         if parameters.get("useCats", 1):
             evaluator.accumulate()
@@ -85,6 +123,20 @@ def pycocotools(images, categories, annotations, results, **parameters):
     return evaluator
 
 
+def _numbered(annotations):
+    """Annotations with ids from 1: pycocotools takes a match with the annotation 0 for a miss."""
+    numbered = []
+    for annotation_id, annotation in enumerate(annotations, start=1):
+        numbered.append(annotation | {"id": annotation_id})
+    return numbered
+
+
 def figures(stats):
-    """What it found, where a report has the same."""
-    return [None if figure < 0 else pytest.approx(figure, abs=1e-6) for figure in stats]
+    """The figures of pycocotools as a report has them: None where there is none."""
+    expected = []
+    for figure in stats:
+        if figure < 0:
+            expected.append(None)
+        else:
+            expected.append(pytest.approx(figure, abs=1e-6))
+    return expected
