@@ -18,11 +18,21 @@ ITEM = Item(Origin("squares.png"), lambda: PICTURE)
 
 
 def conversion(*, metadata=None, contract=False, **options):
-    own = {one.name for one in fields(ConversionOptions)}
-    settings = Settings(**{name: options[name] for name in options.keys() - own})
-    entries = [*(metadata or {}).items(), *[("", "")] * contract]
-    own = {name: options[name] for name in options.keys() & own}
-    return ConversionOptions(Config(settings=settings), metadata=tuple(entries), **own)  # type: ignore[arg-type]
+    """The options of a conversion; an option that `convert` alone does not have is a setting."""
+    names = {field.name for field in fields(ConversionOptions)}
+    settings = {}
+    conversion_options = {}
+    for name, value in options.items():
+        if name in names:
+            conversion_options[name] = value
+        else:
+            settings[name] = value
+
+    entries = list((metadata or {}).items())
+    if contract:
+        entries.append(("", ""))
+    config = Config(settings=Settings(**settings))
+    return ConversionOptions(config, metadata=tuple(entries), **conversion_options)
 
 
 def converted(path, output, item=ITEM, pictures=None, **options):
