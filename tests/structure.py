@@ -28,19 +28,21 @@ def files() -> list[Path]:
 @cache
 def nodes(path: Path) -> list[ast.AST]:
     """All nodes of a file's syntax tree."""
-    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def module_name(path: Path) -> str:
     """The dotted name of a file, such as "detcli.sink.text"."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    if parts[-1] == "__init__":
+        parts = parts[:-1]
+    return ".".join(parts)
 
 
 @cache
 def modules() -> frozenset[str]:
     """The dotted names of all files."""
-    return frozenset(map(module_name, files()))
+    return frozenset(module_name(path) for path in files())
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -49,9 +51,14 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "detcli":
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                yield name if name in modules() else str(node.module)
+                if name in modules():
+                    yield name
+                else:
+                    yield str(node.module)
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.split(".")[0] == "detcli")
+            for alias in node.names:
+                if alias.name.split(".")[0] == "detcli":
+                    yield alias.name
 
 
 @cache
@@ -60,35 +67,42 @@ def import_graph() -> dict[str, set[str]]:
 
     The package itself is left out: it imports its public names only when they are asked for.
     """
-    return {
-        name: {other for other in imports(path) if other not in {name, "detcli"}}
-        for path in files()
-        if (name := module_name(path)) != "detcli"
-    }
+    graph = {}
+    for path in files():
+        name = module_name(path)
+        if name != "detcli":
+            graph[name] = set(imports(path)) - {name, "detcli"}
+    return graph
 
 
 def room(module: str) -> str:
     """The room of a module: a folder of the package, a command, or a root module."""
     parts = module.split(".")[1:]
-    return "/".join(parts[:2]) if parts[0] == "commands" else parts[0]
+    if parts[0] == "commands":
+        return "/".join(parts[:2])
+    return parts[0]
 
 
 def room_graph() -> dict[str, set[str]]:
     """The rooms that each room imports."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for module, imported in import_graph().items():
-        found[room(module)] |= {room(other) for other in imported} - {room(module)}
-    return dict(found)
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module, imported_modules in import_graph().items():
+        imported_rooms = {room(imported) for imported in imported_modules}
+        graph[room(module)] |= imported_rooms - {room(module)}
+    return dict(graph)
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Groups of nodes that reach each other."""
-    reached = {node: _reachable(graph, node) for node in graph}
-    groups = {
-        frozenset({node} | {other for other in reached[node] if node in reached.get(other, ())})
-        for node in graph
-        if node in reached[node]
-    }
+    reachable = {node: _reachable(graph, node) for node in graph}
+    groups = set()
+    for node in graph:
+        if node in reachable[node]:
+            group = {node}
+            for neighbour in reachable[node]:
+                if node in reachable.get(neighbour, ()):
+                    group.add(neighbour)
+            groups.add(frozenset(group))
     return sorted(sorted(group) for group in groups)
 
 
@@ -98,81 +112,114 @@ def layers(graph: dict[str, set[str]]) -> list[list[str]]:
     Raises:
         ValueError: Some nodes import each other.
     """
-    if found := cycles(graph):
-        raise ValueError(f"import cycles: {found}")
+    import_cycles = cycles(graph)
+    if import_cycles:
+        raise ValueError(f"import cycles: {import_cycles}")
     heights: dict[str, int] = {}
-
-    def height(node: str) -> int:
-        if node not in heights:
-            heights[node] = 1 + max(map(height, graph.get(node, ())), default=-1)
-        return heights[node]
-
     for node in graph:
-        height(node)
-    ordered: list[list[str]] = [[] for _ in range(max(heights.values()) + 1)]
-    for node, at in sorted(heights.items()):
-        ordered[at].append(node)
-    return ordered
+        _set_height(node, graph, heights)
+
+    nodes_by_height: list[list[str]] = [[] for _ in range(max(heights.values()) + 1)]
+    for node, height in sorted(heights.items()):
+        nodes_by_height[height].append(node)
+    return nodes_by_height
+
+
+def _set_height(node: str, graph: dict[str, set[str]], heights: dict[str, int]) -> None:
+    """Put the height of a node, and of all that it imports, into `heights`; the ground is 0."""
+    if node in heights:
+        return
+    height = 0
+    for imported in graph.get(node, ()):
+        _set_height(imported, graph, heights)
+        height = max(height, heights[imported] + 1)
+    heights[node] = height
 
 
 def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    seen: set[str] = set()
-    waiting = [*graph.get(start, ())]
+    reachable: set[str] = set()
+    waiting = list(graph.get(start, ()))
     while waiting:
         node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
+        if node not in reachable:
+            reachable.add(node)
             waiting += graph.get(node, ())
-    return seen
+    return reachable
 
 
 LAYOUT = {
-    *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.COMMENT, tokenize.ENDMARKER),
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.COMMENT,
+    tokenize.ENDMARKER,
 }
 """Tokens that are neither code nor text of a docstring."""
 
 BRANCHES = (
-    *(ast.If, ast.For, ast.While, ast.AsyncFor, ast.ExceptHandler, ast.IfExp, ast.Assert),
-    *(ast.comprehension, ast.match_case),
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.AsyncFor,
+    ast.ExceptHandler,
+    ast.IfExp,
+    ast.Assert,
+    ast.comprehension,
+    ast.match_case,
 )
 
 
 def branches(function: ast.AST) -> int:
     """The number of ways through a function, about: 1, and 1 for each decision."""
-    return 1 + sum(
-        len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, BRANCHES)
-        for node in ast.walk(function)
-    )
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, BRANCHES):
+            count += 1
+    return count
 
 
 @cache
 def weight() -> dict[str, float]:
     """How much there is to read; tokens count neither layout, comments nor docstrings."""
-    found: dict[str, float] = defaultdict(float, files=len(files()))
+    figures: dict[str, float] = defaultdict(float, files=len(files()))
     for path in files():
-        source = path.read_text(encoding="utf-8")
-        docstrings, code = set[int](), set[int]()
-        for node in nodes(path):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                docstrings |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                taken = node.args
-                count = len(taken.args) + len(taken.kwonlyargs) + len(taken.posonlyargs)
-                found["functions above 10 parameters"] += count > 10
-                found["functions above 15 branches"] += branches(node) > 15
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            text = token.type == tokenize.STRING and token.start[0] in docstrings
-            if token.type not in LAYOUT and not text:
-                found["tokens"] += 1
-                code |= {*range(token.start[0], token.end[0] + 1)}
-        found["lines"] += len(source.splitlines())
-        found["code lines"] += len(code - docstrings)
-    found["tokens a code line"] = found["tokens"] / found["code lines"]
-    found["lines of JSON"] = sum(
-        len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.json")
-    )
-    return dict(found)
+        _weigh_functions(path, figures)
+        _weigh_tokens(path, figures)
+    figures["tokens a code line"] = figures["tokens"] / figures["code lines"]
+    figures["lines of JSON"] = sum(_line_count(path) for path in PACKAGE.rglob("*.json"))
+    return dict(figures)
+
+
+def _weigh_functions(path: Path, figures: dict[str, float]) -> None:
+    for node in nodes(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            parameters = node.args.args + node.args.kwonlyargs + node.args.posonlyargs
+            figures["functions above 10 parameters"] += len(parameters) > 10
+            figures["functions above 15 branches"] += branches(node) > 15
+
+
+def _weigh_tokens(path: Path, figures: dict[str, float]) -> None:
+    docstring_lines: set[int] = set()
+    for node in nodes(path):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstring_lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
+
+    code_lines: set[int] = set()
+    source = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        is_docstring = token.type == tokenize.STRING and token.start[0] in docstring_lines
+        if token.type not in LAYOUT and not is_docstring:
+            figures["tokens"] += 1
+            code_lines.update(range(token.start[0], token.end[0] + 1))
+    figures["lines"] += len(source.splitlines())
+    figures["code lines"] += len(code_lines - docstring_lines)
+
+
+def _line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def print_plainness() -> None:
@@ -187,20 +234,27 @@ def print_plainness() -> None:
 def main() -> None:
     """Print the structure."""
     for name, value in weight().items():
-        print(f"{value:12,.5g}  {name}" if value % 1 else f"{value:12,.0f}  {name}")
-    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files()}
-    of_room: dict[str, list[int]] = defaultdict(list)
-    for path, size in sizes.items():
-        if (name := module_name(path)) != "detcli":
-            of_room[room(name)].append(size)
+        if value % 1:
+            print(f"{value:12,.5g}  {name}")
+        else:
+            print(f"{value:12,.0f}  {name}")
+
+    line_counts = {path: _line_count(path) for path in files()}
+    line_counts_by_room: dict[str, list[int]] = defaultdict(list)
+    for path, line_count in line_counts.items():
+        name = module_name(path)
+        if name != "detcli":
+            line_counts_by_room[room(name)].append(line_count)
+
     graph = room_graph()
-    arrows = sum(map(len, graph.values()))
-    print(f"{len(sizes)} files, {sum(sizes.values())} lines, {len(graph)} rooms, {arrows} arrows")
+    arrows = sum(len(imported_rooms) for imported_rooms in graph.values())
+    lines = sum(line_counts.values())
+    print(f"{len(line_counts)} files, {lines} lines, {len(graph)} rooms, {arrows} arrows")
     print(f"cycles of modules: {cycles(import_graph()) or 'none'}")
     for number, layer in reversed(list(enumerate(layers(graph)))):
         print(f"\nlayer {number}")
         for name in layer:
-            size = f"{len(of_room[name])} files, {sum(of_room[name])} lines"
+            size = f"{len(line_counts_by_room[name])} files, {sum(line_counts_by_room[name])} lines"
             print(f"  {name:18} {size:22} imports {' '.join(sorted(graph[name])) or 'nothing'}")
 
 
