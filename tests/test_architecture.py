@@ -36,7 +36,10 @@ def layer(room):
     """The number of a room's layer; each command is a room of the second."""
     if room.startswith("commands/"):
         room = "commands"
-    return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
+    for number, rooms in enumerate(LAYERS):
+        if room in rooms:
+            return number
+    raise KeyError(room)
 
 
 def test_imports_point_one_way():
@@ -60,68 +63,80 @@ def test_no_modules_import_each_other():
 
 def shared_definitions():
     """Functions and classes that another room imports, and those of the package with methods."""
-    defined = {
-        (structure.module_name(path), node.name): node
-        for path in FILES
-        for node in nodes(path)[0].body  # type: ignore[attr-defined]
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+    definitions = {}
     for path in FILES:
-        name = structure.module_name(path)
-        own = None if name == "detcli" else structure.room(name)
-        for node in nodes(path):
-            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                found = defined.get((node.module, alias.name))  # type: ignore[attr-defined]
-                if found is None or own == structure.room(node.module):  # type: ignore[attr-defined]
-                    continue
-                yield alias.name, found
-                if own is None and isinstance(found, ast.ClassDef):
-                    methods = (one for one in found.body if isinstance(one, ast.FunctionDef))
-                    yield from ((f"{alias.name}.{one.name}", one) for one in methods)
+        for node in nodes(path)[0].body:  # type: ignore[attr-defined]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                definitions[structure.module_name(path), node.name] = node
+    for path in FILES:
+        importer = structure.module_name(path)
+        importing_room = None if importer == "detcli" else structure.room(importer)
+        for module, name in imported_names(path):
+            definition = definitions.get((module, name))
+            if definition is None or importing_room == structure.room(module):
+                continue
+            yield name, definition
+            if importer == "detcli" and isinstance(definition, ast.ClassDef):
+                for method in definition.body:
+                    if isinstance(method, ast.FunctionDef):
+                        yield f"{name}.{method.name}", method
+
+
+def imported_names(path):
+    """Module and name of whatever a file imports with `from`."""
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.module, alias.name
 
 
 def test_what_other_rooms_use_is_described():
-    found = dict(shared_definitions())
-    assert {*detcli.__all__} - {"__version__"} <= found.keys()
-    bare = {name for name, one in found.items() if ast.get_docstring(one) is None}
-    assert {name for name in bare if not name.rpartition(".")[2].startswith("_")} == set()
+    definitions = dict(shared_definitions())
+    assert set(detcli.__all__) - {"__version__"} <= definitions.keys()
+    undescribed = []
+    for name, definition in definitions.items():
+        is_private = name.rpartition(".")[2].startswith("_")
+        if ast.get_docstring(definition) is None and not is_private:
+            undescribed.append(name)
+    assert undescribed == []
 
 
 def meanings(files):
-    """What each class and each alias of a type is, by name; a class is itself alone."""
-    found = defaultdict(set)
+    """The meanings of each class and each alias of a type, by name; a class means itself."""
+    meanings_by_name = defaultdict(set)
     for path in files:
         for node in nodes(path)[0].body:  # type: ignore[attr-defined]
             match node:
                 case ast.ClassDef(name=name):
-                    found[name].add(f"the class of {path}")
+                    meanings_by_name[name].add(f"the class of {path}")
                 case (
                     ast.Assign(targets=[ast.Name(id=name)], value=value)
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
                 ) if re.match("[A-Z].*[a-z]", name):
-                    found[name].add(ast.unparse(value))
-    return found
+                    meanings_by_name[name].add(ast.unparse(value))
+    return meanings_by_name
 
 
 def test_a_class_has_one_meaning():
     """No class of the package shares its name; aliases of one name are the same type."""
-    found = meanings(FILES)
-    assert {"Detections", "Floats", "Target"} <= found.keys()
-    assert {name: meant for name, meant in found.items() if len(meant) > 1} == {}
+    meanings_by_name = meanings(FILES)
+    assert {"Detections", "Floats", "Target"} <= meanings_by_name.keys()
+    for name, meanings_of_name in meanings_by_name.items():
+        assert len(meanings_of_name) == 1, (name, meanings_of_name)
 
 
 BACKENDS = ("detcli.backend.cpu", "detcli.backend.cuda", "detcli.backend.openvino")
 
 
 def test_only_open_backend_knows_the_backends():
-    knowing = {
-        str(path.relative_to(PACKAGE))
-        for path in FILES
-        for module in imports(path)
-        if module.startswith(BACKENDS)
-    }
-    inside = {path for path in knowing if path.startswith(("backend/cuda/", "backend/openvino/"))}
-    assert knowing - inside == {"backend/__init__.py"}
+    importers = set()
+    for path in FILES:
+        name = str(path.relative_to(PACKAGE))
+        is_of_a_backend = name.startswith(("backend/cuda/", "backend/openvino/"))
+        for module in imports(path):
+            if module.startswith(BACKENDS) and not is_of_a_backend:
+                importers.add(name)
+    assert importers == {"backend/__init__.py"}
 
 
 DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt", "openvino"}
@@ -148,7 +163,7 @@ def takes_a_device_name_apart(node):
         case ast.MatchValue(value=value):
             operands = [value]
         case ast.Dict(keys=keys):
-            return len(DEVICE_NAMES & {*constants(keys)}) > 1
+            return len(DEVICE_NAMES & set(constants(keys))) > 1
     return any(str(value).rstrip(":") in DEVICE_NAMES for value in constants(operands))
 
 
@@ -157,72 +172,68 @@ def constants(nodes):
 
 
 def test_only_device_takes_a_device_name_apart():
-    found = []
+    inspecting_lines = []
+    inspecting_files = set()
     for path in FILES:
-        found += [
-            f"{path.relative_to(PACKAGE)}:{node.lineno}"  # type: ignore[attr-defined]
-            for node in nodes(path)
-            if takes_a_device_name_apart(node)
-        ]
-    assert {place.split(":")[0] for place in found} == {"config/device.py"}, found
+        name = str(path.relative_to(PACKAGE))
+        for node in nodes(path):
+            if takes_a_device_name_apart(node):
+                inspecting_lines.append(f"{name}:{node.lineno}")  # type: ignore[attr-defined]
+                inspecting_files.add(name)
+    assert inspecting_files == {"config/device.py"}, inspecting_lines
 
 
 def test_there_is_one_branch_on_the_kind_of_a_device():
-    members = {
-        f"{path.relative_to(PACKAGE)}:{node.attr}"
-        for path in FILES
-        for node in nodes(path)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "DeviceKind"
-    }
-    outside = {member.split(":")[0] for member in members} - {
-        "config/device.py",
-        "cli/completion.py",
-    }
-    assert outside == {"backend/__init__.py"}
-    branches = [
-        node
-        for node in ast.walk(ast.parse((PACKAGE / "backend/__init__.py").read_text()))
-        if isinstance(node, ast.Match)
-    ]
+    naming_files = set()
+    for path in FILES:
+        for node in nodes(path):
+            if is_a_kind_of_device(node):
+                naming_files.add(str(path.relative_to(PACKAGE)))
+    assert naming_files - {"config/device.py", "cli/completion.py"} == {"backend/__init__.py"}
+
+    branches = []
+    for node in nodes(PACKAGE / "backend/__init__.py"):
+        if isinstance(node, ast.Match):
+            branches.append(node)
     assert len(branches) == 1
     assert branches[0].end_lineno - branches[0].lineno < 24  # a screen
 
 
+def is_a_kind_of_device(node):
+    """Whether a node is a member of `DeviceKind`."""
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "DeviceKind"
+    )
+
+
 def test_only_the_driver_talks_to_cuda():
-    importers = {
-        path.name
-        for path in FILES
-        for node in nodes(path)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda"
-    }
+    importers = set()
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda":
+                importers.add(path.name)
     assert importers == {"driver.py"}
 
 
 def test_only_the_command_line_prints():
-    printing = {
-        str(path.relative_to(PACKAGE))
-        for path in FILES
-        for node in nodes(path)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-    }
-    assert printing == {"cli/console.py"}
+    printing_files = set()
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+                printing_files.add(str(path.relative_to(PACKAGE)))
+    assert printing_files == {"cli/console.py"}
 
 
 def test_the_product_does_not_import_what_trains_its_model():
-    imported = {
-        name.split(".")[0]
-        for path in FILES
-        for node in nodes(path)
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom)
-            else [alias.name for alias in node.names] if isinstance(node, ast.Import)
-            else []
-        )
-    }  # fmt: skip
+    imported = set()
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
     assert MODEL_FILES
     assert not imported & {"codes", "models", "torch", "segno", "skimage", "sklearn"}
 
@@ -232,7 +243,7 @@ LARGE = [
     for path in FILES
     if path.name == "__init__.py"
     and path.parent not in {PACKAGE, PACKAGE / "commands"}
-    and len([*path.parent.rglob("*.py")]) > 9
+    and len(list(path.parent.rglob("*.py"))) > 9
 ]
 
 
@@ -241,7 +252,7 @@ def test_the_docstring_of_a_large_folder_lists_what_is_in_it(path):
     text = ast.get_docstring(nodes(path)[0])  # type: ignore[arg-type]
     modules = {other.name for other in path.parent.glob("*.py")} - {"__init__.py"}
     folders = {f"{other.parent.name}/" for other in path.parent.glob("*/__init__.py")}
-    assert {*re.findall(r"\b\w+(?:\.py\b|/(?!\w))", text)} == modules | folders
+    assert set(re.findall(r"\b\w+(?:\.py\b|/(?!\w))", text)) == modules | folders
 
 
 TESTS = Path(__file__).parent
@@ -314,10 +325,12 @@ def test_tests_mirror_the_package():
         "test_warm",
         "test_workflows",
     }
-    modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES) + tuple(
-        str(path.relative_to(PACKAGE.parent).with_suffix("")) for path in MODEL_FILES
-    )
+    modules = []
+    for path in FILES:
+        modules.append(str(path.relative_to(PACKAGE).with_suffix("")))
+    for path in MODEL_FILES:
+        modules.append(str(path.relative_to(PACKAGE.parent).with_suffix("")))
     for path in TESTS.rglob("test_*.py"):
         if path.stem not in wider and not path.stem.startswith("test_command"):
             tested = path.relative_to(TESTS).with_name(path.stem.removeprefix("test_"))
-            assert str(tested).startswith(modules)
+            assert str(tested).startswith(tuple(modules))
