@@ -1,6 +1,7 @@
 """Tiles cover a picture, and what several of them show is one object."""
 
-from itertools import chain, pairwise
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,25 +14,40 @@ from detcli.core.errors import UsageError
 from detcli.data.tiling import merge
 
 
-def found(*rows):
-    """Rows x1, y1, x2, y2, score and maybe a class, in pixels of an area."""
-    return detected(*sorted(((*row, 0)[:6] for row in rows), key=lambda row: -row[4]))
+def detections_of(*rows):
+    """Detections, best first, from rows as in `with_classes`, in pixels of an area."""
+    return detected(*sorted(with_classes(rows), key=lambda row: -row[4]))
+
+
+def with_classes(rows):
+    """Rows x1, y1, x2, y2, score and class; the class is 0 where a row has none."""
+    complete_rows = []
+    for row in rows:
+        if len(row) == 5:
+            complete_rows.append((*row, 0))
+        else:
+            complete_rows.append(row)
+    return complete_rows
 
 
 def rows(detections):
-    return [
-        (*(round(float(side), 2) for side in box), round(score, 4), class_id)
-        for box, score, class_id, _ in detections
-    ]
+    rounded_rows = []
+    for box, score, class_id, _ in detections:
+        left, top, right, bottom = (round(float(side), 2) for side in box)
+        rounded_rows.append((left, top, right, bottom, round(score, 4), class_id))
+    return rounded_rows
 
 
 @pytest.mark.parametrize(
     ("text", "tiling"),
     [
-        *(("640", Tiling(640, 0.2)), ("640,overlap=0.5", Tiling(640, 0.5))),
-        *((" 320 , overlap = .25 ", Tiling(320, 0.25)), ("1,overlap=0", Tiling(1, 0.0))),
+        ("640", Tiling(640, 0.2)),
+        ("640,overlap=0.5", Tiling(640, 0.5)),
+        (" 320 , overlap = .25 ", Tiling(320, 0.25)),
+        ("1,overlap=0", Tiling(1, 0.0)),
         ("640,overlap=0.9", Tiling(640, 0.9)),
-        *(("640,crowd=9", Tiling(640, 0.2, 9)), ("64, overlap=0, crowd = 1", Tiling(64, 0, 1))),
+        ("640,crowd=9", Tiling(640, 0.2, 9)),
+        ("64, overlap=0, crowd = 1", Tiling(64, 0, 1)),
     ],
 )
 def test_the_option_is_read_and_written(text, tiling):
@@ -40,7 +56,7 @@ def test_the_option_is_read_and_written(text, tiling):
 
 
 @pytest.mark.parametrize(
-    ("says", "texts"),
+    ("message", "texts"),
     [
         ("is not", ["", "0", "-640", "640x480", "640.5", "640,0.2", "٦٤٠", "9" * 400]),
         (
@@ -50,9 +66,9 @@ def test_the_option_is_read_and_written(text, tiling):
         ("between 0 and 0.9", ["640,overlap=0.91", "640,overlap=1", "640,overlap=-0.1"]),
     ],
 )
-def test_what_is_no_tiling_is_refused_with_what_to_write(says, texts):
+def test_what_is_no_tiling_is_refused_with_what_to_write(message, texts):
     for text in texts:
-        with pytest.raises(UsageError, match=says) as refused:
+        with pytest.raises(UsageError, match=message) as refused:
             Tiling.parse(text)
         assert "640" in refused.value.hint or "overlap=0.2" in refused.value.hint
 
@@ -82,14 +98,12 @@ LEFT, RIGHT, WHOLE = PAIR
 
 def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
     assert PAIR == [(0, 0, 100, 100), (80, 0, 180, 100), (0, 0, 180, 100)]
-    best, alike, of_another_class = (
-        (-5, 0, 10, 20, 0.6),
-        (-5, 0, 10, 18, 0.5),
-        (-5, 0, 10, 19, 0.4, 1),
-    )
-    remaining = rows(merge([found(best, alike, of_another_class)], [(0, 0, 50, 50)]))
+    best = (-5, 0, 10, 20, 0.6)
+    alike = (-5, 0, 10, 18, 0.5)
+    of_another_class = (-5, 0, 10, 19, 0.4, 1)
+    remaining = rows(merge([detections_of(best, alike, of_another_class)], [(0, 0, 50, 50)]))
     assert remaining == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
-    remaining = rows(merge([found(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
+    remaining = rows(merge([detections_of(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
     assert remaining == [(*best, 0)]
 
 
@@ -153,8 +167,10 @@ MERGED = {
 
 @pytest.mark.parametrize(("left", "right", "whole", "merged"), MERGED.values(), ids=MERGED)
 def test_what_several_areas_show(left, right, whole, merged):
-    merged_rows = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
-    assert merged_rows == [(*row, 0)[:6] for row in merged]
+    merged_rows = rows(
+        merge([detections_of(*left), detections_of(*right), detections_of(*whole)], PAIR)
+    )
+    assert merged_rows == with_classes(merged)
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
@@ -164,10 +180,10 @@ def test_pieces_in_a_row_are_one_object(scores):
     first, middle, last = scores
     merged = merge(
         [
-            found((50, 20, 100, 60, first)),
-            found((0, 20, 100, 60, middle)),
-            found((0, 20, 70, 60, last)),
-            found(),
+            detections_of((50, 20, 100, 60, first)),
+            detections_of((0, 20, 100, 60, middle)),
+            detections_of((0, 20, 70, 60, last)),
+            detections_of(),
         ],
         areas,
     )
@@ -175,86 +191,150 @@ def test_pieces_in_a_row_are_one_object(scores):
 
 
 def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole():
-    large, piece = (40, 0, 61, 8, 0.5, 1), (90, 20, 100, 40, 0.9, 1)
-    small, in_the_whole = (5, 20, 20, 40, 0.6), (40, 50, 60, 70, 0.9)
-    areas = [found(large, piece), found(small), found((41, 0, 62, 8, 0.4, 1), in_the_whole)]
+    large = (40, 0, 61, 8, 0.5, 1)
+    piece = (90, 20, 100, 40, 0.9, 1)
+    small = (5, 20, 20, 40, 0.6)
+    in_the_whole = (40, 50, 60, 70, 0.9)
+    areas = [
+        detections_of(large, piece),
+        detections_of(small),
+        detections_of((41, 0, 62, 8, 0.4, 1), in_the_whole),
+    ]
     expected = [(85, 20, 100, 40, 0.6, 0), large]
     assert rows(merge(areas, PAIR, 20)) == expected
     assert len(rows(merge(areas, PAIR))) == 4
-    assert rows(merge([found(), found(), areas[2]], PAIR, 20)) == [(41, 0, 62, 8, 0.4, 1)]
+    assert rows(merge([detections_of(), detections_of(), areas[2]], PAIR, 20)) == [
+        (41, 0, 62, 8, 0.4, 1)
+    ]
 
 
 def test_without_overlap_the_whole_joins():
     areas = Tiling(100, 0).areas((100, 200))
-    pieces = [found((50, 20, 100, 60, 0.9)), found((0, 20, 50, 60, 0.8))]
-    assert len(merge([*pieces, found()], areas)) == 2
-    assert rows(merge([*pieces, found((50, 20, 150, 60, 0.3))], areas)) == [
+    pieces = [detections_of((50, 20, 100, 60, 0.9)), detections_of((0, 20, 50, 60, 0.8))]
+    assert len(merge([*pieces, detections_of()], areas)) == 2
+    assert rows(merge([*pieces, detections_of((50, 20, 150, 60, 0.3))], areas)) == [
         (50, 20, 150, 60, 0.9, 0)
     ]
 
 
-def plain_merge(found, areas):  # noqa: C901 - three steps
+class Row(NamedTuple):
+    """What an area shows, in pixels of the picture."""
+
+    area: tuple
+    box: list
+    score: float
+    class_id: int
+    is_cut: bool
+
+
+def plain_merge(detections_of_areas, areas):
     """The three steps of `merge`, one pair of rows at a time."""
-    sides = [max(side) for side in zip(*areas, strict=True)][2:]
-    rows = []  # (area, box, score, class id, whether it is cut)
-    for area, seen in zip(areas, found, strict=True):
-        size = area[2] - area[0], area[3] - area[1]
-        for box, score, class_id, _ in seen:
-            ends = [min(max(side, 0), size[n % 2]) + area[n % 2] for n, side in enumerate(box)]
-            if ends[0] < ends[2] and ends[1] < ends[3]:
-                near = [100 * abs(end - area[n]) <= size[n % 2] for n, end in enumerate(ends)]
-                seams = [area[n] != [0, 0, *sides][n] for n in range(4)]
-                cut = any(a and b for a, b in zip(near, seams, strict=True))
-                rows.append((area, ends, score, class_id, cut))
-
-    def alike(one, other):
-        """How much two rows have in common, if they may be one object, else 0."""
-        (area, box, _, class_id, cut), (its, its_box, _, its_class, its_cut) = (
-            rows[one],
-            rows[other],
-        )
-        shared, piece = size_of(box, its_box), size_of(box if cut else its_box)
-        if area == its or class_id != its_class or not shared:
-            return 0
-        if cut or its_cut:
-            box, its_box = both(box, area, its), both(its_box, area, its)
-        ratio = size_of(box, its_box) / (size_of(box) + size_of(its_box) - size_of(box, its_box))
-        return ratio if ratio >= 0.5 or (cut != its_cut and 10 * shared >= 7 * piece) else 0
-
-    def partners(row, *, cut, among):
-        """The most alike row of each other area, best first."""
-        best = {}
-        for other in sorted(among, key=lambda other: (-alike(row, other), other)):
-            if rows[other][4] == cut and alike(row, other):
-                best.setdefault(rows[other][0], other)
-        return [*best.values()]
-
-    objects = []  # lists of rows, whose first is the object
-    for row in sorted(range(len(rows)), key=lambda n: (rows[n][4], -rows[n][2], n)):
-        taken = {member for one in objects for member in one}
-        if not rows[row][4]:
-            if row not in taken:
-                free = {*range(len(rows))} - taken
-                objects.append([row, *partners(row, cut=False, among=free)])
-        elif whole := partners(row, cut=False, among=range(len(rows))):
-            next(one for one in objects if whole[0] in one).append(row)
+    table = rows_in_the_picture(detections_of_areas, areas)
+    objects = []  # lists of numbers of rows, whose first is the object
+    for number in sorted(range(len(table)), key=lambda n: (table[n].is_cut, -table[n].score, n)):
+        if table[number].is_cut:
+            objects = with_piece(number, objects, table)
         else:
-            put_together = {m for one in objects for m in one if all(rows[n][4] for n in one)}
-            joined = {*partners(row, cut=True, among=put_together)}
-            of_it = sorted(one for one in objects if joined & {*one})
-            objects = [one for one in objects if one not in of_it]
-            objects.append([*chain.from_iterable(of_it), row])
+            members = [member for members in objects for member in members]
+            if number not in members:
+                free = set(range(len(table))) - set(members)
+                objects.append([number] + partners(number, table, cut=False, among=free))
+
     merged = []
     for members in objects:
-        first, score = rows[members[0]], max(rows[member][2] for member in members)
-        boxes = np.array([rows[n][1] for n in (members if first[4] else members[:1])])
-        box = [*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)]
-        merged.append((-score, members[0], (*map(float, box), round(score, 4), first[3])))
+        merged.append(merged_row(members, table))
     remaining = []
     for *_, row in sorted(merged):
-        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in remaining):  # type: ignore[index]
+        if not any(row[5] == other[5] and is_twice(row[:4], other[:4]) for other in remaining):
             remaining.append(row)
     return remaining
+
+
+def rows_in_the_picture(detections_of_areas, areas):
+    """The rows of all areas, without what is outside of its area."""
+    right_end = max(area[2] for area in areas)
+    bottom_end = max(area[3] for area in areas)
+    picture_edges = [0, 0, right_end, bottom_end]
+    table = []
+    for area, detections in zip(areas, detections_of_areas, strict=True):
+        size = area[2] - area[0], area[3] - area[1]
+        for box, score, class_id, _ in detections:
+            sides = []
+            is_cut = False
+            for number, side in enumerate(box):
+                length = size[number % 2]
+                end = min(max(side, 0), length) + area[number % 2]
+                is_near = 100 * abs(end - area[number]) <= length
+                if is_near and area[number] != picture_edges[number]:
+                    is_cut = True
+                sides.append(end)
+            if sides[0] < sides[2] and sides[1] < sides[3]:
+                table.append(Row(area, sides, score, class_id, is_cut))
+    return table
+
+
+def alike(row, other):
+    """How much two rows have in common, if they may be one object, else 0."""
+    shared = size_of(row.box, other.box)
+    if row.area == other.area or row.class_id != other.class_id or not shared:
+        return 0
+    piece = size_of(row.box if row.is_cut else other.box)
+    box = row.box
+    other_box = other.box
+    if row.is_cut or other.is_cut:
+        box = intersection(box, row.area, other.area)
+        other_box = intersection(other_box, row.area, other.area)
+    common = size_of(box, other_box)
+    ratio = common / (size_of(box) + size_of(other_box) - common)
+    is_piece = row.is_cut != other.is_cut and 10 * shared >= 7 * piece
+    return ratio if ratio >= 0.5 or is_piece else 0
+
+
+def partners(number, table, *, cut, among):
+    """The most alike row of each other area, best first."""
+    row = table[number]
+    best_by_area = {}
+    for other in sorted(among, key=lambda other: (-alike(row, table[other]), other)):
+        if table[other].is_cut == cut and alike(row, table[other]):
+            best_by_area.setdefault(table[other].area, other)
+    return list(best_by_area.values())
+
+
+def with_piece(number, objects, table):
+    """The objects with a row that is cut: in the object that is whole, or else with its pieces."""
+    whole = partners(number, table, cut=False, among=range(len(table)))
+    if whole:
+        for members in objects:
+            if whole[0] in members:
+                members.append(number)
+                return objects
+        raise AssertionError(f"row {whole[0]} is of no object")
+
+    pieces = set()
+    for members in objects:
+        if all(table[member].is_cut for member in members):
+            pieces.update(members)
+    joined = set(partners(number, table, cut=True, among=pieces))
+    joined_members = []
+    for members in sorted(objects):
+        if joined & set(members):
+            joined_members += members
+    others = [members for members in objects if not joined & set(members)]
+    return others + [joined_members + [number]]
+
+
+def merged_row(members, table):
+    """What `merge` makes of the rows of an object, behind what it is sorted by."""
+    first = table[members[0]]
+    score = max(table[member].score for member in members)
+    if first.is_cut:
+        boxes = np.array([table[member].box for member in members])
+    else:
+        boxes = np.array([first.box])
+    left, top = boxes[:, :2].min(axis=0).tolist()
+    right, bottom = boxes[:, 2:].max(axis=0).tolist()
+    row = (left, top, right, bottom, round(score, 4), first.class_id)
+    return -score, members[0], row
 
 
 def is_twice(box, second_box):
@@ -262,13 +342,18 @@ def is_twice(box, second_box):
     return 10 * shared > 9 * (size_of(box) + size_of(second_box) - shared)
 
 
-def both(*boxes):
-    sides = [*zip(*boxes, strict=True)]
-    return [*map(max, sides[:2]), *map(min, sides[2:])]
+def intersection(*boxes):
+    """The box that several have in common; its sides are the wrong way round where they do not."""
+    left = max(box[0] for box in boxes)
+    top = max(box[1] for box in boxes)
+    right = min(box[2] for box in boxes)
+    bottom = min(box[3] for box in boxes)
+    return [left, top, right, bottom]
 
 
 def size_of(*boxes):
-    left, top, right, bottom = both(*boxes)
+    """The area in pixels that several boxes, or a single one, have in common."""
+    left, top, right, bottom = intersection(*boxes)
     return max(0, right - left) * max(0, bottom - top)
 
 
@@ -290,12 +375,13 @@ def crowds(draw):
         inside = []
         for box in objects:
             moved = box + random.choice([0, 0, 0, 0, -10, -1, 1, 2, 5, 10], 4)
-            moved = both(moved, (left, top, right, bottom)) - np.array([left, top, left, top])
+            moved = intersection(moved, (left, top, right, bottom))
+            moved = moved - np.array([left, top, left, top])
             if random.random() < 0.8 and size_of(moved):
                 inside.append(
                     (*moved, random.choice([0.25, 0.5, 0.75]), int(random.random() < 0.2))
                 )
-        sizes_of_calls.append(found(*inside))
+        sizes_of_calls.append(detections_of(*inside))
     return sizes_of_calls, areas
 
 
@@ -319,11 +405,13 @@ def scenes(draw):
     )
     objects = []
     for column, row in cells:  # one in each cell, none over another
-        left, top = (draw(st.integers(2, 20)) for _ in range(2))
-        width, height = (draw(st.integers(12, 26)) for _ in range(2))
-        x, y = 50 * column + left, 50 * row + top
+        left = 50 * column + draw(st.integers(2, 20))
+        top = 50 * row + draw(st.integers(2, 20))
+        right = left + draw(st.integers(12, 26))
+        bottom = top + draw(st.integers(12, 26))
         score = draw(st.sampled_from([0.3, 0.5, 0.5, 0.9]))
-        objects.append((x, y, x + width, y + height, score, draw(st.integers(0, 1))))
+        class_id = draw(st.integers(0, 1))
+        objects.append((left, top, right, bottom, score, class_id))
     return size, tiling, objects
 
 
@@ -339,25 +427,24 @@ def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
             if box[0] < box[2] and box[1] < box[3] and (seen_whole or number < len(areas) - 1):
                 moved = np.subtract(box, [left, top, left, top])
                 inside.append((*moved, score, class_id))
-        looked_at.append(found(*inside))
+        looked_at.append(detections_of(*inside))
     if len(areas) == 1 and not seen_whole:
         return
-    assert sorted(rows(merge(looked_at, areas))) == sorted(
-        (*map(float, box[:4]), *box[4:]) for box in objects
-    )
+    assert sorted(rows(merge(looked_at, areas))) == sorted(objects)
 
 
 def test_many_rows_are_merged_in_reasonable_memory(random):
     """20,000 x 20,000 pixels: 1,521 tiles of 5 rows each."""
     areas = Tiling(640).areas((20_000, 20_000))
     assert len(areas) == 1522
-    seen = []
+    detections_of_areas = []
     for _ in areas:
-        corners = random.uniform(10, 560, (5, 2))
-        seen.append(
-            found(*(np.concatenate([c, c + 30, random.uniform(0.3, 1, 1)]) for c in corners))
-        )
-    merged = merge(seen, areas)
+        boxes = []
+        for corner in random.uniform(10, 560, (5, 2)):
+            score = random.uniform(0.3, 1, 1)
+            boxes.append(np.concatenate([corner, corner + 30, score]))
+        detections_of_areas.append(detections_of(*boxes))
+    merged = merge(detections_of_areas, areas)
     assert 5_000 < len(merged) <= 1522 * 5
     assert (np.diff(merged.score) <= 0).all()
 
@@ -365,7 +452,7 @@ def test_many_rows_are_merged_in_reasonable_memory(random):
 @pytest.mark.parametrize(("right", "objects"), [(25, 1), (24, 2)])
 def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objects):
     """Of 300 pixels the other has 150, or 140; neither is near a seam."""
-    of_tile = found((10, 10, 40, 20, 0.9))
-    of_picture = found((10, 10, right, 20, 0.8))
-    merged = merge([of_tile, found(), of_picture], PAIR)
+    of_tile = detections_of((10, 10, 40, 20, 0.9))
+    of_picture = detections_of((10, 10, right, 20, 0.8))
+    merged = merge([of_tile, detections_of(), of_picture], PAIR)
     assert len(merged) == objects
