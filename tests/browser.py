@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 import optional
 import pytest
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
 
 REQUIRED = "REQUIRE_BROWSER"
 """Set where these tests must not be skipped."""
@@ -38,10 +39,17 @@ def chromium(profile):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
-        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
-        *("--in-process-gpu", "--disable-features=RenderDocument"),  # a sixth off each load
-        *("--lang=en-US", f"--user-data-dir={profile}"),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-extensions",
+        "--disable-background-networking",
+        "--in-process-gpu",  # with the next, a sixth off each load
+        "--disable-features=RenderDocument",
+        "--lang=en-US",
+        f"--user-data-dir={profile}",
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -70,7 +78,8 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.messages(), self.requests()
+        self.messages()
+        self.requests()
         self.driver.get((self.folder / "index.html").as_uri() + view)
         self.wait("return document.documentElement.dataset.ready === 'true'")
         self.settle()
@@ -104,8 +113,9 @@ class Browser:
         """Wait until a script returns something true, and return it."""
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
-            if found := self.run(script, *arguments):
-                return found
+            value = self.run(script, *arguments)
+            if value:
+                return value
             time.sleep(0.02)
         pytest.fail(f"never true: {script}")
 
@@ -132,19 +142,27 @@ class Browser:
         self.find(selector).click()
         self.settle()
 
-    def mouse(self, kind, x, y, **more):
+    def mouse(self, kind, x, y, **more_fields):
         """Move, press, release or turn the wheel of a mouse at a point of the window."""
         kinds = {"move": "mouseMoved", "press": "mousePressed", "release": "mouseReleased"}
-        event = {"type": kinds.get(kind, "mouseWheel"), "x": x, "y": y, **more}
+        event = {"type": kinds.get(kind, "mouseWheel"), "x": x, "y": y} | more_fields
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
         self.settle()
 
     def touch(self, *points):
         """Put fingers at points of the window, move them there, or lift all of them."""
-        kind = "touchEnd" if not points else "touchMove" if self.touched else "touchStart"
+        if not points:
+            kind = "touchEnd"
+        elif self.touched:
+            kind = "touchMove"
+        else:
+            kind = "touchStart"
         self.touched = bool(points)
-        places = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
-        event = {"type": kind, "touchPoints": places}
+
+        touch_points = []
+        for number, (x, y) in enumerate(points):
+            touch_points.append({"x": x, "y": y, "id": number})
+        event = {"type": kind, "touchPoints": touch_points}
         self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", event)
         self.settle()
 
@@ -154,7 +172,7 @@ class Browser:
 
     def texts(self, selector):
         """The visible texts of all such elements, from the top."""
-        return [one.text for one in self.driver.find_elements("css selector", selector)]
+        return [element.text for element in self.driver.find_elements("css selector", selector)]
 
     def set(self, selector, value):
         """Give a field a value, as dragging and choosing do."""
@@ -185,20 +203,22 @@ class Browser:
 
     def messages(self):
         """What the console has said since it was last asked."""
-        return [one["message"] for one in self.driver.get_log("browser")]
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
         """The paths of all files that were requested since this was last asked.
 
         Whatever is not a file of the page's folder is there with its whole address.
         """
-        found = []
+        paths = []
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] != "Network.requestWillBeSent":
                 continue
             url = message["params"]["request"]["url"]
             path = Path(unquote(urlsplit(url).path))
-            inside = url.startswith("file:") and path.is_relative_to(self.folder)
-            found.append(str(path.relative_to(self.folder)) if inside else url)
-        return [name for name in found if name != "about:blank"]
+            if url.startswith("file:") and path.is_relative_to(self.folder):
+                paths.append(str(path.relative_to(self.folder)))
+            elif url != "about:blank":
+                paths.append(url)
+        return paths

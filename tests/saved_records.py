@@ -15,9 +15,10 @@ def box(score=0.9, column=0, shift=0.0, class_id=0, name="person"):
     return {"class_id": class_id, "class_name": name, "score": score, **sides}
 
 
-def record(source, *boxes, **more):
+def record(source, *boxes, **more_fields):
     fields = {"schema_version": 2, "source": source, "index": 0, "width": 400, "height": 40}
-    return {**fields, "detections": [*boxes], "model": "m", "device": "cpu", **more}
+    fields |= {"detections": list(boxes), "model": "m", "device": "cpu"}
+    return fields | more_fields
 
 
 def error(source, message="torn"):
@@ -25,8 +26,8 @@ def error(source, message="torn"):
     return {"schema_version": 2, "source": source, "index": 0, "error": failure}
 
 
-def report_of(done):
-    return json.loads(done.stdout)
+def report_of(process):
+    return json.loads(process.stdout)
 
 
 def of_version_1(record):
@@ -36,8 +37,9 @@ def of_version_1(record):
         fields.pop(name, None)
     if "detections" in fields:
         names = ("class_id", "class_name", "score")
-        fields["detections"] = [
-            {name: one[name] for name in names} | {"box": [*box_of(one)]}
-            for one in fields["detections"]
-        ]
+        detections = []
+        for detection in fields["detections"]:
+            columns = {name: detection[name] for name in names}
+            detections.append(columns | {"box": list(box_of(detection))})
+        fields["detections"] = detections
     return fields

@@ -5,10 +5,10 @@ import resource
 
 
 @contextlib.contextmanager
-def small_disk(most: int = 1000):
+def small_disk(max_bytes: int = 1000):
     """No file may grow beyond so many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
     try:
         yield
     finally:
