@@ -13,7 +13,7 @@ defaults there. Hands, which the model calls persons, are left out.
 import argparse
 import importlib.util
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,18 +49,23 @@ def main() -> None:
     options = parser.parse_args()
     print("| clip | tracker | HOTA | MOTA | IDF1 | switches | to the left, right | by eye |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, (frames, line, counted) in CLIPS.items():
+    for name, (labelled_ranges, line, counted_by_eye) in CLIPS.items():
         truth = read_mot(TRUTH / f"{name}.txt")
-        wanted = [number for first, last in frames for number in range(first, last + 1)]
+        frames = []
+        for first, last in labelled_ranges:
+            frames += range(first, last + 1)
         followers = {f"detcli {tracker}": ours(tracker, line) for tracker in Tracker}
         if importlib.util.find_spec("ultralytics"):
             followers |= {f"Ultralytics {kind}": theirs(kind) for kind in PEERS}
         tracks, crossed = follow(options.clips / f"{name}.mp4", options.model, followers)
-        for follower, found in tracks.items():
-            count = crossed[follower]
-            counts = [f"{one['left']}, {one['right']}" for one in (count, counted)]
-            shown = counts if follower.startswith("detcli") else ["-", "-"]
-            print("|", " | ".join([name, follower, *score(truth, found, wanted), *shown]), "|")
+        for follower, boxes in tracks.items():
+            cells = [name, follower] + score(truth, boxes, frames)
+            if follower.startswith("detcli"):
+                for counts in (crossed[follower], counted_by_eye):
+                    cells.append(f"{counts['left']}, {counts['right']}")
+            else:
+                cells += ["-", "-"]
+            print("|", " | ".join(cells), "|")
 
 
 def follow(
@@ -71,12 +76,13 @@ def follow(
     crossed = {name: Counter() for name in followers}
     for record in detections(clip, model, inputs or Inputs()):
         for name, watch in followers.items():
-            found = watch(record)
-            for number, box in zip(found.track_id.tolist(), found.xyxy, strict=True):
+            followed = watch(record)
+            for number, box in zip(followed.track_id.tolist(), followed.xyxy, strict=True):
                 if number > 0:
                     tracks[name][record.origin.frame + 1][number] = box
-            for sides in () if found.crossed is None else found.crossed:
-                crossed[name].update(side for _, side in sides)
+            if followed.crossed is not None:
+                for crossings in followed.crossed:
+                    crossed[name].update(side for _, side in crossings)
     return tracks, crossed  # type: ignore[return-value]
 
 
@@ -84,8 +90,8 @@ def detections(clip: Path, model: Path, inputs: Inputs) -> Iterator[Record]:
     """The records of a clip, without hands."""
     with Detector(str(model), settings=Settings(conf=LOW)) as detector:
         for record in predict(str(clip), detector, inputs):
-            found = record.detections
-            yield replace(record, detections=found[found.class_name != "person"])
+            detected = record.detections
+            yield replace(record, detections=detected[detected.class_name != "person"])
 
 
 def ours(tracker: Tracker, line: str) -> Follow:
@@ -130,34 +136,45 @@ def score(truth: dict, tracks: dict, frames: list[int]) -> list[str]:
     """HOTA, MOTA and IDF1 in percent, and the number of identity switches."""
     from trackeval import metrics
 
-    known = {number: place for place, number in enumerate({n for t in truth.values() for n in t})}
-    given = {
-        number: place
-        for place, number in enumerate({n for frame in frames for n in tracks.get(frame, ())})
-    }
-    rows = [(truth.get(frame, {}), tracks.get(frame, {})) for frame in frames]
+    truth_of_frames = [truth.get(frame, {}) for frame in frames]
+    tracks_of_frames = [tracks.get(frame, {}) for frame in frames]
+    truth_ids = ids_from_zero(truth.values())
+    track_ids = ids_from_zero(tracks_of_frames)
+    similarities = []
+    for true_boxes, track_boxes in zip(truth_of_frames, tracks_of_frames, strict=True):
+        rows = np.array(list(true_boxes.values())).reshape(-1, 1, 4)
+        columns = np.array(list(track_boxes.values())).reshape(1, -1, 4)
+        similarities.append(overlap(rows, columns))
     data = {
-        "gt_ids": [np.array([known[n] for n in here], int) for here, _ in rows],
-        "tracker_ids": [np.array([given[n] for n in there], int) for _, there in rows],
-        "similarity_scores": [
-            overlap(
-                np.array([*here.values()]).reshape(-1, 1, 4),
-                np.array([*there.values()]).reshape(1, -1, 4),
-            )
-            for here, there in rows
-        ],
-        "num_gt_ids": len(known),
-        "num_tracker_ids": len(given),
-        "num_gt_dets": sum(len(here) for here, _ in rows),
-        "num_tracker_dets": sum(len(there) for _, there in rows),
-        "num_timesteps": len(rows),
+        "gt_ids": [ids_of(boxes, truth_ids) for boxes in truth_of_frames],
+        "tracker_ids": [ids_of(boxes, track_ids) for boxes in tracks_of_frames],
+        "similarity_scores": similarities,
+        "num_gt_ids": len(truth_ids),
+        "num_tracker_ids": len(track_ids),
+        "num_gt_dets": sum(len(boxes) for boxes in truth_of_frames),
+        "num_tracker_dets": sum(len(boxes) for boxes in tracks_of_frames),
+        "num_timesteps": len(frames),
     }
     quiet = {"PRINT_CONFIG": False}
     hota = metrics.HOTA(quiet).eval_sequence(data)["HOTA"].mean()
     clear = metrics.CLEAR(quiet).eval_sequence(data)
     idf1 = metrics.Identity(quiet).eval_sequence(data)["IDF1"]
-    shown = [f"{100 * one:.1f}" for one in (hota, clear["MOTA"], idf1)]
-    return [*shown, f"{clear['IDSW']:.0f}"]
+    figures = [f"{100 * share:.1f}" for share in (hota, clear["MOTA"], idf1)]
+    figures.append(f"{clear['IDSW']:.0f}")
+    return figures
+
+
+def ids_from_zero(boxes_of_frames: Iterable[dict[int, np.ndarray]]) -> dict[int, int]:
+    """The numbers from 0 that TrackEval takes for those of the objects."""
+    numbers: set[int] = set()
+    for boxes in boxes_of_frames:
+        numbers.update(boxes)
+    return {number: index for index, number in enumerate(numbers)}
+
+
+def ids_of(boxes: dict[int, np.ndarray], ids: dict[int, int]) -> np.ndarray:
+    """TrackEval's numbers of the boxes of a frame."""
+    return np.array([ids[number] for number in boxes], int)
 
 
 if __name__ == "__main__":

@@ -39,16 +39,19 @@ def case_of(gpu, head, generator, scope) -> Case:
     """The suppression of a head."""
     options = SelectionOptions(head.confidence, KEEP, None, IOU)
     heads = [crowded(generator, head) for _ in range(INPUTS)]
-    expected = [
-        [rows_of(postprocess.select(one, options, cxcywh=True)) for one in batch] for batch in heads
-    ]
+    expected = []
+    for batch in heads:
+        selected = [
+            postprocess.select(picture_head, options, cxcywh=True) for picture_head in batch
+        ]
+        expected.append([rows_of(detections) for detections in selected])
 
     def check(number, answer, is_ours):
-        for rows, wanted in zip(answer, expected[number], strict=True):
+        for rows, expected_rows in zip(answer, expected[number], strict=True):
             if is_ours:
-                compare(rows, wanted, exactly=True)
+                compare(rows, expected_rows, exactly=True)
             else:
-                nearly(rows, wanted)
+                nearly(rows, expected_rows)
 
     batch, rows, anchors = head.shape
     return Case(
@@ -67,16 +70,17 @@ def case_of(gpu, head, generator, scope) -> Case:
 def crowded(generator, head):
     """Heads `(B, 4 + C, N)`, boxes as centre and size: forty objects, each found many times."""
     heads = [detector_head(generator, head.classes, head.anchors) for _ in range(head.batch)]
-    for one in heads:
-        own_boxes, own_scores = one[:4], one[4:]
-        own_boxes *= np.float32(640)
+    for picture_head in heads:
+        boxes = picture_head[:4]
+        scores = picture_head[4:]
+        boxes *= np.float32(640)
         objects = generator.random((40, 4), np.float32) * np.float32(400) + np.float32(40)
-        kinds = generator.integers(0, head.classes, 40)
-        found = generator.permutation(head.anchors)[: head.candidates]
-        which = generator.integers(0, 40, len(found))
-        jitter = generator.normal(0, 8, (len(found), 4)).astype(np.float32)
-        own_boxes[:, found] = np.abs(objects[which] + jitter).T
-        own_scores[kinds[which], found] = generator.uniform(0.26, 0.99, len(found))
+        classes = generator.integers(0, head.classes, 40)
+        candidates = generator.permutation(head.anchors)[: head.candidates]
+        numbers = generator.integers(0, 40, len(candidates))  # of the candidates' objects
+        jitter = generator.normal(0, 8, (len(candidates), 4)).astype(np.float32)
+        boxes[:, candidates] = np.abs(objects[numbers] + jitter).T
+        scores[classes[numbers], candidates] = generator.uniform(0.26, 0.99, len(candidates))
     return np.stack(heads).astype(head.dtype)
 
 
@@ -86,10 +90,10 @@ def nearly(rows, expected):
     Raises:
         DisagreementError: More than one in twenty differs.
     """
-    known = {row.tobytes() for row in expected}
-    same = sum(row.tobytes() in known for row in rows)
-    if same < 0.95 * max(len(rows), len(expected)):
-        raise DisagreementError(f"{same} of {len(expected)} rows are the same as NumPy's")
+    expected_rows = {row.tobytes() for row in expected}
+    same_count = sum(row.tobytes() in expected_rows for row in rows)
+    if same_count < 0.95 * max(len(rows), len(expected)):
+        raise DisagreementError(f"{same_count} of {len(expected)} rows are the same as NumPy's")
 
 
 def in_torchvision(gpu, head, heads) -> Way:
