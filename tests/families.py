@@ -38,28 +38,28 @@ MARGIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was found with a file.
+    """How far detcli's detections with a file are those of the family's own code.
 
     Attributes:
         line: The file's line of the table.
-        wanted: How many detections the family's own code finds, clearly above the confidence.
-        found: How many of these detcli finds.
+        expected: How many detections the family's own code finds, clearly above the confidence.
+        matched: How many of these detcli finds.
         extra: How many others it finds, clearly above the confidence.
         floor: The share that has to be found: with random weights, a network's answers change with
             the rounding of its input.
     """
 
     line: str
-    wanted: int
-    found: int
+    expected: int
+    matched: int
     extra: int
     floor: float
 
     @property
     def agrees(self):
         """Whether what was found is what the family's own code finds."""
-        few = self.extra <= max(2, (1.05 - self.floor) * self.wanted)
-        return self.found >= self.floor * self.wanted and few
+        has_few_extra = self.extra <= max(2, (1.05 - self.floor) * self.expected)
+        return self.matched >= self.floor * self.expected and has_few_extra
 
 
 def described(folder=FOLDER):
@@ -70,7 +70,6 @@ def described(folder=FOLDER):
 
 def measure(entry, folder=FOLDER):
     """Run a file on the pictures that its family's own answers are known for."""
-    own, (wanted, found, extra) = entry["reference"].get("pictures", {}), (0, 0, 0)
     cells = [entry["name"], entry["exporter"]]
     try:
         # Duplicates are suppressed as they were for the family's own answers.
@@ -78,23 +77,30 @@ def measure(entry, folder=FOLDER):
         detector = Detector(folder / entry["file"], "cpu", settings)
     except ModelError as error:
         refused = str(error).partition(": ")[2].partition(". Inputs")[0]
-        cells += [f"refused: {refused.partition(':')[0]}", *["-"] * 4]
+        cells += [f"refused: {refused.partition(':')[0]}", "-", "-", "-", "-"]
         return Result(f"| {' | '.join(cells)} |", 0, 0, 0, 0)
+
+    expected = matched = extra = 0
+    answers_by_picture = entry["reference"].get("pictures", {})
     with detector:
-        for name, answers in own.items():
-            picture = cv2.imread(str(folder.parent / "data" / name))
-            counts = compared(detector(picture), answers["detections"])
-            wanted, found, extra = (
-                a + b for a, b in zip((wanted, found, extra), counts, strict=True)
-            )
+        for name, answers in answers_by_picture.items():
+            image = cv2.imread(str(folder.parent / "data" / name))
+            counts = compared(detector(image), answers["detections"])
+            expected += counts[0]
+            matched += counts[1]
+            extra += counts[2]
+
     contract = detector.contract
-    agreement = f"{found} of {wanted}" if own else "nothing to compare with"
+    agreement = "nothing to compare with"
+    if answers_by_picture:
+        agreement = f"{matched} of {expected}"
     if extra:
         agreement += f", {extra} more"
     names = contract.names_origin.partition(",")[0]
     cells += [contract.family, contract.layout, settled(contract), names, agreement]
     other_kernel = entry.get("check", {}).get("other_kernel") or 1
-    return Result(f"| {' | '.join(cells)} |", wanted, found, extra, min(0.95, 0.95 * other_kernel))
+    floor = min(0.95, 0.95 * other_kernel)
+    return Result(f"| {' | '.join(cells)} |", expected, matched, extra, floor)
 
 
 def settled(contract):
@@ -108,18 +114,21 @@ def settled(contract):
 
 
 def compared(ours, theirs):
-    """How many detections are wanted, how many of these are found, and how many others."""
-    wanted = [one for one in theirs if one["score"] >= CONFIDENCE + MARGIN]
-    free, found = np.ones(len(ours), bool), 0
-    for one in wanted:
-        distance = np.abs(ours.xyxy - one["box"]).max(axis=1)
-        near = (distance <= 3) | (overlap(ours.xyxy, np.array(one["box"])) >= 0.7)
-        alike = (ours.class_id == one["class"]) & (np.abs(ours.score - one["score"]) <= 2 * MARGIN)
-        candidates = np.flatnonzero(free & near & alike)
+    """How many detections are expected, how many of these are matched, and how many others."""
+    expected = [answer for answer in theirs if answer["score"] >= CONFIDENCE + MARGIN]
+    matched = 0
+    is_free = np.ones(len(ours), bool)
+    for answer in expected:
+        distance = np.abs(ours.xyxy - answer["box"]).max(axis=1)
+        is_near = (distance <= 3) | (overlap(ours.xyxy, np.array(answer["box"])) >= 0.7)
+        is_of_class = ours.class_id == answer["class"]
+        has_score = np.abs(ours.score - answer["score"]) <= 2 * MARGIN
+        candidates = np.flatnonzero(is_free & is_near & is_of_class & has_score)
         if candidates.size:
-            free[candidates[distance[candidates].argmin()]] = False
-            found += 1
-    return len(wanted), found, int((ours.score[free] > CONFIDENCE + MARGIN).sum())
+            is_free[candidates[distance[candidates].argmin()]] = False
+            matched += 1
+    extra = (ours.score[is_free] > CONFIDENCE + MARGIN).sum()
+    return len(expected), matched, int(extra)
 
 
 def overlap(boxes, box):
