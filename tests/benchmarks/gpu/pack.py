@@ -24,17 +24,24 @@ ROOT = Path(__file__).parents[3]
 PIECE = 60 << 20
 
 NEEDED = (
-    *("onnxruntime-gpu>=1.28", "cuda-core[cu13]>=1.1,<2", "nvidia-cuda-nvrtc>=13", "nvidia-ml-py"),
-    *("numpy", "onnx", "opencv-python-headless>=5", "typer", "rich", "platformdirs", "psutil"),
-    *(
-        "pyyaml",
-        "simplejpeg",
-        "zxing-cpp>=3.1",
-        "pytest",
-        "hypothesis",
-        "pillow",
-        "nvidia-cuda-sanitizer-api>=13",
-    ),
+    "onnxruntime-gpu>=1.28",
+    "cuda-core[cu13]>=1.1,<2",
+    "nvidia-cuda-nvrtc>=13",
+    "nvidia-ml-py",
+    "numpy",
+    "onnx",
+    "opencv-python-headless>=5",
+    "typer",
+    "rich",
+    "platformdirs",
+    "psutil",
+    "pyyaml",
+    "simplejpeg",
+    "zxing-cpp>=3.1",
+    "pytest",
+    "hypothesis",
+    "pillow",
+    "nvidia-cuda-sanitizer-api>=13",
 )
 GLIBC = ("2_39", "2_34", "2_31", "2_28", "2_27", "2_26", "2_25", "2_24", "2_17", "2_12", "2_5")
 
@@ -42,19 +49,21 @@ GLIBC = ("2_39", "2_34", "2_31", "2_28", "2_27", "2_26", "2_25", "2_24", "2_17",
 def download(folder: Path, python: str, have: set[str]) -> list[Path]:
     """Fetch wheels of what is needed for a version of Python, except packages of these names."""
     pip = [sys.executable, "-m", "pip"]
-    wanted = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
-    wanted += [f"--platform=manylinux_{release}_x86_64" for release in GLIBC]
-    wanted += ["--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64"]
+    target = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+    target += [f"--platform=manylinux_{release}_x86_64" for release in GLIBC]
+    target += ["--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64"]
     report = folder / "report.json"
     resolve = ["install", "--quiet", "--dry-run", "--ignore-installed", f"--report={report}"]
-    subprocess.run([*pip, *resolve, f"--target={folder}", *wanted, *NEEDED], check=True)
-    found = [one["metadata"] for one in json.loads(report.read_text())["install"]]
-    missing = [
-        f"{one['name']}=={one['version']}" for one in found if _plain(one["name"]) not in have
-    ]
+    resolve.append(f"--target={folder}")
+    subprocess.run(pip + resolve + target + list(NEEDED), check=True)
+    missing = []
+    for package in json.loads(report.read_text())["install"]:
+        metadata = package["metadata"]
+        if _plain(metadata["name"]) not in have:
+            missing.append(f"{metadata['name']}=={metadata['version']}")
     if missing:
         fetch = ["download", "--quiet", "--no-deps", f"--dest={folder}"]
-        subprocess.run([*pip, *fetch, *wanted, *missing], check=True)
+        subprocess.run(pip + fetch + target + missing, check=True)
     return sorted(folder.glob("*.whl"))
 
 
@@ -83,9 +92,10 @@ def write(
         for folder, files in (("wheels", wheels), ("pictures", pictures)):
             for file in files:
                 tar.add(file, f"{folder}/{file.name}")
-    whole, hashes = content.getbuffer(), []
-    for number, start in enumerate(range(0, len(whole), piece)):
-        part = whole[start : start + piece]
+    hashes = []
+    archive_bytes = content.getbuffer()
+    for number, start in enumerate(range(0, len(archive_bytes), piece)):
+        part = archive_bytes[start : start + piece]
         name = f"gpu-check.tar.{number:03d}"
         (out / name).write_bytes(part)
         hashes.append(f"{hashlib.sha256(part).hexdigest()}  {name}\n")
