@@ -52,13 +52,20 @@ ChannelGroups = list[tuple[int, str]]
 
 
 def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
-    """The nodes that make a tensor's elements, behind all that only moves them."""
+    """List the nodes that compute the elements of a tensor.
 
-    def onward(node: NodeProto, name: str) -> Iterable[str]:
+    Nodes that only move elements, such as Reshape, Transpose or Concat, are passed through to
+    their inputs: of `Reshape(Concat(Sigmoid(x), Exp(y)))` these are the Sigmoid and the Exp.
+    """
+
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         return moved_inputs(node, name) or ()
 
-    behind = index.behind_all([tensor], onward)
-    return [node for node, name in behind if moved_inputs(node, name) is None]
+    computing_nodes = []
+    for node, name in index.behind_all([tensor], inputs_to_follow):
+        if moved_inputs(node, name) is None:
+            computing_nodes.append(node)
+    return computing_nodes
 
 
 def computed(index: GraphIndex, tensor: str) -> bool:
@@ -67,19 +74,33 @@ def computed(index: GraphIndex, tensor: str) -> bool:
 
 
 def only_group(index: GraphIndex, tensor: str) -> str:
-    """The tensor that some channels were joined from, where they are cut out again."""
-    behind, groups = channel_groups(index, tensor)
+    """Undo a Concat that is followed by a Slice of just one of its inputs: return that input.
+
+    Returns the tensor as `channel_groups` simplifies it where it holds several inputs, or none.
+    """
+    simplified_tensor, groups = channel_groups(index, tensor)
     if len(groups) == 1:
-        _, behind = groups[0]
-    return behind
+        _, only_input = groups[0]
+        return only_input
+    return simplified_tensor
 
 
 def channel_groups(
     index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
 ) -> tuple[str, ChannelGroups]:
-    """The tensors that channels were joined from, where some are cut out again.
+    """Find which inputs of a Concat end up in a tensor that a Slice or Split cuts from its output.
 
-    The first value is the tensor that cuts them out, or the one behind what only moves axes.
+    For example, if boxes [B, N, 4] and scores [B, N, 80] are joined, and a Slice takes channels
+    0 to 6 of the 84, the groups are `[(4, boxes), (2, scores)]`.
+
+    Args:
+        index: The graph.
+        tensor: The tensor that a Slice or Split may have cut out.
+        depth: How often an input of the Concat is itself looked into.
+
+    Returns:
+        The tensor, before any node that only reorders, adds or drops its axes; and the number of
+        channels and the name of each input. No groups if nothing is cut there, or it is unclear.
     """
     node = index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")
     while node is not None:
@@ -101,16 +122,22 @@ def channel_groups(
         group_stop = group_start + size
         overlap = min(group_stop, stop) - max(group_start, start)
         if overlap > 0:
-            inner: ChannelGroups = []
-            if depth and overlap == size:
-                _, inner = channel_groups(index, name, depth - 1)
-            groups += inner or [(overlap, name)]
+            inner_groups: ChannelGroups = []
+            is_cut_out_whole = overlap == size
+            if depth and is_cut_out_whole:
+                _, inner_groups = channel_groups(index, name, depth - 1)
+            groups += inner_groups or [(overlap, name)]
         group_start = group_stop
     return tensor, groups
 
 
 def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
-    """The axis that a Gather, Slice or Split cuts along, and the first entry of an output."""
+    """Tell where a Gather, Slice or Split begins to cut its input for one of its outputs.
+
+    Returns:
+        The axis along which it cuts, from 0, and the index of the first entry on that axis that
+        the output holds; (None, 0) where the graph does not say either as a constant.
+    """
     axis = attribute(node, "axis", 0)
     starts: list[int] = []
     if node.op_type == "Split":
@@ -120,33 +147,45 @@ def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | No
             starts = [sum(size for size in sizes if size is not None)]
     elif node.op_type == "Gather":
         starts = index.constant(node.input[1]) or []
-    else:  # data, starts, ends, axes, steps
-        entries = [index.constant(name) or [] for name in node.input[1:5]]
-        if len(entries) > 2 and all(len(entry) == 1 for entry in entries):
-            starts = entries[0]
-            axis = entries[2][0]
+    else:
+        # The inputs of a Slice behind its data are starts, ends, axes and steps; each has to be a
+        # single constant.
+        bounds = [index.constant(name) or [] for name in node.input[1:5]]
+        if len(bounds) > 2 and all(len(bound) == 1 for bound in bounds):
+            starts = bounds[0]
+            axis = bounds[2][0]
     rank = len(index.shapes[node.input[0]])
     if not rank or len(starts) != 1:
         return None, 0
-    return axis % rank, starts[0]
+    axis_from_front = axis % rank  # ONNX allows negative axes, which count from the end
+    return axis_from_front, starts[0]
 
 
 def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
-    """The inputs whose elements a node moves to an output; None if it makes elements."""
+    """List the inputs of a node whose elements appear, unchanged, in one of its outputs.
+
+    Returns:
+        The inputs, for a node such as Reshape or Concat that only moves elements; None for a node
+        that computes new ones.
+    """
     if node.op_type == "Concat":
         return list(node.input)
     if node.op_type == "TopK" and output in node.output[1:]:
-        return None  # indices
-    numbers = MOVES.get(node.op_type)
-    if numbers is None:
+        return None  # Its second output holds indices, which are not elements of the input.
+    input_positions = MOVES.get(node.op_type)
+    if input_positions is None:
         return None
-    return [node.input[number] for number in numbers if number < len(node.input)]
+    return [node.input[position] for position in input_positions if position < len(node.input)]
 
 
 def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
-    """What scores are; None if their makers are of several kinds, or unknown."""
-    behind, groups = channel_groups(index, tensor)
-    tensors = [name for _, name in groups] or [behind]
+    """Tell by which activation function a tensor of scores was computed.
+
+    Returns:
+        None if different elements come from different functions, or from an unknown one.
+    """
+    simplified_tensor, groups = channel_groups(index, tensor)
+    tensors = [name for _, name in groups] or [simplified_tensor]
     activations = set()
     for name in tensors:
         for node in makers(index, name):
@@ -155,7 +194,11 @@ def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
 
 
 def _activation_of(index: GraphIndex, node: NodeProto) -> Activation | None:
-    """What the output of a node is if it is scores; None if that is unknown."""
+    """Tell by which activation function a node's output was computed, if that holds scores.
+
+    Limits and square roots are looked through, and a product of sigmoids, such as objectness
+    times class score, counts as a sigmoid. None if the function is unknown.
+    """
     match node.op_type:
         case "Sigmoid" | "HardSigmoid":
             return Activation.SIGMOID
@@ -171,53 +214,63 @@ def _activation_of(index: GraphIndex, node: NodeProto) -> Activation | None:
 
 
 def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
-    """True if a node is a layer's output: a convolution or product, sums and multiples of such."""
-    waiting = [node]
-    steps = 0
-    while waiting:
-        node = waiting.pop()
-        steps += 1
-        if node is None or steps > MAX_STEPS:
+    """True if a node's output is a linear function of the outputs of layers.
+
+    Layers are convolutions and matrix products. Their outputs may be added to each other, and
+    added to or multiplied by constants, but not multiplied by each other.
+    """
+    nodes_to_check = [node]
+    checked_count = 0
+    while nodes_to_check:
+        current_node = nodes_to_check.pop()
+        checked_count += 1
+        if current_node is None or checked_count > MAX_STEPS:
             return False
-        if layer_at(index, node) is not None:
+        if layer_at(index, current_node) is not None:
             continue
-        if node.op_type not in ARITHMETIC - {"Pow"}:
+        if current_node.op_type not in ARITHMETIC - {"Pow"}:
             return False
-        inputs = [name for name in node.input if computed(index, name)]
-        is_sum = node.op_type in {"Add", "Sub"}
+        inputs = [name for name in current_node.input if computed(index, name)]
+        is_sum = current_node.op_type in {"Add", "Sub"}
         if not inputs or (len(inputs) > 1 and not is_sum):
             return False
         for name in inputs:
-            waiting.extend(makers(index, name) or [None])
+            # An input that no node computes is the image: None ends the search above.
+            nodes_to_check.extend(makers(index, name) or [None])
     return True
 
 
 def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
-    """The layer whose output a node gives; None if it computes anything else.
+    """Find the convolution or matrix product whose output a node gives.
 
-    One in integers is followed by the product with its scale, which depends on the picture, and
-    by the sum with its bias.
+    A quantised layer computes in integers: a Mul with its scale, which depends on the image, and
+    an Add of its bias follow it, and count as part of the layer. None for any other node.
     """
+    scaling = node
     if node.op_type == "Add":
         terms = [name for name in node.input if computed(index, name)]
         if len(terms) == 1:
-            node = index.producer(terms[0], "Mul") or node
-    if node.op_type == "Mul":
-        for name in node.input:
+            scaling = index.producer(terms[0], "Mul") or node
+    if scaling.op_type == "Mul":
+        for name in scaling.input:
             layer = index.producer(name, *INTEGER_LAYERS)
             if layer is not None:
                 return layer
         return None
-    return node if node.op_type in LEARNT else None
+    return scaling if scaling.op_type in LEARNT else None
 
 
 def _layers(index: GraphIndex, tensor: str) -> list[NodeProto]:
-    steps = _steps(index, only_group(index, tensor))
-    return [node for node in steps if node.op_type in LEARNT]
+    """List the convolutions and matrix products that a tensor is computed from, nearest first."""
+    nodes = _decode_nodes(index, only_group(index, tensor))
+    return [node for node in nodes if node.op_type in LEARNT]
 
 
 def layer_of(index: GraphIndex, tensor: str) -> str:
-    """The operator of the layer whose output a tensor is made of; empty if there is none near."""
+    """Name the operator, such as "Conv", of the nearest layer that a tensor is computed from.
+
+    Matrix products that only change the form of boxes are passed over. Empty if there is no layer.
+    """
     for layer in _layers(index, tensor):
         if not _is_projection(index, layer):
             return layer.op_type
@@ -225,24 +278,32 @@ def layer_of(index: GraphIndex, tensor: str) -> str:
 
 
 def layers_of(index: GraphIndex, tensor: str) -> set[str]:
-    """The outputs of all layers that a tensor is made of."""
+    """Name the outputs of all convolutions and matrix products that a tensor is computed from."""
     return {node.output[0] for node in _layers(index, tensor)}
 
 
 def bins_of(index: GraphIndex, tensor: str) -> int | None:
-    """Into how many bins each distance of boxes is distributed; None where it is not clear.
+    """Count the bins of the probability distribution that gives each box edge's distance.
 
-    One where it is not distributed.
+    Detectors with a distribution focal loss, such as YOLOv8, predict a Softmax over 16 bins in
+    place of each distance from the anchor point to an edge.
+
+    Returns:
+        1 if the distances are predicted as plain numbers; None if the count is not clear.
     """
-    for node in _steps(index, only_group(index, tensor)):
+    for node in _decode_nodes(index, only_group(index, tensor)):
         if node.op_type == "Softmax":
             return shares_of(index, node)
     return 1
 
 
 def from_corners(index: GraphIndex, tensor: str) -> bool:
-    """True if boxes are distances from the corners of cells, the first of which is at 0."""
-    for node in _steps(index, tensor):
+    """True if boxes are decoded from distances to the corners of grid cells, not their centres.
+
+    The distances are subtracted from a constant array of anchor points. The first corner is at 0,
+    while the first centre is half a cell further.
+    """
+    for node in _decode_nodes(index, tensor):
         if node.op_type == "Sub":
             points = index.array(node.input[0])
             if points is not None and points.size > 1 and points.min() == 0:
@@ -251,16 +312,20 @@ def from_corners(index: GraphIndex, tensor: str) -> bool:
 
 
 def shares_of(index: GraphIndex, softmax: NodeProto) -> int | None:
-    """How many shares a Softmax makes; None where it is not clear."""
+    """Count the probabilities that a Softmax makes add up to 1; None if its axis has no size."""
     axis = attribute(softmax, "axis", -1)
     return index.size(softmax.output[0], axis) or index.size(softmax.input[0], axis)
 
 
-def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
-    """The nodes behind a tensor, nearest first, up to layers and logarithms."""
+def _decode_nodes(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
+    """Yield the nodes that a tensor is computed by, nearest first, back to the layers.
 
-    def onward(node: NodeProto, name: str) -> Iterable[str]:
-        if _ends_steps(index, node, name):
+    Constants are not followed, and of a Concat whose output is cut again only the inputs that end
+    up in the tensor are.
+    """
+
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
+        if _ends_search(index, node, name):
             return ()
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
@@ -268,20 +333,25 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             inputs = [group for _, group in groups] or inputs
         return [name for name in inputs if index.constant_tensor(name) is None]
 
-    for node, _ in index.behind_all([tensor], onward):
+    for node, _ in index.behind_all([tensor], inputs_to_follow):
         yield node
 
 
-def _ends_steps(index: GraphIndex, node: NodeProto, output: str) -> bool:
-    """True if the search for the source of an output does not go beyond its node."""
+def _ends_search(index: GraphIndex, node: NodeProto, output: str) -> bool:
+    """True if a search back from a node's output, for how it was decoded, stops at this node."""
     if node.op_type in LEARNT:
         return not _is_projection(index, node)
+    # The first output holds the quantised values, the others their scale and zero point.
     is_quantised = node.op_type == "DynamicQuantizeLinear" and output == node.output[0]
     return node.op_type in ENDS and not is_quantised
 
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a layer only sums up a distribution's bins, or changes the format of boxes."""
+    """True if a convolution or matrix product is part of the decoding of boxes, not a layer.
+
+    Such a node takes the mean of a distribution that a Softmax made, or turns centre and size
+    into corners.
+    """
     source = node
     quantise = index.producer(node.input[0], "DynamicQuantizeLinear")
     if quantise is not None:
@@ -291,7 +361,7 @@ def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def to_corners(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node is the product that turns centre and size into corners."""
+    """True if a node is the matrix product that turns centre and size of boxes into corners."""
     if node.op_type != "MatMul":
         return False
     matrix = index.array(node.input[1])
@@ -299,20 +369,36 @@ def to_corners(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
-    """How boxes are decoded, looking back from their columns; None if not recognised."""
+    """Tell how a tensor of boxes was decoded: by which method, in which format and unit.
+
+    Returns:
+        None if the nodes that compute it are not those of a known method.
+    """
     decoded = _decoded(index, tensor)
     if decoded is None:
         return None
     return decoded._replace(fractions=_unit_of(index, tensor))
 
 
-def _decoded(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
-    """How boxes are decoded, by the nearest nodes that tell; in `joins` levels of joined boxes."""
-    level = [tensor]
+def _decoded(index: GraphIndex, tensor: str, max_joins: int = 2) -> Decoded | None:
+    """Tell by which method boxes were decoded and in which format, but not in which unit.
+
+    Goes back through the graph one node at a time, over all inputs at once, to the nearest node
+    that shows the method.
+
+    Args:
+        index: The graph.
+        tensor: The boxes.
+        max_joins: How many Concats of separately decoded boxes may follow each other.
+
+    Returns:
+        None if no node within `DECODE_DEPTH` shows the method.
+    """
+    tensors_at_depth = [tensor]
     for _ in range(DECODE_DEPTH):
-        next_level: list[str] = []
-        for behind in level:
-            name, groups = channel_groups(index, behind)
+        tensors_one_deeper: list[str] = []
+        for boxes in tensors_at_depth:
+            name, groups = channel_groups(index, boxes)
             if [size for size, _ in groups] == [2, 2]:
                 (_, centre), (_, size_tensor) = groups
                 return _of_halves(index, centre, size_tensor)
@@ -325,51 +411,69 @@ def _decoded(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
             if decoded is not None:
                 return decoded
             if to_corners(index, node):
-                inner = _decoded(index, node.input[0], joins)
-                return None if inner is None else inner._replace(box_format=BoxFormat.XYXY)
+                before = _decoded(index, node.input[0], max_joins)
+                return None if before is None else before._replace(box_format=BoxFormat.XYXY)
             if node.op_type == "Concat" and len(node.input) > 1:
-                return _decoded_alike(index, node, joins)
+                return _decoded_alike(index, node, max_joins)
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
             if node.op_type in {"Mul", "Div"}:
-                next_level += node.input
+                tensors_one_deeper += node.input
             else:
-                next_level += moved_inputs(node, name) or []
-        level = [name for name in dict.fromkeys(next_level) if name]
+                tensors_one_deeper += moved_inputs(node, name) or []
+        tensors_at_depth = [name for name in dict.fromkeys(tensors_one_deeper) if name]
     return None
 
 
-def _decoded_alike(index: GraphIndex, join: NodeProto, joins: int) -> Decoded | None:
-    """How the boxes are decoded that are joined, if all are in one way."""
-    if not joins or len(join.input) > MAX_JOINED:
+def _decoded_alike(index: GraphIndex, join: NodeProto, max_joins: int) -> Decoded | None:
+    """Tell how the boxes that a Concat joins, as those of several scales, were decoded.
+
+    Returns:
+        None if they were decoded in different ways, or more than `max_joins` Concats follow each
+        other.
+    """
+    if not max_joins or len(join.input) > MAX_JOINED:
         return None
     decodes = set()
     for name in join.input:
-        if computed(index, name):  # constants fill up a number of boxes
-            decodes.add(_decoded(index, name, joins - 1))
+        if computed(index, name):  # Constant boxes only fill up to a fixed number.
+            decodes.add(_decoded(index, name, max_joins - 1))
     return decodes.pop() if len(decodes) == 1 else None
 
 
-def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
-    """True if a product or quotient makes fractions of boxes, False if pixels.
+def _unit(index: GraphIndex, scaling: NodeProto) -> bool | None:
+    """Tell into which unit a Mul or Div by a constant turns the coordinates of boxes.
 
-    Strides are small, or several; height and width of an input are large.
+    Returns:
+        True if into fractions of the input's size, False if into pixels, None if neither is clear.
     """
-    for name in node.input:
+    for name in scaling.input:
         factor = index.array(name)
         if factor is not None:
-            return _unit_of_factor(factor, divides=node.op_type == "Div")
+            return _unit_of_factor(factor, divides=scaling.op_type == "Div")
     return None
 
 
 def _unit_of_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
-    """True if a factor, or a divisor, makes fractions of pixels, False if the other way round."""
+    """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
+
+    A factor is the height and width of the input if it is greater than every stride (32); smaller
+    factors are strides, which change grid cells to pixels, and tell nothing.
+
+    Args:
+        factor: The constant.
+        divides: Whether the coordinates are divided by it, not multiplied.
+
+    Returns:
+        True if into fractions of the input's size, False if into pixels, None if neither is clear.
+    """
     if not factor.size:
         return None
     lowest = float(np.min(factor))
     highest = float(np.max(factor))
     if divides:
         return True if lowest > MAX_FACTOR else None
+    # An array of more than the four factors of a box's numbers holds a stride for each anchor.
     if lowest > MAX_FACTOR and factor.size <= 4:
         return False
     return True if 0 < highest < 1 / MAX_FACTOR else None
@@ -379,7 +483,7 @@ MAX_FACTOR = 32.0  # the largest stride; height and width of an input are larger
 
 
 def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
-    """How boxes are decoded if this node ends their decode; None if it does not."""
+    """Tell how boxes were decoded from the last node of their decoding; None if it is another."""
     if node.op_type == "Sigmoid":
         return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
     layer = layer_at(index, node)
@@ -391,7 +495,15 @@ def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 
 def decoded_from(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """How boxes are decoded, from the tensors of their four columns."""
+    """Tell how boxes were decoded whose four channels come from one or several tensors.
+
+    Args:
+        index: The graph.
+        tensors: The boxes; or centre and size, or two corners, or four single coordinates.
+
+    Returns:
+        None if the nodes that compute them are not those of a known method.
+    """
     if len(tensors) == 1:
         decoded = _decoded(index, tensors[0])
     else:
@@ -402,32 +514,51 @@ def decoded_from(index: GraphIndex, tensors: list[str]) -> Decoded | None:
 
 
 def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
-    """Whether a sigmoid is of a layer's output alone, or of that and an earlier box."""
-    inputs = makers(index, node.input[0])
-    if not inputs or not all(is_linear(index, maker) for maker in inputs):
+    """Tell what a Sigmoid that gives boxes is applied to.
+
+    Returns:
+        SIGMOID for the output of a layer alone, as in DETR; REFINED for its sum with an earlier
+        estimate of the boxes, as in Deformable DETR.
+    """
+    computing_nodes = makers(index, node.input[0])
+    if not computing_nodes or not all(is_linear(index, maker) for maker in computing_nodes):
         return BoxDecode.REFINED
-    for maker in inputs:
+    for maker in computing_nodes:
         terms = maker.input if maker.op_type == "Add" else ()
         for name in terms:
-            # Constants that differ from query to query are learnt references, once folded.
+            # A bias varies along one axis only. A constant that also varies from query to query
+            # is an earlier estimate of the boxes, learnt in training.
             constant = index.array(name)
-            if constant is not None and sum(length > 1 for length in constant.shape) > 1:
+            if constant is None:
+                continue
+            varying_axes = [length for length in constant.shape if length > 1]
+            if len(varying_axes) > 1:
                 return BoxDecode.REFINED
     return BoxDecode.SIGMOID
 
 
 def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
-    """How boxes are decoded whose columns, or pairs of columns, are joined."""
-    column_makers = [makers(index, name) for name in names]
-    match [_common_operator(nodes) for nodes in column_makers]:
+    """Tell how boxes were decoded whose coordinates are computed apart and then joined.
+
+    Args:
+        index: The graph.
+        names: Two tensors of two coordinates each, or four tensors of one, in their order.
+
+    Returns:
+        None if the operators that compute them are not those of a known method.
+    """
+    makers_by_tensor = [makers(index, name) for name in names]
+    match [_common_operator(nodes) for nodes in makers_by_tensor]:
+        # Corners: anchor point - distances, anchor point + distances.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            low = column_makers[0][0]
-            high = column_makers[len(names) // 2][0]
+            low = makers_by_tensor[0][0]
+            high = makers_by_tensor[len(names) // 2][0]
             method = _around_a_centre(index, low, high) or BoxDecode.DISTANCES
             return Decoded(method, BoxFormat.XYXY)
+        # Centre and size of two such corners: (low + high) / 2, high - low.
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
             halved_operators = set()
-            for name in column_makers[0][0].input:
+            for name in makers_by_tensor[0][0].input:
                 halved_operators |= {node.op_type for node in makers(index, name)}
             if "Add" in halved_operators:
                 return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH)
@@ -438,18 +569,26 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
 
 
 def _common_operator(nodes: list[NodeProto]) -> str:
-    """The operator of nodes that are all alike, as those of each scale are; else empty."""
+    """Name the operator that all these nodes have, such as "Add"; empty if they differ."""
     operators = {node.op_type for node in nodes}
     return operators.pop() if len(operators) == 1 else ""
 
 
 def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
+    """Tell how boxes were decoded from tensors of their centres and sizes; None if unknown."""
     method = centre_and_size(index, centre, size)
     return None if method is None else Decoded(method, BoxFormat.CXCYWH)
 
 
 def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
-    """True if the products and quotients behind boxes make fractions of them, False if pixels."""
+    """Tell in which unit the coordinates of boxes are.
+
+    Goes back through the nodes that scale, move or convert them to the nearest Mul or Div that
+    shows the unit.
+
+    Returns:
+        True if they are fractions of the input's size, False if pixels, None if no node shows it.
+    """
     for _ in range(2 * DECODE_DEPTH):
         node = index.producer(tensor)
         if node is None:
@@ -470,16 +609,27 @@ def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
 
 
 def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxDecode | None:
-    """How centre and size come about that two corners are made of; None if they are not.
+    """Tell how centres and sizes were decoded if corners are computed from these.
 
-    That is a centre less and plus half a size, in place of a point less and plus two distances.
+    The corners are then centre - size / 2 and centre + size / 2. Corners can also be anchor point
+    - one distance and anchor point + another: the two nodes then do not share both inputs.
+
+    Args:
+        index: The graph.
+        low: The Sub that computes the top left corner.
+        high: The Add that computes the bottom right corner.
+
+    Returns:
+        None if the corners are not computed from centres and sizes.
     """
     centre, half_size = low.input[:2]
-    first, second = high.input[:2]
-    if not _same(index, centre, first):
-        first, second = second, first
-    if not _same(index, centre, first) or not _same(index, half_size, second):
+    added_centre, added_half_size = high.input[:2]
+    if not _same(index, centre, added_centre):
+        # The terms of a sum may come in either order.
+        added_half_size, added_centre = high.input[:2]
+    if not _same(index, centre, added_centre) or not _same(index, half_size, added_half_size):
         return None
+    # Look through the products that halve the size.
     size = half_size
     product = index.producer(size, "Mul", "Div")
     while product is not None:
@@ -496,7 +646,11 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
 
 
 def _same(index: GraphIndex, tensor: str, other: str, depth: int = 8) -> bool:
-    """True if two tensors are computed in the same way from the same tensors."""
+    """True if two tensors always have the same elements: exporters may compute one twice.
+
+    They do if equal operators compute both from inputs that are the same in turn, to a depth of
+    `depth` nodes, or if both are equal constants.
+    """
     array = index.array(tensor)
     if array is not None:
         other_array = index.array(other)
@@ -517,11 +671,15 @@ def _same(index: GraphIndex, tensor: str, other: str, depth: int = 8) -> bool:
 
 
 def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
-    """How boxes are decoded whose centre and size come about separately."""
+    """Tell how boxes were decoded from two tensors that may be their centres and sizes.
+
+    Returns:
+        GRID or EXPONENTIAL; None if the operators fit neither, or the tensors are two corners.
+    """
     if {node.op_type for node in makers(index, centre)} & {"Clip", "Max", "Min"}:
-        return None  # they are two edges of a box, which end at the picture's
-    centre_operators = {node.op_type for node in _steps(index, centre)}
-    size_operators = {node.op_type for node in _steps(index, size)}
+        return None  # Only corners are clipped to the edges of the image.
+    centre_operators = {node.op_type for node in _decode_nodes(index, centre)}
+    size_operators = {node.op_type for node in _decode_nodes(index, size)}
     if "Exp" in size_operators:
         return BoxDecode.GRID if "Sigmoid" in centre_operators else BoxDecode.EXPONENTIAL
     are_sigmoids = "Sigmoid" in centre_operators and "Sigmoid" in size_operators
@@ -531,69 +689,109 @@ def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | No
 
 
 def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
-    """The groups of channels that are joined along an axis; empty if that is not clear.
+    """List the tensors that a Concat joins along an axis of a head, such as boxes and scores.
 
-    Looks behind transposes, reshapes that keep the channels apart, and the join of several scales,
-    whose first then stands for all.
+    Goes back from the head through transposes, reshapes that keep the channels apart, and the
+    Concat of several scales, of which it follows the first only.
+
+    Args:
+        index: The graph.
+        head: The tensor of boxes and scores.
+        axis: The axis of its channels.
+
+    Returns:
+        The number of channels and the name of each joined tensor; empty if there is no such
+        Concat, or the sizes are not known.
     """
     channels = index.size(head, axis)
+    tensor = head
+    channel_axis = axis
     for _ in range(DECODE_DEPTH):
-        node = index.producer(head)
+        node = index.producer(tensor)
         if node is None or channels is None:
             return []
-        dims = index.shapes[head]
+        dims = index.shapes[tensor]
         source = node.input[0] if node.input else ""
         if node.op_type == "Concat":
             join_axis = attribute(node, "axis", 0)
-            if join_axis == axis or (dims and join_axis % len(dims) == axis):
-                return _groups_of(index, node, axis, channels)
+            if join_axis == channel_axis or (dims and join_axis % len(dims) == channel_axis):
+                return _groups_of(index, node, channel_axis, channels)
         elif node.op_type == "Transpose":
             permutation = integers(node, "perm")
-            if axis >= len(permutation):
+            if channel_axis >= len(permutation):
                 return []
-            axis = permutation[axis]
+            channel_axis = permutation[channel_axis]
         elif node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
-            source_axis = _axis_before(index.shapes[source], len(dims), axis, channels)
+            source_axis = _axis_before(index.shapes[source], len(dims), channel_axis, channels)
             if source_axis is None:
                 return []
-            axis = source_axis
+            channel_axis = source_axis
         elif node.op_type not in {"Mul", "Div"}:
             return []
-        head = source
+        tensor = source
     return []
 
 
 def _groups_of(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> ChannelGroups:
-    """The groups of channels that a Concat joins; empty if that is not clear."""
+    """List the tensors that a Concat joins along an axis, and those that nested Concats join.
+
+    Args:
+        index: The graph.
+        join: The Concat.
+        axis: The axis of the channels.
+        channels: How many channels the joined tensors have to have together.
+
+    Returns:
+        The number of channels and the name of each tensor; empty if they do not add up.
+    """
     sizes = [index.size(name, axis) or 0 for name in join.input]
     if sum(sizes) != channels:
         return []
     groups: ChannelGroups = []
     for size, name in zip(sizes, join.input, strict=True):
-        nested: ChannelGroups = []
-        inner = index.producer(name, "Concat")
-        if inner is not None and len(inner.input) > 1:
-            inner_axis = attribute(inner, "axis", 0)
-            rank = len(index.shapes[name])  # 0 where it is not known
-            if inner_axis < 0 and rank:
-                inner_axis += rank
-            if inner_axis == axis:
-                nested = _groups_of(index, inner, axis, size)
-        groups += nested or [(size, name)]
+        nested_groups: ChannelGroups = []
+        nested_join = index.producer(name, "Concat")
+        if nested_join is not None and len(nested_join.input) > 1:
+            nested_axis = attribute(nested_join, "axis", 0)
+            rank = len(index.shapes[name])  # 0 where the shape is not known
+            if nested_axis < 0 and rank:
+                nested_axis += rank
+            if nested_axis == axis:
+                nested_groups = _groups_of(index, nested_join, axis, size)
+        groups += nested_groups or [(size, name)]
     return groups
 
 
-def _axis_before(dims: list[int | str | None], rank: int, axis: int, channels: int) -> int | None:
-    """Where the channels were before a reshape: as far from the front, or from the end."""
-    if not dims:
-        return axis  # unknown; the join that is looked for has known sizes
-    from_end = len(dims) - (rank - axis) if rank else len(dims) - 1
-    candidates = [from_end]
+def _axis_before(
+    source_dims: list[int | str | None], rank: int, axis: int, channels: int
+) -> int | None:
+    """Find the axis that held the channels before a reshape that keeps them apart.
+
+    For example, a reshape from [B, 84, 80, 80] to [B, 84, 6400] keeps the channels on axis 1.
+
+    Args:
+        source_dims: The shape before the reshape; empty if it is unknown.
+        rank: The number of axes after the reshape; 0 if it is unknown.
+        axis: The axis of the channels after the reshape.
+        channels: The number of channels.
+
+    Returns:
+        None if no axis that it may have been has this size.
+    """
+    if not source_dims:
+        return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
+    source_rank = len(source_dims)
+    same_axis_from_end = source_rank - 1
+    if rank:
+        axes_behind = rank - axis
+        same_axis_from_end = source_rank - axes_behind
+    candidates = [same_axis_from_end]
     if axis <= 1:
         candidates.append(axis)
-    if axis != rank - 1:  # the last stays the last, if it may
+    is_last_axis = axis == rank - 1
+    if not is_last_axis:
         candidates.reverse()
     for candidate in candidates:
-        if 0 <= candidate < len(dims) and dims[candidate] == channels:
+        if 0 <= candidate < source_rank and source_dims[candidate] == channels:
             return candidate
     return None
