@@ -44,11 +44,11 @@ from detcli.model.heads.decode import boxes_of, channel_groups, groups_along, la
 ALL_SCALES = -1
 
 Slices = dict[HeadPart, ChannelSlice]
-"""Where each part is."""
+"""The channels that hold each part of a head."""
 
 
 class OutputLayout(NamedTuple):
-    """What the axes of an output are."""
+    """The axes of an output that holds the cells of one or all scales."""
 
     name: str
     scale: int  # its number, or ALL_SCALES
@@ -59,14 +59,21 @@ class OutputLayout(NamedTuple):
 
 
 def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]:
-    """The shapes of a graph's outputs if its input `image` is of (height, width).
+    """Infer the shapes of a graph's outputs for one image of a given height and width.
 
-    An output whose shape cannot be inferred has an empty one.
+    Args:
+        model: The model, which is left as it is.
+        image: The name of the graph's input for images.
+        size: Height and width of the image in pixels.
+
+    Returns:
+        The shape of each output by its name; empty where it cannot be inferred.
     """
     fixed_model = onnx.ModelProto()
     fixed_model.CopyFrom(model)
     graph = fixed_model.graph
-    ranks = {output.name: len(shape(output)) for output in graph.output}  # without an added batch
+    # The inference may add a batch axis in front, which is cut off again by the declared rank.
+    ranks = {output.name: len(shape(output)) for output in graph.output}
     del graph.value_info[:], graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
     height, width = size
@@ -88,7 +95,7 @@ def grid_heads(
     input_size: Size,
     specs: Iterable[GridSpec],
 ) -> Iterator[Head]:
-    """Yield a head for each family whose grid head the graph's outputs may be.
+    """Yield a head for each family of detectors whose undecoded outputs the graph's may be.
 
     Args:
         index: The graph.
@@ -108,18 +115,27 @@ def grid_heads(
 
 
 def _outputs_in_network_order(index: GraphIndex) -> list[str]:
-    """The outputs in the order of the nodes that make them, as exporters reorder outputs."""
-    node_numbers = {}
-    for number, node in enumerate(index.graph.node):
+    """List the graph's outputs in the order of the nodes that compute them.
+
+    Exporters may list outputs in any order, while the nodes keep the order of the network's
+    layers. Outputs that only sum up another one are left out.
+    """
+    node_positions = {}
+    for position, node in enumerate(index.graph.node):
         for tensor in node.output:
-            node_numbers[tensor] = number
+            node_positions[tensor] = position
     all_outputs = [output.name for output in index.graph.output]
     outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
-    return sorted(outputs, key=lambda name: node_numbers.get(name, 0))
+    return sorted(outputs, key=lambda name: node_positions.get(name, 0))
 
 
-def _is_channel_sum(index: GraphIndex, tensor: str, outputs: list[str]) -> bool:
-    """True if a map sums the channels of another output; RKNN's runtime skips cells by it."""
+def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
+    """True if an output is the sum over the channels of another output, clipped or not.
+
+    Exports for Rockchip's RKNN add such outputs: its runtime skips the cells where the sum of the
+    class scores is low.
+    """
+    tensor = output
     node = index.producer(tensor, "Clip", "Max", "Min")
     while node is not None:
         tensor = node.input[0]
@@ -135,11 +151,25 @@ def _head_of_family(
     spec: GridSpec,
     strides: tuple[int, ...],
 ) -> Head | None:
-    """The head, if the outputs are the grid head of a family at these strides; else None."""
+    """Read a graph's outputs as the grid head of a family of detectors.
+
+    A grid head predicts boxes and scores for each cell of feature maps, whose height and width
+    are the input's divided by a stride.
+
+    Args:
+        index: The graph.
+        outputs: The shapes of its outputs by name.
+        input_size: Height and width of the input in pixels.
+        spec: What the family's layers predict for each cell.
+        strides: The pixels between neighbouring cells, for each scale.
+
+    Returns:
+        None if the shapes of the outputs, or the nodes that compute them, do not fit the family.
+    """
     map_sizes = []
     anchor_counts = []
     for scale, stride in enumerate(strides):
-        map_sizes.append([-(-side // stride) for side in input_size])  # rounded up
+        map_sizes.append([math.ceil(side / stride) for side in input_size])
         anchor_counts.append(len(spec.anchors[scale]) if spec.anchors else 1)
 
     layouts = []
@@ -164,30 +194,58 @@ def _head_of_family(
 def _layout_of(
     name: str, dims: Dims, map_sizes: list[list[int]], anchor_counts: list[int]
 ) -> OutputLayout | None:
-    """What the axes of an output are, by its shape; None if it does not hold spec."""
+    """Tell from an output's shape which axis holds its channels, and to which scale it belongs.
+
+    Args:
+        name: The output.
+        dims: Its shape.
+        map_sizes: Height and width in cells of each scale's feature map.
+        anchor_counts: How many anchors each cell of a scale has.
+
+    Returns:
+        None if the shape is unknown, or does not have an entry for each cell or anchor.
+    """
     rank = len(dims)
     if rank not in {2, BATCHED, 4}:
         return None
-    batch_axes = 1 if rank > 2 else 0
-    sides = [side for side in dims[batch_axes:] if isinstance(side, int)]
-    if len(sides) < rank - batch_axes:  # some are not known
+    batch_axis_count = 1 if rank > 2 else 0
+    sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
+    has_unknown_sizes = len(sizes) < rank - batch_axis_count
+    if has_unknown_sizes:
         return None
     # The channels are last, or first behind the batch.
-    candidate_axes = [len(sides) - 1]
-    if batch_axes:
+    candidate_axes = [len(sizes) - 1]
+    if batch_axis_count:
         candidate_axes.append(0)
     for axis in candidate_axes:
-        other_sides = sides[:axis] + sides[axis + 1 :]
-        for expected_sides, scale, anchors in _expected_sides(rank, map_sizes, anchor_counts):
-            if other_sides == expected_sides:
-                return OutputLayout(name, scale, axis + batch_axes, rank, sides[axis], anchors)
+        other_sizes = sizes[:axis] + sizes[axis + 1 :]
+        for expected_sizes, scale, anchors in _expected_sizes(rank, map_sizes, anchor_counts):
+            if other_sizes == expected_sizes:
+                return OutputLayout(
+                    name=name,
+                    scale=scale,
+                    channel_axis=axis + batch_axis_count,
+                    rank=rank,
+                    channels=sizes[axis],
+                    anchors=anchors,
+                )
     return None
 
 
-def _expected_sides(
+def _expected_sizes(
     rank: int, map_sizes: list[list[int]], anchor_counts: list[int]
 ) -> Iterator[tuple[list[int], int, int]]:
-    """Yield what the axes besides the channels may be: sides, scale, anchors in the channels."""
+    """Yield the sizes that an output's axes may have, apart from the batch and the channels.
+
+    Args:
+        rank: How many axes the output has.
+        map_sizes: Height and width in cells of each scale's feature map.
+        anchor_counts: How many anchors each cell of a scale has.
+
+    Yields:
+        The sizes of the axes; the number of the scale, or `ALL_SCALES`; and how many anchors then
+        share the channels, which is 1 where each anchor has an entry of its own.
+    """
     if rank == 4:
         for scale, map_size in enumerate(map_sizes):
             yield map_size, scale, anchor_counts[scale]
@@ -209,7 +267,12 @@ def _expected_sides(
 def _groups_by_scale(
     layouts: list[OutputLayout], spec: GridSpec, scale_count: int
 ) -> list[list[OutputLayout]]:
-    """The outputs of each scale, or one group if each holds all scales; empty if they are mixed."""
+    """Group the outputs of a graph by the scale of the feature map that they belong to.
+
+    Returns:
+        A group for each scale, or one group if every output holds all scales. Empty if a scale has
+        no output, if both kinds are mixed, or if the family never joins its scales.
+    """
     of_all_scales = [layout for layout in layouts if layout.scale == ALL_SCALES]
     groups = []
     for scale in range(scale_count):
@@ -226,14 +289,21 @@ def _groups_by_scale(
 def _parts_of_scales(
     slices_of_groups: list[Slices],
 ) -> dict[HeadPart, tuple[ChannelSlice, ...]] | None:
-    """The slices of each part, one for each scale; None if the scales do not hold the same."""
+    """Collect, for each part of a head such as boxes or scores, its channels in every scale.
+
+    Args:
+        slices_of_groups: The channels of each part, for one scale after the other.
+
+    Returns:
+        None if the scales have different parts, or a part differs in activation or width.
+    """
     if not slices_of_groups or not all(slices_of_groups):
         return None
-    first = slices_of_groups[0]
-    if any(slices.keys() != first.keys() for slices in slices_of_groups):
+    parts_of_first_scale = slices_of_groups[0].keys()
+    if any(slices.keys() != parts_of_first_scale for slices in slices_of_groups):
         return None
     parts = {}
-    for part in first:
+    for part in parts_of_first_scale:
         parts[part] = tuple(slices[part] for slices in slices_of_groups)
         kinds = {(part_slice.activation, part_slice.width) for part_slice in parts[part]}
         if len(kinds) > 1:
@@ -242,10 +312,21 @@ def _parts_of_scales(
 
 
 def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpec) -> Slices:
-    """Tell which parts each output of a scale holds; empty if the family's parts do not fit.
+    """Find out which channels of a scale's outputs are the boxes, the scores and so on.
+
+    A family lists its parts in a fixed order, but its outputs may come in any order and each may
+    hold several parts, so every assignment is tried.
+
+    Args:
+        index: The graph.
+        group: The outputs of the scale.
+        spec: The parts that the family's layers predict for each cell.
+
+    Returns:
+        The channels of each part; empty if the family's parts do not fit the outputs.
 
     Raises:
-        Unrecognised: They fit in several ways.
+        Unrecognised: More than one output may be the boxes.
     """
     assignments: list[Slices] = []
     for parts in spec.part_lists:
@@ -254,11 +335,13 @@ def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpe
             tensors = TensorsPerScale.APART
         if spec.tensors not in {TensorsPerScale.ANY, tensors}:
             continue
-        for runs in _splits(parts, len(group)):
+        for consecutive_parts in _splits(parts, len(group)):
             for ordered_group in itertools.permutations(group):
                 slices_of_outputs = [
-                    _slices_of_output(index, layout, run, spec)
-                    for layout, run in zip(ordered_group, runs, strict=True)
+                    _slices_of_output(index, layout, parts_of_output, spec)
+                    for layout, parts_of_output in zip(
+                        ordered_group, consecutive_parts, strict=True
+                    )
                 ]
                 if all(slices_of_outputs):
                     assignments.append(_merged(slices_of_outputs))
@@ -271,13 +354,18 @@ def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpe
 
 
 def _splits(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
-    """Yield every way to cut a sequence of parts into a number of runs."""
+    """Yield every way to cut a sequence into `count` non-empty pieces.
+
+    For example, (box, objectness, classes) is cut into two pieces as (box) and (objectness,
+    classes), and as (box, objectness) and (classes).
+    """
     for cuts in itertools.combinations(range(1, len(parts)), count - 1):
         bounds = [0, *cuts, len(parts)]
         yield [parts[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
 def _merged(slices_of_outputs: list[Slices]) -> Slices:
+    """Join mappings from a head's parts to their channels, one for each output, into one."""
     merged: Slices = {}
     for slices in slices_of_outputs:
         merged.update(slices)
@@ -285,42 +373,46 @@ def _merged(slices_of_outputs: list[Slices]) -> Slices:
 
 
 def _slices_of_output(
-    index: GraphIndex, layout: OutputLayout, run: PartWidths, spec: GridSpec
+    index: GraphIndex, layout: OutputLayout, parts: PartWidths, spec: GridSpec
 ) -> Slices:
-    """Cut an output's channels into a run of parts; empty if that is not what it holds."""
-    anchors_of_parts = []
-    for part, _ in run:
-        anchors_share_it = spec.classes_shared_by_anchors and part is HeadPart.CLASSES
-        anchors_of_parts.append(1 if anchors_share_it else layout.anchors)
-    known_channels = 0
-    for (_, width), anchors in zip(run, anchors_of_parts, strict=True):
-        known_channels += width * anchors
-    tensors = {0: layout.name}
-    if len(run) > 1:
-        tensors |= _concatenated_tensors(index, layout)
+    """Divide the channels of an output among the parts of a head that it is assumed to hold.
+
+    Args:
+        index: The graph.
+        layout: The axes of the output.
+        parts: The assumed parts in their order, and how many channels an anchor has of each.
+        spec: What the family's layers predict for each cell.
+
+    Returns:
+        The channels of each part; empty if the output cannot hold these parts.
+    """
+    first_channels = {0: layout.name}
+    if len(parts) > 1:
+        first_channels |= _concatenated_tensors(index, layout)
     slices: Slices = {}
     start = 0
-    for (part, width), anchors in zip(run, anchors_of_parts, strict=True):
-        stop = start + (width * anchors or layout.channels - known_channels)
+    channel_counts = _channel_counts(layout, parts, spec)
+    for (part, width), channel_count in zip(parts, channel_counts, strict=True):
+        stop = start + channel_count
         with_box = part is HeadPart.POINTS and layout.anchors == 1
-        tensor = _tensor_of(tensors, range(start, stop), may_be_with_box=with_box)
-        if tensor is None:
+        tensor = _tensor_of(first_channels, range(start, stop), may_be_with_box=with_box)
+        if tensor is None or not _may_be(index, tensor, spec, (part, width), layout):
             return {}
-        if not _may_be(index, tensor, spec, (part, width), layout):
-            return {}
-        first = start
-        if part is HeadPart.PAIR:  # its second half is the class
-            first = (start + stop) // 2
-        anchors_share_it = spec.classes_shared_by_anchors and part is HeadPart.CLASSES
+        part_start = start
+        if part is HeadPart.PAIR:
+            # The first half is the probability that there is no object; the second is the class.
+            part_start = (start + stop) // 2
+        is_shared = _is_shared_by_anchors(part, spec)
+        anchors = 1 if is_shared else layout.anchors
         slices[part] = ChannelSlice(
             tensor=layout.name,
-            start=first,
+            start=part_start,
             stop=stop,
             axis=layout.channel_axis,
             rank=layout.rank,
             anchors=anchors,
-            width=(stop - first) // anchors,
-            repeated=layout.anchors if anchors_share_it else 1,
+            width=(stop - part_start) // anchors,
+            repeated=layout.anchors if is_shared else 1,
             activation=_activation_of(index, tensor, part),
         )
         start = stop
@@ -329,21 +421,53 @@ def _slices_of_output(
     return {}
 
 
-def _tensor_of(tensors: Mapping[int, str], channels: range, *, may_be_with_box: bool) -> str | None:
-    """The one tensor that these channels come from; None if they are several, or a part of one.
+def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> list[int]:
+    """Count the channels of each part in an output, over all anchors that share its channels.
 
-    One layer may make boxes and landmarks, which then do not begin a tensor of their own.
+    A width of 0 means that the family does not fix how many channels the part has, as with the
+    classes. Such a part has the channels that the others leave.
     """
-    beginning_inside = [name for first, name in tensors.items() if first in channels]
+    fixed_counts = []
+    for part, width in parts:
+        anchors = 1 if _is_shared_by_anchors(part, spec) else layout.anchors
+        fixed_counts.append(width * anchors)
+    remaining_channels = layout.channels - sum(fixed_counts)
+    return [count if count > 0 else remaining_channels for count in fixed_counts]
+
+
+def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
+    """True if all anchors of a cell have this part in common: in some families, the classes."""
+    return spec.classes_shared_by_anchors and part is HeadPart.CLASSES
+
+
+def _tensor_of(
+    first_channels: Mapping[int, str], channels: range, *, may_be_with_box: bool
+) -> str | None:
+    """Find the tensor, of those joined in an output, that a range of channels was joined from.
+
+    Args:
+        first_channels: The joined tensors by the channel at which each begins.
+        channels: The channels in question.
+        may_be_with_box: Whether these are landmarks, which one layer may predict together with
+            the boxes: they then do not begin a tensor of their own.
+
+    Returns:
+        None if the range begins inside a tensor, or covers several.
+    """
+    beginning_inside = [name for first, name in first_channels.items() if first in channels]
     if may_be_with_box and not beginning_inside:
-        return tensors[0]
-    if len(beginning_inside) == 1 and channels.start in tensors:
+        return first_channels[0]
+    if len(beginning_inside) == 1 and channels.start in first_channels:
         return beginning_inside[0]
     return None
 
 
 def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, str]:
-    """The tensors that an output's channels were joined from, by the first channel of each."""
+    """Find the tensors that an output's channels were joined from.
+
+    Returns:
+        The name of each tensor by the channel of the output at which it begins.
+    """
     widths_and_names = (
         groups_along(index, layout.name, layout.channel_axis)
         or channel_groups(index, layout.name)[1]
@@ -357,7 +481,11 @@ def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, 
 
 
 def _activation_of(index: GraphIndex, tensor: str, part: HeadPart) -> Activation | None:
-    """What makes a tensor; for boxes, LINEAR if nothing decodes them, else None."""
+    """Tell by which activation function a tensor that holds a part of a head was computed.
+
+    Returns:
+        None if that is not clear, and for boxes that the graph has decoded already.
+    """
     activation = scores_of(index, tensor)
     if part is HeadPart.BOX and activation is Activation.LINEAR:
         decoded = boxes_of(index, tensor)
@@ -373,15 +501,24 @@ def _may_be(
     expected: tuple[HeadPart, int],
     layout: OutputLayout,
 ) -> bool:
-    """True if the nodes that make a tensor do not contradict that it is this part."""
+    """True if a tensor may be a part of a head, as far as the nodes that compute it show.
+
+    Args:
+        index: The graph.
+        tensor: The tensor.
+        spec: What the family's layers predict for each cell.
+        expected: The part, such as boxes or scores, and how many channels each anchor has of it.
+        layout: The axes of the output that the tensor is joined into.
+    """
     part, _ = expected
     activation = _activation_of(index, tensor, part)
     if part is HeadPart.PAIR or expected == (HeadPart.CLASSES, 2):
-        # Two scores that add up to 1: each has its own map with all anchors (PAIR), or each anchor
-        # has an entry of its own.
-        has_own_map = layout.anchors > 1
+        # Two scores add up to 1, those of no object and of the only class. As a PAIR, the first
+        # half of the channels holds one score of all anchors, the second half the other; as two
+        # CLASSES, each anchor has an entry of its own.
+        anchors_share_channels = layout.anchors > 1
         is_plausible = activation in {Activation.SOFTMAX, Activation.LINEAR}
-        return is_plausible and has_own_map == (part is HeadPart.PAIR)
+        return is_plausible and anchors_share_channels == (part is HeadPart.PAIR)
     if part in SCORES:
         if activation is Activation.SOFTMAX:
             return spec.softmax
@@ -391,11 +528,20 @@ def _may_be(
         return bool(spec.input_sizes)
     if part is HeadPart.BOX and activation is not Activation.LINEAR:
         return spec.offset is Offset.SIGMOID
-    return layer_of(index, tensor) not in PRODUCTS  # a matrix product makes queries
+    # A matrix product predicts the boxes of a transformer's queries, not those of cells.
+    return layer_of(index, tensor) not in PRODUCTS
 
 
 def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
-    """The head that a grid head makes; None if the graph decodes their boxes in an unknown way."""
+    """Describe a recognised grid head in the form that all kinds of heads share.
+
+    Args:
+        index: The graph.
+        grid_head: The family's spec, and the channels of each part in every scale.
+
+    Returns:
+        None if the graph decodes its boxes itself, in a way that is not known.
+    """
     spec = grid_head.spec
     parts = grid_head.parts
     scores = parts[HeadPart.PAIR if HeadPart.PAIR in parts else HeadPart.CLASSES]
@@ -407,7 +553,8 @@ def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     else:
         decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
     activation = scores[0].activation
-    if HeadPart.OBJECTNESS in parts or spec.softmax:  # the decode multiplies, or normalises
+    if HeadPart.OBJECTNESS in parts or spec.softmax:
+        # The nodes that detcli adds give scores from 0 to 1, as if by a sigmoid.
         activation = Activation.SIGMOID
     head = Head(
         Layout.SCALES,
