@@ -48,7 +48,16 @@ ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GR
 
 
 def pair(index: GraphIndex) -> Head | None:
-    """Two outputs with an entry for each anchor: boxes [B, N, 4] and scores [B, N, C]."""
+    """Find boxes [B, N, 4] and scores [B, N, C] that are two outputs of a graph.
+
+    N is the number of anchors, C that of classes. Either tensor may have its last axes swapped.
+
+    Returns:
+        None if no two outputs have these shapes and are computed as boxes and scores are.
+
+    Raises:
+        Unrecognised: More than one pair may be meant, or masks come with the boxes.
+    """
     outputs = [output.name for output in index.graph.output]
     heads = []
     for boxes in outputs:
@@ -64,10 +73,12 @@ def pair(index: GraphIndex) -> Head | None:
         return None
 
     head = heads[0]
-    anchor_count = index.shapes[head.boxes[0].tensor][1 if head.anchors_first else 2]
+    anchor_axis = 1 if head.anchors_first else 2
+    anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
     for name in outputs:
         dims = index.shapes[name]
-        # Maps, and not what the layers of a decoder give for each box: [B, layers, Q, features].
+        # Another output [B, channels, H, W] holds masks; one [B, layers, N, features] holds what
+        # the layers of a transformer's decoder give for each box, and does no harm.
         if name not in head.tensors and len(dims) == 4 and dims[2] != anchor_count:
             raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return head
@@ -76,7 +87,17 @@ def pair(index: GraphIndex) -> Head | None:
 def _of_pair(
     index: GraphIndex, boxes: str, scores: str, *, best_class_only: bool = False
 ) -> Head | None:
-    """Boxes and scores of the same anchors, if that is what two tensors are."""
+    """Describe two tensors as the boxes and scores of a head, if that is what they are.
+
+    Args:
+        index: The graph.
+        boxes: The tensor that may be the boxes, [B, N, 4] or [B, 4, N].
+        scores: The tensor that may be their scores, [B, N, C] or [B, C, N].
+        best_class_only: Whether the graph takes only the best class of each box.
+
+    Returns:
+        None if their shapes do not fit, or the nodes that compute them show something else.
+    """
     box_dims = index.shapes[boxes]
     score_dims = index.shapes[scores]
     if len(box_dims) != BATCHED or len(score_dims) != BATCHED:
@@ -121,9 +142,11 @@ def _of_pair(
 
 
 def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """True if the first of some scores is an objectness, as where YOLOv5's head is cut in two.
+    """True if the first channel of the scores is an objectness, not a class.
 
-    It is a group of its own, or one layer makes it, the scores and the boxes.
+    It shows in two ways. Either a tensor of one channel is joined to the scores of the classes; or
+    one layer predicts boxes, objectness and classes together, as in YOLOv5, and the scores are not
+    yet multiplied by the objectness.
     """
     tensor, groups = channel_groups(index, scores)
     sizes_before_last = [size for size, _ in groups[:-1]]
@@ -136,44 +159,62 @@ def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
 
 
 def _class_axis(
-    anchors: int | str | None, scores: Dims, *, channel_axis: int, layer: str
+    anchor_count: int | str | None, score_dims: Dims, *, channel_axis: int, layer: str
 ) -> int | None:
-    """The axis of the classes: as in the boxes, or for cells, as Paddle has it, the other."""
+    """Find the axis of scores, [B, N, C] or [B, C, N], that counts the classes.
+
+    It is usually the axis that holds the four channels in the boxes; PaddlePaddle's detectors with
+    grid cells have the other order.
+
+    Args:
+        anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.
+        score_dims: The shape of the scores.
+        channel_axis: The axis of the four channels in the boxes, 1 or 2.
+        layer: The operator that predicts the boxes; a matrix product in transformers.
+
+    Returns:
+        None if neither axis fits.
+    """
+    other_axis = {1: 2, 2: 1}
     candidates = []
-    for axis in (channel_axis, 3 - channel_axis):
-        count = scores[3 - axis]
-        are_both_known = isinstance(anchors, int) and isinstance(count, int)
-        if anchors == count or not are_both_known:
+    for axis in (channel_axis, other_axis[channel_axis]):
+        count = score_dims[other_axis[axis]]
+        are_both_known = isinstance(anchor_count, int) and isinstance(count, int)
+        if anchor_count == count or not are_both_known:
             candidates.append(axis)
     if layer in PRODUCTS:
         if channel_axis in candidates:
             return channel_axis
         return None
-    if len(candidates) == 2 and isinstance(scores[1], int) and isinstance(scores[2], int):
-        return 1 if scores[1] < scores[2] else 2  # there are more cells than classes
+    if len(candidates) == 2 and isinstance(score_dims[1], int) and isinstance(score_dims[2], int):
+        return 1 if score_dims[1] < score_dims[2] else 2  # there are more cells than classes
     for axis in candidates:
-        if isinstance(scores[axis], int):
+        if isinstance(score_dims[axis], int):
             return axis
     return None
 
 
 def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """True if what was chosen on the way to one of two tensors was chosen for the other too.
+    """True if boxes and scores can belong to the same entries, in the same order.
 
-    And whether the boxes are not made of the scores.
+    A TopK or non-maximum suppression picks entries. If one of the two tensors depends on such a
+    choice, the other has to depend on it too. The boxes must not be computed from the scores.
     """
     if boxes in index.moved_from(scores):
         return False
     for node in index.nodes(*SELECTION):
         choices = list(node.output)
         if node.op_type == "TopK":
-            # Its values may be a measure of certainty, as in D-FINE; its indices choose.
+            # Only its second output, the indices, picks entries. The first, the values, may be
+            # used as a measure of certainty, as in D-FINE.
             choices = choices[1:]
         depend_on_choice: set[str] = set()
         for name in choices:
             if name:
                 depend_on_choice |= index.moved_from(name)
-        if (boxes in depend_on_choice) != (scores in depend_on_choice):
+        do_boxes_depend = boxes in depend_on_choice
+        do_scores_depend = scores in depend_on_choice
+        if do_boxes_depend != do_scores_depend:
             return False
     return True
 
@@ -181,9 +222,15 @@ def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
 def _tells_apart(
     decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
-    """True if boxes and scores of one shape are which, by what makes them.
+    """True if the nodes show which of two tensors of one shape is the boxes.
 
-    `as_boxes` is how the scores would be decoded if they were boxes.
+    With four classes, boxes and scores have the same shape.
+
+    Args:
+        decoded: How the assumed boxes were decoded; None if that is unknown.
+        as_boxes: How the assumed scores would have been decoded if they were the boxes.
+        scores_are: The activation function of the assumed scores.
+        layer: The operator that predicts the boxes; a matrix product in transformers.
     """
     other_method = None if as_boxes is None else as_boxes.method
     if decoded is None or decoded.method is BoxDecode.LINEAR or other_method in ARITHMETIC:
@@ -198,7 +245,11 @@ def _tells_apart(
 
 
 def best_class(index: GraphIndex) -> Head | None:
-    """What the best class of each box is taken of, by an ArgMax, as in DeepStream-Yolo."""
+    """Find the head of a graph that reduces the scores of each box to those of its best class.
+
+    DeepStream-Yolo appends an ArgMax over the classes for that. The head is the boxes and the
+    scores that the ArgMax reads; None if there is no such ArgMax.
+    """
     if index.nodes(*SELECTION):
         return None
     output_names = {output.name for output in index.graph.output}
@@ -216,29 +267,40 @@ def best_class(index: GraphIndex) -> Head | None:
     return None
 
 
-def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
-    """Tensors of boxes [B, N, 4] that outputs are made of without what selects among them."""
+def _box_candidates(index: GraphIndex, depend_on_choice: set[str]) -> list[str]:
+    """List the tensors of all boxes, [B, N, 4], that a graph selects from for its outputs.
+
+    Args:
+        index: The graph.
+        depend_on_choice: The tensors that depend on which boxes or classes were selected. The
+            search goes back from the outputs through these, to the first that does not.
+    """
 
     def is_candidate(name: str) -> bool:
         dims = index.shapes[name]
-        return name not in selected and len(dims) == BATCHED and dims[2] == BOX_ROWS
+        return name not in depend_on_choice and len(dims) == BATCHED and dims[2] == BOX_ROWS
 
-    def onward(node: NodeProto, name: str) -> Iterable[str]:
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         if is_candidate(name):
             return ()
-        follows = name in selected or moved_inputs(node, name) is not None
-        if follows:
+        only_moves_elements = moved_inputs(node, name) is not None
+        if name in depend_on_choice or only_moves_elements:
             return list(node.input)
         return ()
 
     outputs = [output.name for output in index.graph.output]
-    return [name for _, name in index.behind_all(outputs, onward) if is_candidate(name)]
+    names = [name for _, name in index.behind_all(outputs, inputs_to_follow)]
+    return [name for name in names if is_candidate(name)]
 
 
 def queries(index: GraphIndex) -> Head | None:
-    """The best of all queries and classes, taken by a TopK: what it is taken of.
+    """Find the head of a transformer that selects its best detections by a TopK.
 
-    As DETR and its successors select: TopK <- Flatten (<- Sigmoid) <- scores [B, Q, C].
+    DETR and its successors flatten the scores [B, Q, C] of Q queries and C classes, and a TopK
+    takes the best pairs of query and class. The head is the boxes and scores before that.
+
+    Returns:
+        None if there is no such TopK, or a non-maximum suppression selects.
     """
     if index.nodes(*SUPPRESSION):
         return None
@@ -247,15 +309,17 @@ def queries(index: GraphIndex) -> Head | None:
         scores = _flattened(index, top_k.input[0])
         if not scores:
             continue
-        selected: set[str] = set()
+        depend_on_choice: set[str] = set()
         for name in top_k.output:
-            selected |= index.moved_from(name)
-        if any(not selected.isdisjoint(layer.input) for layer in layers):
-            continue  # what is chosen are the queries of a decoder
+            depend_on_choice |= index.moved_from(name)
+        if any(not depend_on_choice.isdisjoint(layer.input) for layer in layers):
+            # Layers follow: this TopK chooses the queries that a decoder begins with.
+            continue
+        # Inputs for the size of the image scale the boxes, after the choice.
         for extra in index.image_inputs():
             if len(index.shapes[extra.name]) < BATCHED:
-                selected |= index.moved_from(extra.name)
-        for boxes in _box_candidates(index, selected):
+                depend_on_choice |= index.moved_from(extra.name)
+        for boxes in _box_candidates(index, depend_on_choice):
             head = _of_pair(index, boxes, scores)
             if head is not None:
                 return replace(head, max_detections=_k_of(index, top_k))
@@ -272,37 +336,49 @@ def _k_of(index: GraphIndex, top_k: NodeProto) -> int | None:
 
 
 PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
 def _flattened(index: GraphIndex, tensor: str) -> str:
-    """The tensor [B, Q, C] that was flattened, before a sigmoid; empty if there is none."""
+    """Find the scores [B, Q, C] of queries that a tensor with fewer axes was flattened from.
+
+    A sigmoid may come before or after the reshape. Empty if there are no such scores within
+    `MAX_RESHAPES` nodes.
+    """
     if len(index.shapes[tensor]) >= BATCHED:
         return ""
-    for _ in range(8):
-        node = index.producer(tensor, *PASSED, "Sigmoid")
+    scores = tensor
+    for _ in range(MAX_RESHAPES):
+        node = index.producer(scores, *PASSED, "Sigmoid")
         if node is None:
             break
         is_reshape = node.op_type in {"Flatten", "Reshape"}
         if is_reshape and len(index.shapes[node.input[0]]) < BATCHED:
             break
-        tensor = node.input[0]
+        scores = node.input[0]
     else:
         return ""
-    # The tensor itself may have another number of axes, where one of length 1 comes and goes.
-    while len(index.shapes[tensor]) != BATCHED:
-        node = index.producer(tensor, "Squeeze", "Unsqueeze", "Reshape", "Gather")
+    # These may still have another number of axes, where one of length 1 is added or dropped.
+    while len(index.shapes[scores]) != BATCHED:
+        node = index.producer(scores, "Squeeze", "Unsqueeze", "Reshape", "Gather")
         if node is None:
             return ""
-        tensor = node.input[0]
-    return tensor
+        scores = node.input[0]
+    return scores
 
 
 def plugin(index: GraphIndex) -> Head | None:
-    """What TensorRT's EfficientNMS selects from; only TensorRT has that node."""
+    """Find the boxes and scores that an EfficientNMS_TRT selects from.
+
+    Only TensorRT has that operator, so the graph is cut before it. None if there is no such node.
+
+    Raises:
+        Unrecognised: The node leaves out a class that stands for the background.
+    """
     for node in index.nodes("EfficientNMS_TRT"):
         for entry in node.attribute:
-            numbers = entry.ints or [entry.i]
-            if entry.name == "background_class" and any(number >= 0 for number in numbers):
+            class_ids = entry.ints or [entry.i]
+            if entry.name == "background_class" and any(class_id >= 0 for class_id in class_ids):
                 raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
         boxes, scores = node.input[:2]
         return _of_pair(index, str(boxes), str(scores))
@@ -314,27 +390,31 @@ PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution's stride
 
 
 def queries_of(index: GraphIndex, boxes: str) -> Queries:
-    """What the queries begin with that a tensor of boxes is made of."""
+    """Tell what a transformer's decoder starts from to predict a tensor of boxes.
+
+    Without a TopK, its queries are the same for every image; with one, they are the best places
+    of feature maps, or of what an encoder makes of these.
+    """
     nodes, _ = needed_nodes(index.graph, boxes)
-    choices = [node for node in nodes if node.op_type == "TopK"]
-    if not choices:
+    top_k_nodes = [node for node in nodes if node.op_type == "TopK"]
+    if not top_k_nodes:
         return Queries.LEARNT
-    if all(_of_maps(index, choice) for choice in choices):
+    if all(_chooses_from_maps(index, top_k) for top_k in top_k_nodes):
         return Queries.MAPS
     return Queries.ENCODED
 
 
-def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
+def _chooses_from_maps(index: GraphIndex, top_k: NodeProto) -> bool:
     """True if a TopK chooses from feature maps: from convolutions, without attention between."""
 
-    def onward(node: NodeProto, _: str) -> Iterable[str]:
-        is_source = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
-        if is_source:
+    def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
+        ends_search = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
+        if ends_search:
             return ()
         return list(node.input)
 
     reaches_convolution = False
-    for node, _ in index.behind_all([choice.input[0]], onward):
+    for node, _ in index.behind_all([top_k.input[0]], inputs_to_follow):
         if node.op_type in ATTENTION:
             return False
         reaches_convolution |= node.op_type in CONVOLUTIONS
@@ -342,7 +422,11 @@ def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
 
 
 def has_patches(index: GraphIndex) -> bool:
-    """True if a graph begins as a vision transformer does, with a vector for each patch."""
+    """True if a graph begins as a vision transformer does, which cuts the image into patches.
+
+    A convolution of the three colours then has a stride as large as its kernel, of 8 pixels or
+    more, so that patches do not overlap.
+    """
     for node in index.nodes(*CONVOLUTIONS):
         kernel = index.shapes[node.input[CONVOLUTIONS[node.op_type]]]
         if len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1:
