@@ -37,19 +37,30 @@ from detcli.model.heads.decode import (
 
 
 def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
-    """YOLOv10's tail: the head feeds the first of two top-k stages.
+    """Find the head of a YOLO that selects its best detections itself, as YOLOv10 does.
 
-    TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
-    NaN scores may have been replaced, as in what `detcli convert --end-to-end` appends.
+    Such a graph splits the head into boxes and scores, takes each anchor's highest score by a
+    ReduceMax, and then the best anchors by a TopK. A Transpose may come before the Split, and a
+    Where that replaces NaN scores after it, as in what `detcli convert --end-to-end` appends.
+
+    Args:
+        index: The graph.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        None if the graph does not select in this way.
+
+    Raises:
+        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
     """
     for top_k in index.nodes("TopK"):
         maximum = index.producer(top_k.input[0], "ReduceMax")
         if maximum is None:
             continue
         scores = maximum.input[0]
-        nan_guard = index.producer(scores, "Where")  # IsNaN(scores), 0, scores
+        nan_guard = index.producer(scores, "Where")
         if nan_guard is not None:
-            scores = nan_guard.input[2]
+            scores = nan_guard.input[2]  # It is Where(IsNaN(scores), 0, scores).
         split = index.producer(scores)
         if split is None or not _splits_off_boxes(index, split):
             continue
@@ -73,8 +84,9 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
 
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node's output is what follows the four box rows: scores, or scores and more."""
-    if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
+    """True if a Slice or Split separates a head's four channels of boxes from those behind them."""
+    if node.op_type == "Slice" and len(node.input) > 3:
+        # The inputs of a Slice are data, starts, ends and axes.
         start, end, axis = (index.constant(name) for name in node.input[1:4])
         length = None
         if axis and len(index.shapes[node.input[0]]) == BATCHED:
@@ -86,11 +98,20 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
-    """A head that is an output."""
+    """Find a head that is an output of the graph and holds boxes and scores together.
+
+    Args:
+        index: The graph.
+        names: The class names in the file's metadata, if any: how many channels are scores.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        None if no output is such a head.
+    """
     outputs = [output.name for output in index.graph.output]
     candidates = []
     for name in outputs:
-        # Maps that the head is made of are outputs too, of YOLOv5 exported for training.
+        # YOLOv5 exported for training also outputs the feature maps that its head is made of.
         other_outputs = set(outputs) - {name}
         if not index.moved_from(name) & other_outputs:
             candidates.append(name)
@@ -105,7 +126,16 @@ def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: boo
 
 
 def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) -> bool:
-    """True if graphs choose queries, not detections: layers behind the choice make the scores."""
+    """True if whatever a graph selects are a transformer's queries, not finished detections.
+
+    Layers that follow the selection then predict the scores, and the boxes depend on it too. Also
+    true if the graph selects nothing.
+
+    Args:
+        index: The graph.
+        boxes: The tensors of the boxes.
+        groups: The number of channels and the tensor of what follows the boxes.
+    """
     score_layers: set[str] = set()
     for _, name in groups:
         score_layers |= layers_of(index, name)
@@ -121,10 +151,20 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) 
 
 
 def _of_unknown_groups(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
-    """A head of which it is not known how many channels each group has."""
+    """Read a tensor as a head whose channel counts the graph does not show.
+
+    Args:
+        index: The graph.
+        head: The tensor.
+        names: The class names in the file's metadata, if any.
+
+    Returns:
+        None if the tensor neither joins two others nor has a channel for each class name.
+    """
     join, is_transposed = _join(index, head)
     if join is not None:
-        anchors_first = (_axis(join) == 2) != is_transposed
+        is_channel_axis_last = _axis(join) == 2
+        anchors_first = is_channel_axis_last != is_transposed  # a Transpose swaps the axes
         return _of_join(index, head, join.input[1], anchors_first=anchors_first)
     dims = index.shapes[head]
     channels = BOX_ROWS + len(names) if names else None
@@ -136,7 +176,14 @@ def _of_unknown_groups(index: GraphIndex, head: str, names: list[str] | None) ->
 def _head(
     tensor: str, class_count: int | None, *, anchors_first: bool, stop: int | None = None
 ) -> Head:
-    """A head of four box rows and then the scores, whose making is not known."""
+    """Describe a tensor that holds four channels of boxes and then scores.
+
+    Args:
+        tensor: The tensor.
+        class_count: The number of its classes, if known.
+        anchors_first: Whether it is `[B, N, channels]`, not `[B, channels, N]`.
+        stop: The channel before which the scores end; None if they end with the tensor.
+    """
     return Head(
         Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY,
         boxes=(ChannelRange(tensor, 0, BOX_ROWS),),
@@ -148,51 +195,82 @@ def _head(
 
 
 def _of_join(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> Head:
-    """A head of four box rows and then the scores."""
+    """Describe a head that joins boxes to scores, with what the nodes show about both.
+
+    Args:
+        index: The graph.
+        head: The tensor of four channels of boxes and then scores.
+        scores: The tensor of the scores before the join; `head` if it cannot be told apart.
+        anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
+    """
     class_count = _class_count(index, head, scores, anchors_first=anchors_first)
-    found_head = _head(head, class_count, anchors_first=anchors_first)
+    description = _head(head, class_count, anchors_first=anchors_first)
     if scores != head:
-        found_head = replace(found_head, scores_are=scores_of(index, scores))
+        description = replace(description, scores_are=scores_of(index, scores))
     boxes = box_rows(index, head)
     if boxes == head:
-        boxes = ""  # they cannot be told from the scores, unless channel groups tell them
+        # The head is no join of two tensors; the first of several may still be the boxes.
+        boxes = ""
         groups = groups_along(index, head, 2 if anchors_first else 1)
         if groups and groups[0][0] == BOX_ROWS:
             _, boxes = groups[0]
     if not boxes:
-        return found_head
-    return replace(found_head, decoded=boxes_of(index, boxes), layer=layer_of(index, boxes))
+        return description
+    return replace(description, decoded=boxes_of(index, boxes), layer=layer_of(index, boxes))
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
-    """C of a head that joins four box rows to its scores; None where it is not known."""
+    """Count the classes of a head that joins four channels of boxes to its scores.
+
+    Args:
+        index: The graph.
+        head: The tensor of boxes and scores.
+        scores: The tensor of the scores before the join.
+        anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
+
+    Returns:
+        None if neither the shape of the head nor a Split before it shows the number.
+    """
     dims = index.shapes[head]
     channels = None
     if len(dims) == BATCHED:
-        channels = dims[2 if anchors_first else 1]
+        channel_axis = 2 if anchors_first else 1
+        channels = dims[channel_axis]
     if isinstance(channels, int):
         if channels > BOX_ROWS:
             return channels - BOX_ROWS
         return None
-    # Where the shape depends on the input's, a Split may still tell, before a sigmoid or not.
+    # Where the shape depends on the input's, the scores, or what a sigmoid makes them of, may come
+    # from a Split, whose sizes are constants.
+    split_output = scores
     sigmoid = index.producer(scores, "Sigmoid")
     if sigmoid is not None:
-        scores = sigmoid.input[0]
-    split = index.producer(scores, "Split")
+        split_output = sigmoid.input[0]
+    split = index.producer(split_output, "Split")
     if split is None or len(split.input) < 2:
         return None
     sizes = index.constant(split.input[1])
     if not sizes:
         return None
-    return sizes[list(split.output).index(index.computed_as(scores))]
+    output_position = list(split.output).index(index.computed_as(split_output))
+    return sizes[output_position]
 
 
 def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
-    """A head of which it is known how many channels each group has.
+    """Read a tensor as a head that joins boxes and scores along one of its axes.
 
-    YOLOv8 and its successors join [4 box rows or two halves of them, classes]; YOLOX and v6 [4,
-    objectness, classes]; YOLOv5, v7, and YOLOX with its decode [centre, size, objectness and
-    classes].
+    What is joined depends on the family: boxes and classes in YOLOv8 and its successors; boxes,
+    objectness and classes in YOLOv6 and YOLOX; centre, size, and objectness with classes in YOLOv5,
+    YOLOv7, and YOLOX that decodes its boxes.
+
+    Args:
+        index: The graph.
+        head: The tensor.
+        axis: The axis along which the others are joined, 1 or 2.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        None if the joined tensors are not boxes and scores.
     """
     boxes, rest = _after_boxes(groups_along(index, head, axis))
     if not rest or not _are_of_queries(index, boxes, rest):
@@ -206,16 +284,16 @@ def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> 
     if classes is None:
         return _of_more(index, head, rest, anchors_first=anchors_first, boxes_only=boxes_only)
     class_count, has_objectness = classes
-    found_head = replace(
+    description = replace(
         _head(head, class_count, anchors_first=anchors_first),
         decoded=decoded,
         layer=_first_layer(index, boxes),
         objectness=has_objectness,
     )
     if has_objectness:
-        return replace(found_head, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
+        return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
     _, scores = rest[0]
-    return replace(found_head, scores_are=scores_of(index, scores))
+    return replace(description, scores_are=scores_of(index, scores))
 
 
 def _first_layer(index: GraphIndex, tensors: list[str]) -> str:
@@ -230,12 +308,26 @@ def _first_layer(index: GraphIndex, tensors: list[str]) -> str:
 def _of_more(
     index: GraphIndex, head: str, groups: ChannelGroups, *, anchors_first: bool, boxes_only: bool
 ) -> Head | None:
-    """A head whose scores are followed by something else, if only its boxes are asked for."""
+    """Read the boxes and scores of a head that also holds masks, keypoints or angles.
+
+    Args:
+        index: The graph.
+        head: The tensor.
+        groups: The number of channels and the tensor of the scores, and of all that follows them.
+        anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
+        boxes_only: Whether the user has asked to read the boxes alone.
+
+    Returns:
+        None if nothing follows the scores, or they are not final.
+
+    Raises:
+        Unrecognised: The boxes alone were not asked for, or an angle turns them.
+    """
     class_count, scores = groups[0]
     extra_sizes = [size for size, _ in groups[1:]]
     if not extra_sizes or not _is_final(index, scores):
         return None
-    has_angle = extra_sizes == [1] and len(index.graph.output) == 1  # it turns the boxes
+    has_angle = extra_sizes == [1] and len(index.graph.output) == 1
     if not boxes_only or has_angle:
         hint = DETECTORS if has_angle else BOXES_ONLY
         raise Unrecognised(_task_of(index, sum(extra_sizes)), hint)
@@ -245,7 +337,17 @@ def _of_more(
 def _classes_of(
     index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
 ) -> tuple[int, bool] | None:
-    """C, and whether an objectness comes before the classes; None if there is more than these."""
+    """Count the classes of a head, and tell whether an objectness comes before their scores.
+
+    Args:
+        index: The graph.
+        decoded: How the boxes were decoded, if known.
+        groups: The number of channels and the tensor of each part that follows the boxes.
+
+    Returns:
+        The number of classes, and whether there is an objectness; None if the parts are not just
+        these two.
+    """
     size, name = groups[-1]
     if len(groups) == 1:
         return _classes_of_group(index, decoded, size, name)
@@ -263,14 +365,18 @@ def _classes_of(
 def _classes_of_group(
     index: GraphIndex, decoded: Decoded | None, size: int, scores: str
 ) -> tuple[int, bool]:
-    """C of a single group of scores, and whether the first of these is an objectness."""
+    """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
+
+    Only detectors with anchor boxes, as YOLOv5 and YOLOX, have an objectness there. Their graphs
+    may also have multiplied the scores by it already, so that none is left.
+    """
     has_anchor_boxes = decoded is not None and decoded.method in {
         BoxDecode.GRID,
         BoxDecode.EXPONENTIAL,
     }
     if not has_anchor_boxes:
         return size, False
-    # It may have been multiplied into the others before.
+    # If a product makes the scores, the objectness is multiplied into them already.
     if _is_final(index, scores) and not is_multiplied(index, scores):
         return size - 1, True
     if scores_of(index, scores) is None:
@@ -279,29 +385,40 @@ def _classes_of_group(
 
 
 def is_multiplied(index: GraphIndex, tensor: str) -> bool:
-    """True if a product makes some of a tensor's elements."""
+    """True if a Mul computes some of a tensor's elements."""
     return any(node.op_type == "Mul" for node in makers(index, tensor))
 
 
 def _is_final(index: GraphIndex, tensor: str) -> bool:
-    """True if a group is scores; a constant objectness, as YOLOv6 has, counts as one."""
+    """True if a tensor holds scores from 0 to 1: by a sigmoid, or as constants.
+
+    YOLOv6 has an objectness that is always 1.
+    """
     return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
 def _after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
-    """The groups that make up the first four channels, and those that follow; empty if none do."""
+    """Divide the tensors that a head joins into those of its boxes and those that follow.
+
+    Args:
+        groups: The number of channels and the name of each joined tensor.
+
+    Returns:
+        The names of the tensors that make up the first four channels, and the rest of the groups;
+        both empty if no tensor ends after four channels.
+    """
     boxes = []
     channels = 0
-    for number, (size, name) in enumerate(groups, start=1):
+    for position, (size, name) in enumerate(groups):
         boxes.append(name)
         channels += size
         if channels == BOX_ROWS:
-            return boxes, groups[number:]
+            return boxes, groups[position + 1 :]
     return [], []
 
 
 def _boxes_of_more(index: GraphIndex, head: str, class_count: int, *, anchors_first: bool) -> Head:
-    """The boxes and scores of a head that masks or keypoints follow in."""
+    """Describe the boxes and scores of a head that holds masks or keypoints behind them."""
     boxes, _ = _after_boxes(groups_along(index, head, 2 if anchors_first else 1))
     stop = BOX_ROWS + class_count
     return replace(
@@ -312,7 +429,12 @@ def _boxes_of_more(index: GraphIndex, head: str, class_count: int, *, anchors_fi
 
 
 def _task_of(index: GraphIndex, extra: int | None) -> str:
-    """The task of a graph, told by how many numbers follow the scores of each box."""
+    """Say, for an error message, what a graph does besides finding boxes.
+
+    Args:
+        index: The graph.
+        extra: How many numbers follow the scores of each box, if known.
+    """
     if extra is None:
         return "masks, keypoints or angles follow the scores of each box"
     if len(index.graph.output) > 1:
@@ -342,7 +464,11 @@ def box_rows(index: GraphIndex, head: str) -> str:
 
 
 def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
-    """The Concat of boxes and scores that makes a head, and whether a Transpose follows it."""
+    """Find the Concat that joins boxes and scores in a head.
+
+    Returns:
+        The Concat, or None if there is none; and whether a Transpose of the last two axes follows.
+    """
     node = index.producer(head)
     is_transposed = node is not None and swaps_last_axes(node)
     if node is not None and is_transposed:
@@ -351,12 +477,15 @@ def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
         return None, is_transposed
     dims = index.shapes[node.output[0]]
     if len(dims) == BATCHED and dims[_axis(node)] == BOX_ROWS:
-        return None, is_transposed  # of centre and size, or of two corners
+        # Its four channels are boxes alone: it joins centre and size, or two corners.
+        return None, is_transposed
     return node, is_transposed
 
 
 def _axis(concat: NodeProto) -> int:
-    return attribute(concat, "axis", 0) % 3
+    """Return the axis, from 0 to 2, along which a Concat of tensors with three axes joins them."""
+    axis = attribute(concat, "axis", 0)
+    return axis % BATCHED  # ONNX allows negative axes, which count from the end
 
 
 def swaps_last_axes(node: NodeProto) -> bool:
