@@ -4,7 +4,6 @@ Such a graph ends in a tensor `[B, K, 6]` or `[K, 7]` with a row for each detect
 are the corners of the box, the score and the class id; or in a tensor for each of these.
 """
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -38,7 +37,14 @@ MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 
 def detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
-    """The detections of a graph that selects them itself.
+    """Describe the outputs of a graph that selects its detections itself.
+
+    Args:
+        index: The graph.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        None if the graph selects nothing, or it is not clear which columns are what.
 
     Raises:
         Unrecognised: Masks or keypoints come with them, and not only the boxes are asked for.
@@ -54,7 +60,8 @@ def detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     has_more = head.has_more or bool(more_shapes)
     if has_more and not boxes_only:
         task = "it segments objects: masks come"
-        if all(dims[-1] in {2, 3} for dims in more_shapes):  # column, row, and how sure
+        # A keypoint has x and y, and maybe a confidence.
+        if all(dims[-1] in {2, 3} for dims in more_shapes):
             task = "it finds poses: keypoints come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
     return replace(head, has_more=has_more)
@@ -69,7 +76,14 @@ class OutputPart(NamedTuple):
 
 
 def selected_detections(index: GraphIndex) -> Head | None:
-    """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
+    """Find the boxes, scores and class ids among the outputs of a graph that selects detections.
+
+    They are told apart by their number of columns and by the nodes that compute them, not by their
+    order: class ids are whole numbers.
+
+    Returns:
+        None if it is not clear which columns are what.
+    """
     all_parts: list[OutputPart] = []
     for output in index.graph.output:
         all_parts += _parts_of_output(index, output.name)
@@ -102,9 +116,10 @@ def selected_detections(index: GraphIndex) -> Head | None:
 
 
 def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
-    """True if a part is what Ultralytics joins to box, score and class: mask or keypoints.
+    """True if some columns hold a mask or keypoints that follow box, score and class id.
 
-    Oriented boxes have one column there, their angle.
+    Ultralytics joins these in one tensor of four, one, one and more columns. A single column there
+    is the angle of an oriented box.
     """
     in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
     widths_before = [other.width for other in in_same_tensor[:-1]]
@@ -115,13 +130,21 @@ def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
 def _scores_or_labels(
     index: GraphIndex, parts: list[OutputPart], boxes: ChannelRange
 ) -> list[OutputPart]:
-    """The parts that may be scores and class ids beside boxes."""
+    """List the columns and tensors that may be the scores and class ids of selected boxes.
+
+    They are in the tensor of the boxes, or else in outputs of their own.
+
+    Args:
+        index: The graph.
+        parts: All columns of the outputs.
+        boxes: The columns of the boxes.
+    """
     depend_on_picture: set[str] = set()
     for image in index.image_inputs():
         if len(index.shapes[image.name]) >= BATCHED:
             depend_on_picture |= index.moved_from(image.name)
     in_same_tensor = [part for part in parts if part.columns.tensor == boxes.tensor]
-    # A column that does not depend on the picture is its number in the batch.
+    # A column that does not depend on the images is an image's position in the batch.
     candidates = []
     for part in in_same_tensor:
         if part.columns != boxes and part.tensor in depend_on_picture:
@@ -130,15 +153,21 @@ def _scores_or_labels(
         return candidates
     box_axes = len(index.shapes[boxes.tensor])
     for part in parts:
-        # A count of detections has an axis less, or one of length 1.
-        is_listed = len(index.shapes[part.tensor]) == box_axes - 1
-        if part not in in_same_tensor and is_listed and index.size(part.tensor, -1) != 1:
+        # Scores [B, K] have one axis less than boxes [B, K, 4]. An output with the count of
+        # detections has still fewer axes, or one of length 1.
+        has_entry_for_each_box = len(index.shapes[part.tensor]) == box_axes - 1
+        if part in in_same_tensor or not has_entry_for_each_box:
+            continue
+        if index.size(part.tensor, -1) != 1:
             candidates.append(part)
     return candidates
 
 
 def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
-    """The parts that an output was joined from; else the whole of it."""
+    """List the groups of columns that an output was joined from, such as boxes and scores.
+
+    An output that was not joined, or is too narrow to hold more than boxes, is one group.
+    """
     width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
         width = _width_of(index, output)
@@ -149,21 +178,33 @@ def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
 
 
 def _with_boxes_joined(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
-    """Parts with the four columns of the boxes as one, if they were cut out of one tensor."""
+    """Replace four neighbouring columns that are the coordinates of boxes by one group of four.
+
+    Some graphs cut the boxes into their columns, and join these one by one with scores and class
+    ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes.
+    """
     for first in range(len(parts) - BOX_ROWS + 1):
-        corners = parts[first : first + BOX_ROWS]
-        cuts = [_cut_from(index, corner.tensor) for corner in corners if corner.width == 1]
+        coordinates = parts[first : first + BOX_ROWS]
+        cuts = []
+        for coordinate in coordinates:
+            if coordinate.width == 1:
+                cuts.append(_cut_from(index, coordinate.tensor))
         source = cuts[0][0] if cuts else ""
-        if source and cuts == [(source, column) for column in range(BOX_ROWS)]:
-            start = corners[0].columns.start
-            columns = ChannelRange(corners[0].columns.tensor, start, start + BOX_ROWS)
+        all_columns_of_source = [(source, column) for column in range(BOX_ROWS)]
+        if source and cuts == all_columns_of_source:
+            start = coordinates[0].columns.start
+            columns = ChannelRange(coordinates[0].columns.tensor, start, start + BOX_ROWS)
             boxes = OutputPart(columns, source, BOX_ROWS)
             return parts[:first] + [boxes] + parts[first + BOX_ROWS :]
     return parts
 
 
 def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
-    """What a column was cut out of along the last axis, and its number; empty if it was not."""
+    """Find the tensor that a single column was cut out of, along its last axis.
+
+    Returns:
+        The name of the tensor, and the position of the column in it; ("", 0) if it was not cut.
+    """
     for name in _moved_from(index, tensor):
         node = index.producer(name, "Gather", "Slice", "Split")
         if node is None:
@@ -178,7 +219,11 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
 
 
 def six_columns(index: GraphIndex) -> Head | None:
-    """The only output as `[B, K, 6]`: corners, score and class id, in this order."""
+    """Read a graph's first output as detections [B, K, 6]: corners, score and class id, in order.
+
+    Returns:
+        None if it does not have six columns.
+    """
     output = index.graph.output[0].name
     if index.size(output, -1) != BOX_ROWS + 2:
         return None
@@ -194,29 +239,34 @@ def six_columns(index: GraphIndex) -> Head | None:
 
 
 def _joined_parts(index: GraphIndex, output: str) -> list[OutputPart]:
-    """The parts that an output such as `[B, K, 6]` or `[K, 7]` was joined from.
+    """List the tensors whose columns a Concat joins in an output such as [B, K, 6] or [K, 7].
 
-    Looks behind padding to a fixed number of detections.
+    Nodes after the Concat that pad the output to a fixed number of detections are passed over.
+
+    Returns:
+        Each tensor with the columns of the output that it became; empty if there is no Concat.
     """
     output_width = index.size(output, -1)
     for tensor in _moved_from(index, output):
         join = index.producer(tensor, "Concat")
         if join is None:
             continue
-        # Ultralytics joins the masks that a detector has none of, as a part without columns.
+        # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
         names = [name for name in join.input if index.shapes[name][-1:] != [0]]
         widths = [_width_of(index, name) for name in names]
         if not widths or 0 in widths or sum(widths) != output_width:
             continue
         parts = []
-        for stop, width, name in zip(itertools.accumulate(widths), widths, names, strict=True):
-            parts.append(OutputPart(ChannelRange(output, stop - width, stop), name, width))
+        start = 0
+        for width, name in zip(widths, names, strict=True):
+            parts.append(OutputPart(ChannelRange(output, start, start + width), name, width))
+            start += width
         return parts
     return []
 
 
 def _width_of(index: GraphIndex, tensor: str) -> int:
-    """The length of the last axis, or of that of what the tensor is made of; 0 if unknown."""
+    """Count the columns of a tensor, or of the tensors whose elements it holds; 0 if unknown."""
     for name in _moved_from(index, tensor):
         width = index.size(name, -1)
         if width:
@@ -225,23 +275,32 @@ def _width_of(index: GraphIndex, tensor: str) -> int:
 
 
 def _moved_from(index: GraphIndex, tensor: str) -> Iterator[str]:
-    """A tensor and those behind it, through nodes that only move elements of one input."""
+    """Yield a tensor and, nearest first, the tensors whose elements it holds.
+
+    Goes back through nodes that cast elements or only move them, such as Gather or Reshape, and
+    ends at a node that computes new ones.
+    """
+    current_tensor = tensor
     for _ in range(MAX_MOVES):
-        yield tensor
-        node = index.producers.get(tensor)
+        yield current_tensor
+        node = index.producers.get(current_tensor)
         if node is None:
             return
         if node.op_type in {"Cast", "Identity"}:
-            tensor = node.input[0]
+            current_tensor = node.input[0]
         else:
-            tensor = _moved_input(node, tensor, index)
-        if not tensor:
+            current_tensor = _moved_input(node, current_tensor, index)
+        if not current_tensor:
             return
-    yield tensor
+    yield current_tensor
 
 
 def _moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
-    """The input whose elements a node moves, a computed one first; empty if it makes elements."""
+    """Find the input of a node whose elements appear, unchanged, in one of its outputs.
+
+    Of several inputs the first that is not a constant counts. Empty if the node computes new
+    elements.
+    """
     inputs = moved_inputs(node, output)
     if not inputs:
         return ""
@@ -252,7 +311,7 @@ def _moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
 
 
 def is_integral(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor holds whole numbers, of whatever type it is."""
+    """True if a tensor holds whole numbers, even where they were cast to floating point."""
     for name in _moved_from(index, tensor):
         if index.types.get(name) in INTEGERS:
             return True
@@ -263,7 +322,11 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
 
 
 def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
-    """The column of NonMaxSuppression's result that a tensor holds; None for other tensors."""
+    """Tell which column of the result of NonMaxSuppression a tensor holds.
+
+    That result has a row for each selected box: the image's position in the batch (column 0), the
+    class id (1) and the index of the box (2). None for a tensor that holds none of these.
+    """
     for name in _moved_from(index, tensor):
         node = index.producers.get(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
@@ -278,25 +341,36 @@ def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
 
 
 def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
-    """C of class ids, which end at C - 1, from what they were taken of; None if not clear."""
-    offset, without_offset = _split_offset(index, labels)
-    count = None
-    for name in _moved_from(index, without_offset):
-        best = index.producer(name, "ArgMax")
-        if best is not None:
-            count = index.size(best.input[0], attribute(best, "axis", 0))
-    if suppressed_column(index, without_offset) == CLASS_COLUMN:
+    """Count the classes from the scores that class ids were taken from.
+
+    The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. Where a
+    constant is added to them, as many ids come before the first class.
+
+    Returns:
+        None if the number is not clear.
+    """
+    offset, labels_before_offset = _split_offset(index, labels)
+    class_count = None
+    for name in _moved_from(index, labels_before_offset):
+        arg_max = index.producer(name, "ArgMax")
+        if arg_max is not None:
+            class_count = index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
+    if suppressed_column(index, labels_before_offset) == CLASS_COLUMN:
         scores = index.nodes("NonMaxSuppression")[0].input[1]
-        count = None
+        class_count = None
         if len(index.shapes[scores]) == BATCHED:  # [B, C, N]
-            count = index.size(scores, 1)
-    if count:
-        return count + offset
+            class_count = index.size(scores, 1)
+    if class_count:
+        return class_count + offset
     return None
 
 
 def _split_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
-    """The constant that is added to class ids, and what they are before."""
+    """Find the constant that a graph adds to its class ids, and the tensor that it adds it to.
+
+    Returns:
+        The constant and the tensor; 0 and the class ids themselves if nothing is added.
+    """
     for name in _moved_from(index, labels):
         addition = index.producer(name, "Add")
         if addition is None:
@@ -315,13 +389,19 @@ def _split_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
 
 
 def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
-    """True if corners of detections are y1, x1, y2, x2, and if they are fractions of the input.
+    """Tell in which order and unit a graph that selects detections gives their corners.
 
-    None where the nodes between the decode of the boxes and the output do not show it.
+    Goes back from the output, through nodes that move and scale the boxes, to where they are
+    decoded.
+
+    Returns:
+        Whether the order is y1, x1, y2, x2, and whether the corners are fractions of the input's
+        size; None where another node comes between.
     """
     if head.layout is not Layout.ROWS or head.decoded is None:
         return None
-    y_first = fractions = False
+    y_first = False
+    fractions = False
     tensor = box_columns(index, head)
     for _ in range(2 * MAX_MOVES):
         node = index.producer(tensor)
