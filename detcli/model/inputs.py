@@ -92,7 +92,11 @@ class OtherInput:
 
 
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
-    """Find the input for pictures and the others."""
+    """Find the input of a graph that takes images, and tell what all other inputs are for.
+
+    Raises:
+        Unrecognised: No input, or more than one, takes images; or the use of another is unclear.
+    """
     inputs = index.image_inputs()
     images = []
     others = []
@@ -112,7 +116,11 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
 
 
 def _image(value: ValueInfoProto) -> ImageInput | None:
-    """An input for pictures; None if it is for something else."""
+    """Describe an input that takes images, by its shape and type; None if it takes other data.
+
+    Raises:
+        Unrecognised: It takes images of a fixed height but any width, or is far too large.
+    """
     dims = shape(value)
     dtype = DTYPES.get(value.type.tensor_type.elem_type)
     is_single = len(dims) == 3
@@ -166,17 +174,17 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
 
 
 def _divides(index: GraphIndex, tensor: str) -> bool:
-    """True if something is divided by a tensor, or by what is cut out of it."""
+    """True if a node divides by a tensor, or by elements of it that others have moved."""
     divisors = {node.input[1] for node in index.graph.node if node.op_type == "Div"}
     if tensor in divisors:
         return True
 
-    def onward(node: NodeProto, name: str) -> Iterable[str]:
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         return moved_inputs(node, name) or ()
 
     dependent_divisors = divisors & index.moved_from(tensor)
-    for node, name in index.behind_all(dependent_divisors, onward):
-        if tensor in onward(node, name):
+    for node, name in index.behind_all(dependent_divisors, inputs_to_follow):
+        if tensor in inputs_to_follow(node, name):
             return True
     return False
 
@@ -217,14 +225,16 @@ class InputNodes(NamedTuple):
 
     @property
     def domain(self) -> float | None:
-        """What white is, 255 or 1; None where the nodes do not show it.
+        """The value of a white pixel that the graph's input expects, 255 or 1.
 
-        Networks take values that span 1 to 5, or 255 where they are uint8 values.
+        It follows from the factor by which the graph multiplies its input, since the network
+        behind takes values that span 1 to 5, or 255. None where the factor fits neither.
         """
         gain = abs(self.gains[0])
-        if gain < 0.1:
+        if gain < 0.1:  # such as 1/255, or 1/58 with ImageNet's standard deviation
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
+            # The graph only subtracts a mean, which tells the range of the values.
             are_means_of_uint8 = np.abs(self._means()).max() > 2
             if are_means_of_uint8:
                 return WHITE
@@ -235,24 +245,36 @@ class InputNodes(NamedTuple):
 
     @property
     def order(self) -> bool | None:
-        """True if blue comes first, shown by ImageNet's means; None where they are not there."""
+        """True if the input's channels are blue, green, red; False if red, green, blue.
+
+        ImageNet's means, which many graphs subtract, differ by channel and so show the order. None
+        where the graph subtracts others.
+        """
         if self.domain is None:
             return None
-        shares = self._means() / self.domain
-        for bgr, expected in ((False, IMAGENET_MEAN), (True, IMAGENET_MEAN[::-1])):
-            if np.abs(shares - expected).max() < NEAR_IMAGENET:
-                return bgr
+        relative_means = self._means() / self.domain
+        for is_bgr, expected_means in ((False, IMAGENET_MEAN), (True, IMAGENET_MEAN[::-1])):
+            if np.abs(relative_means - expected_means).max() < NEAR_IMAGENET:
+                return is_bgr
         return None
 
     def _means(self) -> Values:
-        """Where each channel is zero."""
+        """Compute the input value of each channel that the graph turns into zero."""
         return -np.array(self.offsets) / self.gains
 
 
 def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
-    """Follow the input for pictures to where the network begins."""
+    """Find out how a graph changes its images before the first layer of the network.
+
+    A black, a red, a green and a blue image are run through the nodes in front of the network. What
+    they become shows by how much each channel is multiplied, what is added, and whether the order
+    of channels is reversed.
+
+    Returns:
+        Values that stand for no change if the result is not clear.
+    """
     traced, is_resized = _traced(index, image.name, _pictures_to_trace(image))
-    first_inputs = set[str]()  # of the network
+    first_inputs = set[str]()  # traced tensors that a node of the network reads
     for node in index.graph.node:
         is_traced = traced.keys() >= set(node.output)
         if node.op_type not in {"Shape", "Size"} and not is_traced:
@@ -267,13 +289,18 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
 
     black = colours[0]
     changes = colours[1:] - black
-    shows = changes != 0  # `(colours, channels)`, in which channel a colour is seen
-    if shows.shape != (3, 3) or (shows.sum(0) != 1).any() or (shows.sum(1) != 1).any():
+    # Has a row for red, green and blue, and a column for each channel that the network takes.
+    is_changed = changes != 0
+    if is_changed.shape != (3, 3):
+        return InputNodes()
+    channels_per_colour = is_changed.sum(axis=1)
+    colours_per_channel = is_changed.sum(axis=0)
+    if (colours_per_channel != 1).any() or (channels_per_colour != 1).any():
         return InputNodes()
 
-    channels = shows.argmax(1)
+    channels = is_changed.argmax(axis=1)
     return InputNodes(
-        gains=tuple(changes[shows].tolist()),
+        gains=tuple(changes[is_changed].tolist()),
         offsets=tuple(black[channels].tolist()),
         swaps=channels.tolist() == [2, 1, 0],
         resized=is_resized,
@@ -293,7 +320,17 @@ def _pictures_to_trace(image: ImageInput) -> Values:
 
 
 def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
-    """All tensors that hold channels of the input, and whether one of them was resized."""
+    """Run images through the nodes of a graph that only move, scale or shift their values.
+
+    Args:
+        index: The graph.
+        image: The name of its input for images.
+        pictures: Four images, with the axes of that input behind an axis for the images.
+
+    Returns:
+        The four results in each tensor up to the first layers of the network; and whether a Resize
+        to a size that is not a constant was among the nodes.
+    """
     traced: Traced = {image: pictures}
     is_resized = False
     for node in index.graph.node:  # in topological order
@@ -302,7 +339,8 @@ def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bo
         try:
             with np.errstate(all="ignore"):
                 results = _followed(index, node, traced)
-        except (ValueError, IndexError, TypeError):  # such as axes that are not there
+        except (ValueError, IndexError, TypeError):
+            # A damaged graph may, for example, name an axis that its tensor does not have.
             continue
         if len(results) != len(node.output):
             continue
@@ -324,29 +362,57 @@ def _holds_whole_picture(result: Values) -> bool:
 
 
 def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
-    """What a node makes of traced tensors; empty where it does more than move and scale them."""
+    """Compute the outputs of a node from the values that its inputs have for four images.
+
+    Returns:
+        The values of each output; empty if the node does more than move, scale or shift values.
+
+    Raises:
+        ValueError: The node scales by something other than a constant for each channel.
+    """
     tensors = [traced[name] for name in node.input if name in traced]
     tensor = tensors[0]
-    is_first = node.input[0] in traced
+    is_first_traced = node.input[0] in traced
     operator = node.op_type
     if operator in HANDED_ON:
         return [tensor]
     is_commutative = operator in {"Add", "Mul"}
-    if operator in COMPUTED and len(tensors) == 1 and (is_first or is_commutative):
-        factor = _factor(index, node.input[1 if is_first else 0], tensor)
+    if operator in COMPUTED and len(tensors) == 1 and (is_first_traced or is_commutative):
+        factor = _factor(index, node.input[1 if is_first_traced else 0], tensor)
         return [COMPUTED[operator](tensor, factor)]
     if operator == "Concat" and len(tensors) == len(node.input):
-        axis = attribute(node, "axis", 0) % (tensor.ndim - 1) + 1
+        rank = tensor.ndim - 1
+        axis = _axis_of_stack(attribute(node, "axis", 0), rank)
         return [np.concatenate(tensors, axis)]
-    if is_first:
+    if is_first_traced:
         return _moved(index, node, tensor)
     return []
 
 
+def _axis_of_stack(axis: int, rank: int) -> int:
+    """Convert an axis of a graph's tensor to that of an array that stacks four such tensors.
+
+    The four images are stacked on an axis of their own, the first, so each axis comes one later.
+    ONNX allows negative axes, which count from the end: of four axes, -1 is axis 3, and 4 in the
+    stack.
+    """
+    axis_from_front = axis % rank
+    return axis_from_front + 1
+
+
 def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
-    """What a node makes of its first input, whose first axis is the four colours."""
+    """Compute the outputs of a node that normalises its first input or moves its elements.
+
+    Args:
+        index: The graph.
+        node: The node.
+        tensor: The values of its first input for four images, stacked on the first axis.
+
+    Returns:
+        The values of each output, stacked likewise; empty for any other node.
+    """
     rank = tensor.ndim - 1
-    axis = attribute(node, "axis", 0) % rank + 1
+    axis = _axis_of_stack(attribute(node, "axis", 0), rank)
     axes = index.axes(node) or []
     match node.op_type:
         case "BatchNormalization":
@@ -362,29 +428,38 @@ def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
             return np.split(tensor, len(node.output), axis)
         case "Transpose":
             order = integers(node, "perm") or list(reversed(range(rank)))
-            return [tensor.transpose([0] + [number + 1 for number in order])]
+            return [tensor.transpose([0] + [source_axis + 1 for source_axis in order])]
         case "Squeeze":
-            return [tensor.squeeze(tuple(number % rank + 1 for number in axes))]
+            dropped_axes = [_axis_of_stack(dropped_axis, rank) for dropped_axis in axes]
+            return [tensor.squeeze(tuple(dropped_axes))]
         case "Unsqueeze":
-            rank += len(axes)
-            return [np.expand_dims(tensor, tuple(number % rank + 1 for number in axes))]
+            rank_of_output = rank + len(axes)
+            added_axes = [_axis_of_stack(added_axis, rank_of_output) for added_axis in axes]
+            return [np.expand_dims(tensor, tuple(added_axes))]
     return []
 
 
 def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
-    """What a Slice along one axis makes of a tensor; a ValueError where it has several."""
-    entries = []
-    for name in node.input[1:5]:  # starts, ends, axes, steps
-        (entry,) = index.constant(name) or []
-        entries.append(entry)
-    entries.append(1)  # the step, where there is none
-    start, end, axis, step = entries[:4]
-    axes_before = axis % (tensor.ndim - 1) + 1
-    return tensor[(slice(None),) * axes_before + (slice(start, end, step),)]
+    """Compute the output of a Slice node from the values of its input for four images.
+
+    Raises:
+        ValueError: It slices along several axes, or by something that is not a constant.
+    """
+    bounds = []
+    for name in node.input[1:5]:  # starts, ends, axes and steps
+        (bound,) = index.constant(name) or []
+        bounds.append(bound)
+    bounds.append(1)  # The steps may be missing, and are 1 then.
+    start, end, axis, step = bounds[:4]
+    stack_axis = _axis_of_stack(axis, tensor.ndim - 1)
+    all_of_axes_before = (slice(None),) * stack_axis
+    return tensor[all_of_axes_before + (slice(start, end, step),)]
 
 
 def _normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
-    """What a BatchNormalization makes of a tensor."""
+    """Compute the output of a BatchNormalization node from its input's values for four images."""
+    # The channels are axis 2, behind those of the images and the batch: one axis for each channel's
+    # constant, and one of length 1 for each axis behind.
     channel_shape = [-1] + [1] * (tensor.ndim - 3)
     factors = [_factor(index, name, tensor).reshape(channel_shape) for name in node.input[1:5]]
     weight, bias, mean, variance = factors
@@ -397,7 +472,16 @@ def _normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
 
 
 def _factor(index: GraphIndex, name: str, tensor: Values) -> Values:
-    """A constant number, or one for each channel, of no more axes than a tensor."""
+    """Return the constant that a node scales or shifts images by: one number, or one a channel.
+
+    Args:
+        index: The graph.
+        name: The tensor.
+        tensor: The values that it is combined with, for four images.
+
+    Raises:
+        ValueError: It is not such a constant.
+    """
     array = index.array(index.behind(name, MERELY_NAMED))
     if array is None or array.size not in {1, 3} or array.ndim > tensor.ndim - 1:
         raise ValueError(f"{name} is not a factor of channels")
@@ -419,7 +503,22 @@ def with_preprocessing(
     metadata: dict[str, str],
     sidecar: Sidecar | None,
 ) -> Contract:
-    """The contract of a graph, with what changes the preprocessing of its family, if any."""
+    """Complete a model's contract with the preprocessing that its file and a file beside it name.
+
+    Each source overrides the ones before: the rule of the model's family, that of Ultralytics'
+    exporter or else the preprocessor configuration beside the file, the nodes at the graph's input,
+    and detcli's entry in the metadata.
+
+    Args:
+        contract: The contract with the preprocessing of the model's family.
+        index: The graph.
+        image: Its input for images.
+        metadata: The metadata in the file.
+        sidecar: The preprocessor configuration beside the file, if any.
+
+    Raises:
+        ModelError: What is named contradicts itself.
+    """
     nodes = read_input_nodes(index, image)
     preprocessing = contract.preprocessing
     sources = dict(contract.preprocessing_sources)
@@ -461,7 +560,16 @@ def with_preprocessing(
 def _through_metadata(
     preprocessing: Preprocessing, text: str, *, takes_uint8: bool
 ) -> Preprocessing:
-    """A preprocessing with what the metadata's text names."""
+    """Change a preprocessing by what detcli's entry in a model's metadata names.
+
+    Args:
+        preprocessing: The preprocessing so far.
+        text: The entry, in the notation of `--preprocess`.
+        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
+
+    Raises:
+        ModelError: The entry is malformed.
+    """
     try:
         preprocessing = changed(preprocessing, parse(text))
         if takes_uint8:
@@ -478,10 +586,18 @@ def _through_metadata(
 def _through_nodes(
     trained: Preprocessing, nodes: InputNodes, sources: dict[str, str], *, takes_uint8: bool
 ) -> Preprocessing:
-    """The model input for which the network behind the input nodes gets what it was trained on.
+    """Work out which preprocessing is left to do where the graph does some of it by its own nodes.
 
-    `sources` is changed with it; `takes_uint8` is whether the input takes no other values.
+    Args:
+        trained: The preprocessing that the network was trained with.
+        nodes: What the graph's own nodes do to the image before the network.
+        sources: Who has settled each step. It is changed for the steps that the nodes settle.
+        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
+
+    Returns:
+        The preprocessing after which the graph's nodes give the network what it was trained with.
     """
+    # Nodes that reverse the channels undo the reversal of the input.
     bgr = trained.bgr != nodes.swaps
     if nodes.swaps and "channels" in sources:
         sources["channels"] = NODES
@@ -511,10 +627,15 @@ def _through_nodes(
 
 
 def first_weight(index: GraphIndex, image: str) -> float | None:
-    """The mean absolute weight of the first convolution behind the pictures.
+    """Compute the mean absolute weight of the first convolution that the images reach.
 
-    A normalisation right behind it counts as part of it. Of several, the largest, so that the order
-    of nodes does not matter. None where the weights are not clear.
+    It tells the range of values that a network was trained on: for values up to 255, weights are
+    far smaller than for values up to 1. A batch normalisation behind the convolution is multiplied
+    in. If the images reach several convolutions at once, the largest mean counts, so that the order
+    of nodes does not matter.
+
+    Returns:
+        None if the weights are not constants, or there is no convolution.
     """
     before_convolutions = {image}
     means: list[float] = []
@@ -532,7 +653,11 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
 
 
 def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
-    """The mean absolute weight of a convolution, with the normalisation behind it."""
+    """Compute the mean absolute weight of a convolution and the batch normalisation behind it.
+
+    Returns:
+        None if the weights are not constants, or the mean is not finite.
+    """
     weights = _dequantised(index, str(convolution.input[1]))
     if weights is None or not weights.size or weights.ndim < 2:
         return None
@@ -544,6 +669,7 @@ def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
         if gain is None or variance is None or len(gain) != len(weights):
             return None
         factor = np.abs(gain.astype(np.float64)) / np.sqrt(variance.astype(np.float64) + 1e-5)
+        # The first axis of the weights is the output channel, which the factors are for.
         weights *= factor.reshape([-1] + [1] * (weights.ndim - 1))
     mean = float(weights.mean())
     if math.isfinite(mean):
@@ -552,7 +678,7 @@ def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
 
 
 def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
-    """The BatchNormalization that is the first node behind a convolution, if it is one."""
+    """Find the first node that reads a convolution's output, if it is a BatchNormalization."""
     output = convolution.output[0]
     nodes: Iterable[NodeProto] = index.graph.node
     for node in nodes:
@@ -563,28 +689,42 @@ def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProt
 
 
 def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
-    """The elements of a constant, also of one in integers; None if it is computed."""
-    tensor = index.behind(tensor, MERELY_NAMED)
-    node = index.producers.get(tensor)
+    """Return the elements of a constant tensor, dequantised where it is stored as integers.
+
+    Returns:
+        None if the tensor is not a constant.
+    """
+    constant = index.behind(tensor, MERELY_NAMED)
+    node = index.producers.get(constant)
     if node is None or node.op_type != "DequantizeLinear":
-        return index.array(tensor)
+        return index.array(constant)
     stored = index.array(node.input[0])
-    step = index.array(node.input[1])
-    if stored is None or step is None:
+    scale = index.array(node.input[1])
+    if stored is None or scale is None:
         return None
     shifted = stored.astype(np.float64)
-    zero = index.array(node.input[2]) if len(node.input) > 2 else None
-    if zero is not None:
-        shifted = shifted - _along(zero, stored, node)
-    dequantised: npt.NDArray[Any] = shifted * _along(step, stored, node)
+    zero_point = index.array(node.input[2]) if len(node.input) > 2 else None
+    if zero_point is not None:
+        shifted = shifted - _along_axis(zero_point, node, rank=stored.ndim)
+    dequantised: npt.NDArray[Any] = shifted * _along_axis(scale, node, rank=stored.ndim)
     return dequantised
 
 
-def _along(values: npt.NDArray[Any], tensor: npt.NDArray[Any], node: NodeProto) -> npt.NDArray[Any]:
-    """Values of single channels, shaped so that they count along the node's axis."""
-    values = values.astype(np.float64)
-    if values.size == 1:
-        return values.reshape(())
-    lengths = [1] * tensor.ndim
-    lengths[attribute(node, "axis", 1) % tensor.ndim] = -1
-    return values.reshape(lengths)
+def _along_axis(values: npt.NDArray[Any], dequantise: NodeProto, *, rank: int) -> npt.NDArray[Any]:
+    """Reshape the scales or zero points of a DequantizeLinear to broadcast along its axis.
+
+    For example, 16 scales for axis 0 of weights with four axes get the shape (16, 1, 1, 1). A
+    single scale becomes a scalar.
+
+    Args:
+        values: The scales or zero points.
+        dequantise: The node, whose attribute names the axis.
+        rank: The number of axes of the tensor that they are for.
+    """
+    floats = values.astype(np.float64)
+    if floats.size == 1:
+        return floats.reshape(())
+    axis = attribute(dequantise, "axis", 1) % rank  # ONNX allows negative axes
+    broadcast_shape = [1] * rank
+    broadcast_shape[axis] = -1  # takes as many as there are values
+    return floats.reshape(broadcast_shape)
