@@ -19,25 +19,33 @@ RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
-    """True if something between the last layers and these tensors mixes channels with cells."""
+    """True if a graph mixes the channels of its last layers with their cells.
 
-    def onward(node: NodeProto, _: str) -> Iterable[str]:
+    A Reshape between a layer and one of these tensors, where a Transpose was needed, does that.
+    """
+
+    def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
         if node.op_type in LEARNT:
             return ()
         return [name for name in node.input if name and computed(index, name)]
 
-    return any(_is_mixing(index, node) for node, _ in index.behind_all(tensors, onward))
+    nodes_behind = index.behind_all(tensors, inputs_to_follow)
+    return any(_is_mixing(index, node) for node, _ in nodes_behind)
 
 
 def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node, with those before it that only reshape, mixes channels with cells."""
+    """True if a Reshape, with the reshapes right before it, mixes channels with cells.
+
+    A feature map [C, H, W] becomes [H x W, C] by a Transpose. If a Reshape alone gives that shape,
+    each row holds neighbouring cells of one channel in place of the channels of one cell.
+    """
     if node.op_type not in RESHAPES:
         return False
     source = index.computed_as(str(node.input[0]))
-    before = index.producer(source, *RESHAPES)
-    while before is not None:
-        source = index.computed_as(str(before.input[0]))
-        before = index.producer(source, *RESHAPES)
+    reshape_before = index.producer(source, *RESHAPES)
+    while reshape_before is not None:
+        source = index.computed_as(str(reshape_before.input[0]))
+        reshape_before = index.producer(source, *RESHAPES)
 
     dims = _sizes(index, source)
     reshaped = _sizes(index, str(node.output[0]))
@@ -45,12 +53,15 @@ def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
         return False
     if not keeps_axes(dims, reshaped):
         return True
-    cells = math.prod(dims[1:])
-    return reshaped == [cells, dims[0]] and cells != dims[0] and _is_map(index, source)
+    # The sizes alone may also fit a reshape that keeps axes, as from [8, 2, 2] to [4, 8].
+    channel_count = dims[0]
+    cell_count = math.prod(dims[1:])
+    has_cells_first = reshaped == [cell_count, channel_count] and cell_count != channel_count
+    return has_cells_first and _is_map(index, source)
 
 
 def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
-    """The sizes of a tensor's axes but those of 1; None where one is unknown."""
+    """List the sizes of a tensor's axes, without those of 1; None if any size is unknown."""
     sizes = []
     for dim in index.shapes[tensor]:
         size = known_size(dim)
@@ -62,7 +73,7 @@ def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
 
 
 def _is_map(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor is the map of a convolution, or several joined."""
+    """True if a tensor is a feature map: a convolution's output, or several joined in one."""
     node = index.producer(tensor)
     while node is not None and node.op_type in {"Concat", "Sigmoid", *RESHAPES}:
         node = index.producer(str(node.input[0]))
@@ -70,7 +81,14 @@ def _is_map(index: GraphIndex, tensor: str) -> bool:
 
 
 def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
-    """True if a reshape only joins neighbouring axes, and splits axes.
+    """True if a reshape only joins neighbouring axes and splits axes, without mixing others.
+
+    That can be seen from the number of elements that the first axes have together: wherever a new
+    axis begins inside an old one, both have to divide evenly.
+
+    Args:
+        dims: The sizes of the axes before the reshape.
+        reshaped: The sizes after it.
 
     Examples:
         >>> keeps_axes([255, 80, 80], [3, 85, 6400]), keeps_axes([85, 80, 80], [6400, 85])
