@@ -41,30 +41,37 @@ class Rounding:
 
 
 def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
-    """What rounds the scores of a head too coarsely to tell objects apart."""
-    limit = COARSEST_SHARE
+    """List the quantisations that round a head's scores too coarsely to tell objects apart.
+
+    Goes back from the scores through all nodes that move them or compute scores from scores.
+    """
+    largest_step = COARSEST_SHARE
     if head.scores_are in {Activation.LINEAR, None}:
-        limit = COARSEST_LOGIT
-    waiting = [columns.tensor for columns in head.scores]
-    seen = set(waiting)
+        largest_step = COARSEST_LOGIT
+    tensors_to_check = [columns.tensor for columns in head.scores]
+    seen = set(tensors_to_check)
     roundings: list[Rounding] = []
-    while waiting and len(seen) < MAX_STEPS:
-        tensor = waiting.pop()
+    while tensors_to_check and len(seen) < MAX_STEPS:
+        tensor = tensors_to_check.pop()
         node = index.producers.get(tensor)
         if node is None:
             continue
         rounding = _rounding(index, node)
-        if rounding is not None and rounding.step > limit:
+        if rounding is not None and rounding.step > largest_step:
             roundings.append(rounding)
-        for name in _with_scores(index, node, tensor):
+        for name in _inputs_with_scores(index, node, tensor):
             if name not in seen:
                 seen.add(name)
-                waiting.append(name)
+                tensors_to_check.append(name)
     return roundings
 
 
 def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
-    """What a DequantizeLinear gives back of the tensors that were quantised for it."""
+    """Describe the rounding that ends in a node, if that is a DequantizeLinear.
+
+    Returns:
+        None for any other node, and for integers that no QuantizeLinear with the same scale made.
+    """
     if node.op_type != "DequantizeLinear" or len(node.input) < 2:
         return None
     steps = index.array(node.input[1])
@@ -76,11 +83,18 @@ def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
 
 
 def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
-    """Whether a tensor holds what was quantised in these steps, and only moved since."""
-    waiting = [tensor]
+    """True if all integers of a tensor were quantised with this scale, and only moved since.
+
+    Args:
+        index: The graph.
+        tensor: The integers.
+        steps: The scale of the quantisation: the step from one integer to the next, as one number
+            or one for each channel.
+    """
+    tensors_to_check = [tensor]
     seen = {tensor}
-    while waiting:
-        name = waiting.pop()
+    while tensors_to_check:
+        name = tensors_to_check.pop()
         node = index.producers.get(name)
         if node is None or len(seen) > MAX_STEPS:
             return False
@@ -92,13 +106,17 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
         inputs = _moved(node, name)
         if not inputs or len(node.output) != 1:
             return False
-        waiting.extend(source for source in inputs if source not in seen)
+        tensors_to_check.extend(source for source in inputs if source not in seen)
         seen.update(inputs)
     return True
 
 
-def _with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
-    """The inputs of a node that hold the scores which it gives."""
+def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
+    """List the inputs of a node that hold the scores in one of its outputs.
+
+    A Concat may also join boxes to the scores. Of several inputs those count that a sigmoid or
+    softmax has computed; if there are none, those that a layer has left as logits.
+    """
     if node.op_type in PASSED_THROUGH:
         return [str(name) for name in node.input[:1]]
     inputs = moved_inputs(node, output)
@@ -106,26 +124,35 @@ def _with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
         inputs = list(node.input) if node.op_type in THROUGH else []
     if len(inputs) < 2:
         return inputs
-    shares = []
+    probabilities = []
     logits = []
     for name in inputs:
         activation = scores_of(index, name)
         if activation in {Activation.SIGMOID, Activation.SOFTMAX}:
-            shares.append(name)
+            probabilities.append(name)
         elif activation is Activation.LINEAR:
             logits.append(name)
-    return shares or logits
+    return probabilities or logits
 
 
 def _moved(node: NodeProto, output: str) -> list[str]:
-    """The inputs whose elements a node hands on to an output."""
+    """List the inputs of a node whose elements appear, unchanged, in one of its outputs."""
     if node.op_type == "Identity":
         return [str(node.input[0])]
     return moved_inputs(node, output) or []
 
 
 def take_out(model: ModelProto, roundings: list[Rounding]) -> None:
-    """Let a model hand on what it rounded; tensors keep their names."""
+    """Remove quantisations from a model, in place.
+
+    An Identity of the unrounded numbers replaces each DequantizeLinear, so its output keeps its
+    name. Nodes that move the integers in between are copied to move the numbers, as other nodes may
+    still need the integers.
+
+    Args:
+        model: The model, which is changed.
+        roundings: What to remove.
+    """
     outputs = {rounding.after for rounding in roundings}
     producers: dict[str, NodeProto] = {}
     for node in model.graph.node:
@@ -146,10 +173,18 @@ def take_out(model: ModelProto, roundings: list[Rounding]) -> None:
 def _without_rounding(
     producers: Mapping[str, NodeProto], tensor: str, after: str
 ) -> tuple[str, list[NodeProto]]:
-    """The tensor that has what a quantised one had before, and the nodes that make it.
+    """Find the numbers that a tensor of integers was quantised from, moved in the same way.
 
-    What moves integers is copied for the numbers before: others may need the integers. `after` is
-    the tensor that the numbers are for.
+    For example, if the integers are Reshape(QuantizeLinear(x)), the result is a new tensor
+    Reshape(x).
+
+    Args:
+        producers: The node that computes each tensor of the graph.
+        tensor: The integers.
+        after: The dequantised tensor that the numbers will replace; it makes new names unique.
+
+    Returns:
+        The name of the numbers, and the new nodes that compute them, in order.
     """
     node = producers[tensor]
     if node.op_type == "QuantizeLinear":
@@ -160,10 +195,11 @@ def _without_rounding(
     copy.name = name
     copy.output[0] = name
     copies: list[NodeProto] = []
-    moved = _moved(node, tensor)
-    for number, source in enumerate(node.input):
-        if source in moved:
-            copy.input[number], makers = _without_rounding(producers, str(source), after)
-            copies.extend(makers)
+    moved_inputs_of_node = _moved(node, tensor)
+    for position, source in enumerate(node.input):
+        if source in moved_inputs_of_node:
+            unrounded, copies_before = _without_rounding(producers, str(source), after)
+            copy.input[position] = unrounded
+            copies.extend(copies_before)
     copies.append(copy)
     return name, copies
