@@ -112,7 +112,22 @@ def read_graph(
     *,
     boxes_only: bool = False,
 ) -> Reading:
-    """Read what a graph promises, and what it lacks to be run."""
+    """Recognise the detector in an ONNX graph, and work out how to run it.
+
+    Args:
+        model: The model.
+        title: What error messages call it.
+        box_format: The format of its boxes, if the user has named it.
+        sidecar: The preprocessor configuration beside the file, if any.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        The contract, which says what the graph takes and gives, and the nodes that have to be added
+        to run it.
+
+    Raises:
+        ModelError: It is not a detector that detcli knows.
+    """
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
@@ -131,15 +146,22 @@ def read_graph(
 def _not_a_detector(
     model: onnx.ModelProto, index: GraphIndex, title: str, error: Unrecognised
 ) -> ModelError:
-    """The error for a graph that is not recognised."""
+    """Build the error for a graph that is not recognised: why, its inputs and outputs, and hints.
+
+    Args:
+        model: The model.
+        index: Its graph.
+        title: What the message calls it.
+        error: Why it was not recognised.
+    """
     reason, *hints = error.args
-    own_operators = _runtime_operators(model)
-    if own_operators:
-        listed = ", ".join(own_operators[:MAX_LISTED])
-        are_operators = "is an operator" if len(own_operators) == 1 else "are operators"
+    runtime_operators = _runtime_operators(model)
+    if runtime_operators:
+        listed = ", ".join(runtime_operators[:MAX_LISTED])
+        are_operators = "is an operator" if len(runtime_operators) == 1 else "are operators"
         reason += f"; {listed} {are_operators} of ONNX Runtime's own"
         hints.append(SAVED_BY_RUNTIME)
-    # Whoever has a model of another task does not lack a layout.
+    # Which layouts are known does not help with a model for another task than detection.
     if not hints or hints[0] not in COMPLETE_HINTS:
         hints.append(EXPECTED)
     inputs = _signatures(index.image_inputs())
@@ -152,7 +174,7 @@ def _not_a_detector(
 
 
 def _runtime_operators(model: onnx.ModelProto) -> list[str]:
-    """The operators of a graph that only ONNX Runtime knows."""
+    """List the operators of a graph that are ONNX Runtime's own, and not defined in the model."""
     defined = {(function.domain, function.name) for function in model.functions}
     operators = set()
     for node in model.graph.node:
@@ -163,7 +185,18 @@ def _runtime_operators(model: onnx.ModelProto) -> list[str]:
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
-    """Read the detections that a graph selects itself, where detcli cuts it before that."""
+    """Describe a graph by the detections that it selects itself, in place of all its boxes.
+
+    detcli usually cuts such a graph before the selection, and selects by itself.
+
+    Args:
+        model: The model.
+        reading: How it is read with the cut.
+
+    Returns:
+        None if the graph selects nothing behind that cut, or it is not clear where the detections
+        are.
+    """
     index = GraphIndex(model.graph)
     contract = reading.contract
     head_tensors = reading.adaptation.head.tensors
@@ -197,10 +230,15 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
 
 
 def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
-    """The head of the detections that a graph selects; None if it is not clear where they are."""
+    """Find the boxes, scores and class ids of the detections that a graph selects.
+
+    Returns:
+        None if it is not clear where they are.
+    """
     by_nodes = selected_detections(index)
     if layout is Layout.END_TO_END:
-        # The columns of a YOLO's detections are taken by their order, so that a wrong one shows.
+        # YOLOs agree on the order of their six columns. Reading them by that order, and not by the
+        # nodes that make them, shows if a file has them in a wrong one.
         by_order = six_columns(index)
         if by_order is not None:
             decoded = None if by_nodes is None else by_nodes.decoded
@@ -209,18 +247,25 @@ def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
 
 
 def _in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]) -> bool:
-    """True if the boxes that a graph selects are those of its head times the picture's size."""
+    """True if a graph multiplies the boxes of its head by the image's size when it selects them.
 
-    def onward(node: NodeProto, name: str) -> Iterable[str]:
+    Args:
+        index: The graph.
+        selection: The detections that the graph selects.
+        head_tensors: The tensors of all boxes and scores, before the selection.
+    """
+
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         inputs: Iterable[str] = moved_inputs(node, name) or ()
         if not inputs and node.op_type in {"Add", "Div", "Mul", "Sub"}:
             inputs = node.input
         return [tensor for tensor in inputs if tensor not in head_tensors]
 
-    start = {box_columns(index, selection)} - set(head_tensors)
-    for node, _ in index.behind_all(start, onward):
+    selected_boxes = {box_columns(index, selection)} - set(head_tensors)
+    for node, _ in index.behind_all(selected_boxes, inputs_to_follow):
         if node.op_type != "Mul":
             continue
+        # A constant of 1 or less, such as the 0.5 that halves a size, is no image size.
         factors = [index.array(name) for name in node.input]
         if all(factor is None or factor.max() > 1 for factor in factors):
             return True
@@ -252,7 +297,14 @@ def _reading(
     *,
     boxes_only: bool,
 ) -> Reading:
-    """Read a graph.
+    """Recognise the detector in a graph, and plan the nodes that have to be added to run it.
+
+    Args:
+        model: The model.
+        index: Its graph.
+        metadata: The metadata in the file.
+        requested_format: The format of its boxes, if the user has named it.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Raises:
         Unrecognised: It differs from every known detector.
@@ -278,7 +330,18 @@ def _recognise(
     *,
     boxes_only: bool,
 ) -> _Recognised:
-    """Recognise the inputs, the head and the family of a graph."""
+    """Recognise the inputs, the head and the family of detectors of a graph.
+
+    Args:
+        model: The model.
+        index: Its graph.
+        metadata: The metadata in the file.
+        requested_format: The format of its boxes, if the user has named it.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Raises:
+        Unrecognised: It differs from every known detector.
+    """
     image, other_inputs = find_inputs(index)
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
     default_size, stride = default_size_and_stride(metadata)
@@ -325,7 +388,14 @@ def _contract(
     recognised: _Recognised,
     adaptation: Adaptation,
 ) -> Contract:
-    """The contract of a recognised graph."""
+    """Collect all that the rest of detcli has to know about a recognised graph in a contract.
+
+    Args:
+        index: The graph.
+        metadata: The metadata in the file.
+        recognised: What was recognised in the graph.
+        adaptation: What will be added to the graph to run it.
+    """
     head = recognised.head
     image = recognised.image
     family = recognised.family
@@ -384,10 +454,15 @@ def _contract(
 
 
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
-    """Refuse a head whose channels are mixed, or of whose scores nobody knows what they are."""
+    """Refuse a head that cannot give right detections.
+
+    Raises:
+        Unrecognised: A Reshape has mixed its channels with its cells, or an operator that is not
+            part of ONNX may have computed its scores.
+    """
     if mixes_channels(index, head.tensors):
         raise Unrecognised(MIXED)
-    # An unknown operator may make them, final or not.
+    # Whether such an operator has applied a sigmoid to the scores cannot be known.
     if head.scores_are is None and _runtime_operators(model):
         raise Unrecognised("it is not clear what makes its scores")
 
@@ -395,7 +470,15 @@ def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
 def _preprocessing(
     index: GraphIndex, family: Family, image: ImageInput, default_size: Size
 ) -> tuple[Preprocessing | None, str]:
-    """What a family's networks were trained with, if known, and what is assumed of its values."""
+    """Find the preprocessing that the networks of a family were trained with.
+
+    Some families changed it over time: large weights in the first convolution then show an earlier
+    network, which was trained on small values.
+
+    Returns:
+        The preprocessing, or None if it is not known; and, where networks of the family differ in
+        the range of values, a text that says which range is assumed, else an empty one.
+    """
     preprocessing = family.preprocess(image.size, default_size)
     if preprocessing is None or family.earlier is None:
         return preprocessing, family.variant
@@ -408,6 +491,11 @@ def _preprocessing(
 
 
 def _check_task(task: str, *, boxes_only: bool) -> None:
+    """Refuse a model whose metadata names a task other than detection, as Ultralytics' does.
+
+    Raises:
+        Unrecognised: It is for another task, and its boxes alone were not asked for.
+    """
     if task == "detect" or (boxes_only and task in WITH_BOXES):
         return
     does = TASKS.get(task, "it is for something else")
@@ -418,7 +506,16 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
 def _assumed(
     metadata: dict[str, str], image: ImageInput, values: str
 ) -> tuple[tuple[str, str], ...]:
-    """What neither the file's graph nor its metadata says, of which `values` tells the values."""
+    """List what has to be assumed about the preprocessing, as the file does not say it.
+
+    Args:
+        metadata: The metadata in the file.
+        image: The graph's input for images.
+        values: What is assumed about the range of values; empty if that is known.
+
+    Returns:
+        The step of the preprocessing, and a text for the user, for each assumption.
+    """
     assumed = []
     if values:
         assumed.append(("values", values))
@@ -430,7 +527,16 @@ def _assumed(
 
 
 def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
-    """Whether corners of detections are y1, x1, y2, x2, and boxes fractions of the input."""
+    """Tell in which order and unit a graph gives the corners of boxes.
+
+    Both follow from the nodes behind the decoding, and from the custom of the model's family.
+
+    Returns:
+        Whether the order is y1, x1, y2, x2, and whether boxes are fractions of the input's size.
+
+    Raises:
+        Unrecognised: The nodes would have to show it, but do not.
+    """
     shown = corner_order(index, head)
     # Distances to edges give x before y in pixels, unless nodes behind them change that.
     may_be_changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
@@ -446,7 +552,14 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]
 
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
-    """How many pictures a graph takes at once: one, where it lists detections of all in one."""
+    """Tell how many images may be given to a graph at once; None if any number.
+
+    A graph whose outputs have no axis for the batch lists the detections of all its images in one,
+    so it is only given one image.
+
+    Raises:
+        Unrecognised: Such a graph takes only a batch of several images.
+    """
     dims = index.shapes[head.boxes[0].tensor]
     is_batched = len(dims) == BATCHED and dims[0] != 1
     may_be_list = head.layout is Layout.ROWS or len(dims) < BATCHED
@@ -478,10 +591,14 @@ def _box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
 
 
 def _shown_format(head: Head) -> BoxFormat | None:
-    """The format of boxes that the nodes of a graph show; None if they do not."""
+    """Tell the format of a graph's boxes, corners or centre and size, from its nodes.
+
+    Returns:
+        None if the nodes do not decode the boxes in a known way.
+    """
     is_decoded = head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and not is_decoded:
-        return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
+        return BoxFormat.XYXY  # Graphs that select detections give corners by custom.
     if head.decoded is None or not (is_decoded or head.grid):
         return None
     return head.decoded.box_format
@@ -498,7 +615,11 @@ def _against_nodes(head: Head, requested: BoxFormat | None) -> list[str]:
 
 
 def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
-    """True if a YOLO's head gives several boxes for an object: one with centres, unless it says."""
+    """True if a YOLO's head gives several boxes for an object, so that NMS is needed.
+
+    Ultralytics' metadata may say so. If not, boxes as centre and size are those of a head that
+    needs it, and boxes as corners those of one that does not.
+    """
     if head.layout is Layout.END_TO_END:
         return False
     match metadata.get("end2end"):
@@ -510,7 +631,13 @@ def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
-    """True if the scores are fewer than the shares that a softmax has made."""
+    """True if a graph has a class for no object in its softmax, but not in its scores.
+
+    The scores then have fewer channels than the Softmax that computes them.
+
+    Raises:
+        Unrecognised: The scores are cut out of a Softmax whose number of channels is not known.
+    """
     scores = head.scores[0].tensor
     for node in makers(index, scores):
         if node.op_type == "Softmax":
@@ -522,7 +649,16 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
 
 
 def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) -> int:
-    """C, without what stands for no object, if that is to be dropped."""
+    """Count the classes of a detector.
+
+    Args:
+        head: The head of its graph.
+        names: The class names in the file's metadata, if any.
+        drops_no_object: Whether one channel of the scores stands for no object, and is not counted.
+
+    Raises:
+        Unrecognised: The number is not known, or absurd.
+    """
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
         count = len(names) if names else UNKNOWN_CLASSES
@@ -534,7 +670,11 @@ def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) 
 
 
 def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
-    """N, or the number of detections that the graph selects; None where it depends on the input."""
+    """Count the boxes that a graph gives for an image, or the detections if it selects these.
+
+    Returns:
+        None where the number depends on the size of the input.
+    """
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
         if head.grid is None or size is None:
@@ -548,10 +688,14 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
-    """The most detections that a family takes from a picture; None where any number."""
+    """Tell how many detections a graph gives for an image at most; None if there is no limit.
+
+    Transformers give a fixed number, and some graphs select the best.
+    """
     if head.max_detections is not None or not family.gives_a_set:
         return head.max_detections
-    if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
+    if head.layout is Layout.END_TO_END:
+        # The graph's own selection, which `detcli convert` may have appended, fixes the number.
         dims = index.shapes[index.graph.output[0].name]
         if len(dims) == BATCHED:
             return known_size(dims[1])
