@@ -68,50 +68,106 @@ def merge(
 def _merge_areas(
     detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
 ) -> Detections:
-    """Merge the detections of all areas by the rules of `merge`, before the last suppression."""
-    candidates = _Candidates(detections_by_area, areas, small)
-    # Of each detection: those of other areas that may be the same object, the most similar first.
-    matches: defaultdict[int, list[int]] = defaultdict(list)
-    by_similarity = sorted(candidates.pairs(), key=lambda pair: (-pair[0], pair[1:]))
-    for _, first, second in by_similarity:
-        matches[first].append(second)
-        matches[second].append(first)
+    """Assign every detection to an object by the rules of `merge`, and return one for each object.
 
-    object_of: dict[int, int] = {}  # of each detection: the one that stands for its object
-    pieces: dict[int, list[int]] = {}  # of each object that is put together: its detections
-    # Those that are not cut come first, then by score; a stable sort: of equals, the lower tile.
+    The last step of `merge`, suppression of detections that overlap by more than TWICE, is left to
+    the caller.
+    """
+    candidates = _Candidates(detections_by_area, areas, small)
+    assignment = _Assignment(candidates)
+    # Uncut detections come first, each group by descending score. The sort is stable, so of equal
+    # scores the detection of the lower area is first.
     order = np.lexsort([-candidates.score, candidates.is_cut])
-    for index in order.tolist():
-        if index in object_of:
-            continue
-        uncut_matches = [match for match in matches[index] if not candidates.is_cut[match]]
-        if not candidates.is_cut[index]:
-            unassigned = [match for match in uncut_matches if match not in object_of]
-            object_of[index] = index
-            for match in candidates.first_of_each_area(unassigned):
-                object_of[match] = index
+    for detection in order.tolist():
+        if detection not in assignment.representatives:
+            assignment.assign(detection)
+    return candidates.merge_objects(assignment.representatives, assignment.members_by_object)
+
+
+class _Assignment:
+    """Which object each detection belongs to, where several areas may show the same object.
+
+    Detections are named by their index among the candidates. An object is named by one of its
+    detections, its representative.
+
+    Attributes:
+        representatives: The representative of each detection that has been assigned.
+        members_by_object: The detections of each object that is put together from cut ones.
+    """
+
+    def __init__(self, candidates: "_Candidates") -> None:
+        self._candidates = candidates
+        self.representatives: dict[int, int] = {}
+        self.members_by_object: dict[int, list[int]] = {}
+        # The detections of other areas that may show the same object, the most similar first.
+        self._matches: defaultdict[int, list[int]] = defaultdict(list)
+        by_similarity = sorted(
+            candidates.matching_pairs(),
+            key=lambda match: (-match[0], match[1:]),  # similarity; the two detections
+        )
+        for _similarity, first, second in by_similarity:
+            self._matches[first].append(second)
+            self._matches[second].append(first)
+
+    def assign(self, detection: int) -> None:
+        """Assign a detection to an object, a new one if it matches none.
+
+        It must not be assigned yet, and every uncut detection must be assigned before a cut one.
+        """
+        is_cut = self._candidates.is_cut
+        uncut_matches = [match for match in self._matches[detection] if not is_cut[match]]
+        if not is_cut[detection]:
+            self._start_object(detection, uncut_matches)
         elif uncut_matches:
-            object_of[index] = object_of[uncut_matches[0]]
+            most_similar = uncut_matches[0]
+            self.representatives[detection] = self.representatives[most_similar]
         else:
-            cut_matches = [match for match in matches[index] if object_of.get(match) in pieces]
-            objects = {object_of[match] for match in candidates.first_of_each_area(cut_matches)}
-            members = []
-            for joined_object in sorted(objects):
-                members += pieces.pop(joined_object)
-            members.append(index)
-            pieces[members[0]] = members
-            for member in members:
-                object_of[member] = members[0]
-    return candidates.objects(object_of, pieces)
+            self._join_cut_objects(detection)
+
+    def _start_object(self, detection: int, uncut_matches: list[int]) -> None:
+        """Make an uncut detection the representative of a new object.
+
+        The object also gets the most similar of its unassigned matches in each other area.
+        """
+        unassigned = [match for match in uncut_matches if match not in self.representatives]
+        self.representatives[detection] = detection
+        for match in self._candidates.first_of_each_area(unassigned):
+            self.representatives[match] = detection
+
+    def _join_cut_objects(self, detection: int) -> None:
+        """Join a cut detection and the objects of the cut detections that match it.
+
+        They become one object. In each area only the most similar match counts.
+        """
+        assigned_matches = []
+        for match in self._matches[detection]:
+            if self.representatives.get(match) in self.members_by_object:
+                assigned_matches.append(match)
+        objects = set()
+        for match in self._candidates.first_of_each_area(assigned_matches):
+            objects.add(self.representatives[match])
+
+        members: list[int] = []
+        for joined_object in sorted(objects):
+            members += self.members_by_object.pop(joined_object)
+        members.append(detection)
+        representative = members[0]
+        self.members_by_object[representative] = members
+        for member in members:
+            self.representatives[member] = representative
 
 
 class _Candidates:
-    """The detections of all areas, in pixels of the picture.
+    """The detections of all areas in arrays, with boxes in pixels of the whole image.
 
     Attributes:
-        areas: `(V, 4)`, what is looked at.
+        names: The names of the classes.
+        areas: `(V, 4)`, left, top, right, bottom of each area.
         area_index: `(N,)`, the area of each detection.
-        is_cut: `(N,)`, whether it ends at a seam.
+        score: `(N,)`.
+        class_id: `(N,)`.
+        boxes: `(N, 4)` x1, y1, x2, y2.
+        is_cut: `(N,)`, whether the box ends at a seam, an inner edge of its area.
     """
 
     def __init__(
@@ -126,26 +182,43 @@ class _Candidates:
         self.area_index: IndexArray = np.repeat(np.arange(len(visible)), counts)
         self.score: Floats = np.concatenate([detections.score for detections in visible])
         self.class_id = np.concatenate([detections.class_id for detections in visible])
-        tile = self.areas[self.area_index]  # (N, 4)
-        boxes_in_tiles = np.concatenate([detections.xyxy for detections in visible])
-        self.boxes: Boxes = boxes_in_tiles + np.tile(tile[:, :2], 2)
-        self.is_cut = self._ends_at_seams(tile)
+        area_of_detection = self.areas[self.area_index]  # (N, 4)
+        boxes_in_areas = np.concatenate([detections.xyxy for detections in visible])
+        offsets = np.tile(area_of_detection[:, :2], 2)  # (N, 4) left, top, left, top
+        self.boxes: Boxes = boxes_in_areas + offsets
+        self.is_cut = self._ends_at_seams(area_of_detection)
         if small:
             self._drop_small(small)
 
-    def _ends_at_seams(self, tile: Boxes) -> npt.NDArray[np.bool_]:
-        """Whether each box ends at an inner edge of its tile, `(N,)`; `tile` is `(N, 4)`."""
-        picture = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])
-        sizes = tile[:, 2:] - tile[:, :2]
-        is_near = np.abs(self.boxes - tile) <= EDGE * np.tile(sizes, 2)
-        ends: npt.NDArray[np.bool_] = (is_near & (tile != picture)).any(axis=1)
+    def _ends_at_seams(self, area_of_detection: Boxes) -> npt.NDArray[np.bool_]:
+        """Tell of each box whether it ends at a seam, an edge of its area inside the image.
+
+        Args:
+            area_of_detection: `(N, 4)`, left, top, right, bottom of the area of each detection.
+
+        Returns:
+            `(N,)`, true where one of the four sides of the box is close to such an edge.
+        """
+        image = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])  # (4,)
+        sizes = area_of_detection[:, 2:] - area_of_detection[:, :2]  # (N, 2) width, height
+        tolerance = EDGE * np.tile(sizes, 2)  # (N, 4) in pixels
+        is_near_edge = np.abs(self.boxes - area_of_detection) <= tolerance  # (N, 4)
+        # Where an edge of the area is also the edge of the image, nothing is cut.
+        is_inner_edge = area_of_detection != image  # (N, 4)
+        ends: npt.NDArray[np.bool_] = (is_near_edge & is_inner_edge).any(axis=1)
         return ends
 
     def _drop_small(self, small: float) -> None:
-        """Drop small detections but where a tile, not the whole picture, shows them uncut."""
+        """Drop the small detections, except those that a tile shows uncut.
+
+        A tile shows a small object larger than the whole image does, which is the last area.
+
+        Args:
+            small: Length in pixels of the longer side up to which a detection is small.
+        """
         longer_sides = (self.boxes[:, 2:] - self.boxes[:, :2]).max(axis=1)
-        is_of_whole_picture = self.area_index == len(self.areas) - 1
-        is_uncut_in_tile = ~(self.is_cut | is_of_whole_picture)
+        is_of_whole_image = self.area_index == len(self.areas) - 1
+        is_uncut_in_tile = ~(self.is_cut | is_of_whole_image)
         remains = (longer_sides > small) | is_uncut_in_tile
         self.area_index = self.area_index[remains]
         self.score = self.score[remains]
@@ -153,62 +226,92 @@ class _Candidates:
         self.boxes = self.boxes[remains]
         self.is_cut = self.is_cut[remains]
 
-    def pairs(self) -> Iterator[tuple[float, int, int]]:
-        """Yield pairs of detections of different areas that may be one object.
+    def matching_pairs(self) -> Iterator[tuple[float, int, int]]:
+        """Yield the pairs of detections of different areas that may show the same object.
 
-        Each with the similarity, an intersection over union, and the two indices.
+        Two boxes are similar by their intersection over union. Where one of them is cut at a seam,
+        only their parts in the region that both areas see are compared. A cut box also matches an
+        uncut one that covers most of it.
+
+        Yields:
+            The similarity of a pair, and the indices of the two detections.
         """
-        for area_index, tile in enumerate(self.areas):
-            first, second = self._touching_pairs(area_index, tile)
+        for area_index, this_area in enumerate(self.areas):
+            first, second = self._overlapping_pairs(area_index)
             first_boxes, second_boxes = self.boxes[first], self.boxes[second]  # (P, 4)
-            first_cut, second_cut = self.is_cut[first], self.is_cut[second]  # (P,)
-            seen_by_both = common(self.areas[self.area_index[second]], tile)
+            first_is_cut, second_is_cut = self.is_cut[first], self.is_cut[second]  # (P,)
+
+            shared_region = common(self.areas[self.area_index[second]], this_area)  # (P, 4)
+            similarity_in_shared_region = overlap(
+                common(first_boxes, shared_region), common(second_boxes, shared_region)
+            )
             similarity = np.where(
-                first_cut | second_cut,
-                overlap(common(first_boxes, seen_by_both), common(second_boxes, seen_by_both)),
+                first_is_cut | second_is_cut,
+                similarity_in_shared_region,
                 overlap(first_boxes, second_boxes),
             )
-            piece_area = np.where(first_cut, area(first_boxes), area(second_boxes))
-            common_area = area(common(first_boxes, second_boxes))
-            is_piece = (first_cut != second_cut) & (common_area >= COVERED * piece_area)
-            for pair in np.flatnonzero((similarity >= SAME) | is_piece).tolist():
-                yield float(similarity[pair]), int(first[pair]), int(second[pair])
 
-    def _touching_pairs(self, area_index: int, tile: Floats) -> tuple[IndexArray, IndexArray]:
-        """Pairs, `(P,)` each, of an area's detections and those of later areas that it meets.
+            cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
+            intersection = area(common(first_boxes, second_boxes))
+            is_covered = intersection >= COVERED * cut_box_area
+            only_one_is_cut = first_is_cut != second_is_cut
+            matches = (similarity >= SAME) | (only_one_is_cut & is_covered)
+            for position in np.flatnonzero(matches).tolist():
+                yield float(similarity[position]), int(first[position]), int(second[position])
 
-        They are of one class and touch.
+    def _overlapping_pairs(self, area_index: int) -> tuple[IndexArray, IndexArray]:
+        """Pair the detections of an area with those of later areas whose boxes they overlap.
+
+        Both detections of a pair are of the same class, and their areas overlap as well. With later
+        areas only, every pair of detections comes up once.
+
+        Returns:
+            The indices of the first and of the second detection of each pair, `(P,)` each.
         """
         in_area = np.flatnonzero(self.area_index == area_index)
-        meets_area = area(common(self.areas, tile)) > 0  # (V,)
+        overlaps_area = area(common(self.areas, self.areas[area_index])) > 0  # (V,)
         is_later = self.area_index > area_index
-        in_later_areas = np.flatnonzero(meets_area[self.area_index] & is_later)
+        in_later_areas = np.flatnonzero(overlaps_area[self.area_index] & is_later)
         same_class = self.class_id[in_area][:, np.newaxis] == self.class_id[in_later_areas]
         first_positions, second_positions = np.nonzero(same_class)
         first = in_area[first_positions]
         second = in_later_areas[second_positions]
-        touches = area(common(self.boxes[first], self.boxes[second])) > 0
-        return first[touches], second[touches]
+        boxes_overlap = area(common(self.boxes[first], self.boxes[second])) > 0
+        return first[boxes_overlap], second[boxes_overlap]
 
-    def first_of_each_area(self, indices: Iterable[int]) -> Iterator[int]:
-        """Yield the first of these detections in each area."""
-        areas_before = set()
-        for index in indices:
-            area_index = self.area_index[index]
-            if area_index not in areas_before:
-                areas_before.add(area_index)
-                yield index
+    def first_of_each_area(self, detections: Iterable[int]) -> Iterator[int]:
+        """Yield of these detections, given by index, the first in each area."""
+        seen_areas = set()
+        for detection in detections:
+            area_index = self.area_index[detection]
+            if area_index not in seen_areas:
+                seen_areas.add(area_index)
+                yield detection
 
-    def objects(self, object_of: Mapping[int, int], pieces: Mapping[int, list[int]]) -> Detections:
-        """One detection for each object, best first."""
-        owners = np.array([object_of[index] for index in range(len(self.score))], np.int64)
+    def merge_objects(
+        self, representatives: Mapping[int, int], members_by_object: Mapping[int, list[int]]
+    ) -> Detections:
+        """Return one detection for each object, the highest score first.
+
+        It has the class and the box of the object's representative, and the highest score of all
+        its detections.
+
+        Args:
+            representatives: Of each detection, the one that represents its object, by index.
+            members_by_object: Of each object that is put together from cut detections, by its
+                representative: all of them. The object's box encloses theirs.
+        """
+        detection_count = len(self.score)
+        representative_of_detection = np.array(
+            [representatives[detection] for detection in range(detection_count)], np.int64
+        )
         score = np.zeros_like(self.score)
-        np.maximum.at(score, owners, self.score)
+        np.maximum.at(score, representative_of_detection, self.score)
         boxes = self.boxes.copy()
-        for first, members in pieces.items():
-            boxes[first, :2] = self.boxes[members, :2].min(axis=0)
-            boxes[first, 2:] = self.boxes[members, 2:].max(axis=0)
-        objects = np.unique(owners)
+        for representative, members in members_by_object.items():
+            boxes[representative, :2] = self.boxes[members, :2].min(axis=0)
+            boxes[representative, 2:] = self.boxes[members, 2:].max(axis=0)
+        objects = np.unique(representative_of_detection)
         best_first = objects[rank_descending(score[objects])]
         return Detections(
             xyxy=boxes[best_first],
