@@ -164,7 +164,24 @@ def open_network(
     options: DeviceOptions,
     check: Callable[[Any], None] | None = None,
 ) -> tuple[Any, str]:
-    """Compile a network, or read it from the cache; and the precision that it computes in."""
+    """Compile a network for a device, or read the compiled network from the cache.
+
+    Args:
+        graph: The network as the content of an ONNX file.
+        title: What errors call the network.
+        device: One of OpenVINO's devices.
+        options: Whether half precision was asked for, and how many cores and workers there are.
+        check: Called with the network in float32 when it is compiled for the first time; it raises
+            an error if OpenVINO computes it wrongly.
+
+    Returns:
+        OpenVINO's compiled network, and the precision that its layers compute in, see
+        `precision_of`.
+
+    Raises:
+        DeviceError: OpenVINO lacks the device, or computes in another precision than asked for.
+        ModelError: OpenVINO cannot load the network.
+    """
     core = open_core(device)
     unit = str(device.unit)
     requested = choose_precision(core, unit, half=options.half)
@@ -195,32 +212,19 @@ def _load(
     config: dict[str, str],
     check: Callable[[Any], None] | None,
 ) -> Any:  # noqa: ANN401
-    """Compile a graph, or read what was compiled before."""
-    compiled_now = []
-    capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+    """Read a compiled network from the cache, or compile its graph and add it to the cache.
 
-    def build() -> bytes:
-        model = core.read_model(graph)
-        compiled = core.compile_model(model, unit, config)
-        if check is not None and CAPABILITY["f32"] in capabilities:  # an NPU has no float32
-            exact_config = config | {"INFERENCE_PRECISION_HINT": "f32"}
-            exact = compiled
-            if config != exact_config:
-                exact = core.compile_model(model, unit, exact_config)
-            check(exact)
-        compiled_now.append(compiled)
-        content: bytes = compiled.export_model().getvalue()
-        return content
-
-    # The same name of a processor can stand for several, above all in virtual machines.
-    facts = [library().__version__, core.get_property(unit, "FULL_DEVICE_NAME")]
-    facts.extend(capabilities)
-    facts.append(config["INFERENCE_PRECISION_HINT"])
-    facts.append(hashlib.sha256(graph).hexdigest())
-    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    content = cached(f"prepared/{key}.openvino", build)
-    if compiled_now:
-        return compiled_now[0]
+    Args:
+        core: OpenVINO's Core.
+        graph: The network as the content of an ONNX file.
+        unit: OpenVINO's name of the device, such as "CPU".
+        config: OpenVINO's properties for compiling.
+        check: Called with the network in float32 if it has to be compiled.
+    """
+    compilation = _Compilation(core, graph, unit, config, check)
+    content = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
+    if compilation.network is not None:  # it was not in the cache
+        return compilation.network
     try:
         return core.import_model(content, unit, config)
     except RuntimeError as error:
@@ -228,8 +232,73 @@ def _load(
         return core.compile_model(core.read_model(graph), unit, config)
 
 
+class _Compilation:
+    """Compiles a graph for one of OpenVINO's devices, if the cache lacks the compiled network.
+
+    Attributes:
+        network: The compiled network; None unless `export` was called.
+    """
+
+    def __init__(
+        self,
+        core: Any,  # noqa: ANN401
+        graph: bytes,
+        unit: str,
+        config: dict[str, str],
+        check: Callable[[Any], None] | None,
+    ) -> None:
+        self._core = core
+        self._graph = graph
+        self._unit = unit
+        self._config = config
+        self._check = check
+        self._capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+        self.network: Any = None
+
+    def cache_key(self) -> str:
+        """Return a hash of everything that the compiled network depends on."""
+        dependencies = [
+            library().__version__,
+            self._core.get_property(self._unit, "FULL_DEVICE_NAME"),
+        ]
+        # The capabilities are part of the key, since one name of a processor can stand for several
+        # processors, above all in virtual machines.
+        dependencies.extend(self._capabilities)
+        dependencies.append(self._config["INFERENCE_PRECISION_HINT"])
+        dependencies.append(hashlib.sha256(self._graph).hexdigest())
+        return hashlib.sha256("\n".join(dependencies).encode()).hexdigest()
+
+    def export(self) -> bytes:
+        """Compile the graph, check it in float32, and return the network's content for the cache.
+
+        A device without float32, such as an NPU, is not checked.
+        """
+        model = self._core.read_model(self._graph)
+        network = self._core.compile_model(model, self._unit, self._config)
+        if self._check is not None and CAPABILITY["f32"] in self._capabilities:
+            float32_config = self._config | {"INFERENCE_PRECISION_HINT": "f32"}
+            float32_network = network
+            if self._config != float32_config:
+                float32_network = self._core.compile_model(model, self._unit, float32_config)
+            self._check(float32_network)
+        self.network = network
+        content: bytes = network.export_model().getvalue()
+        return content
+
+
 def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
-    """Load a network within the time limit, with detcli's errors."""
+    """Call a function that compiles a network, within a time limit and with detcli's errors.
+
+    Args:
+        load: Compiles the network, or reads it from the cache.
+        title: What errors call the network.
+
+    Returns:
+        What `load` returns, the compiled network.
+
+    Raises:
+        ModelError: OpenVINO cannot load the network, or it does not fit into memory.
+    """
     try:
         return run_with_timeout(LOAD_TIMEOUT_S, title, load)
     except FAILURES as error:
@@ -242,32 +311,51 @@ def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
 
 
 def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN401
-    """The precision to ask for: "f32", or with `half` the device's "bf16" or "f16".
+    """Choose the precision to ask OpenVINO for, which has to be one that the device computes in.
 
-    OpenVINO's own default is half precision wherever the device has it.
+    It is always asked for, since OpenVINO's own default is half precision wherever the device has
+    it.
+
+    Args:
+        core: OpenVINO's Core.
+        unit: OpenVINO's name of the device, such as "CPU" or "GPU.1".
+        half: Whether half precision was asked for, and not float32.
+
+    Returns:
+        "f32", or with `half` the device's "bf16" or "f16".
+
+    Raises:
+        DeviceError: The device does not compute in that precision, or would only imitate it.
     """
-    precision = HALF[unit.partition(".")[0]] if half else "f32"
+    precision = "f32"
+    if half:
+        device_kind = unit.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
+        precision = HALF[device_kind]
     capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
-    is_listed = CAPABILITY[precision] in capabilities
-    if precision == "bf16" and not (is_listed and _multiplies_bf16(core)):
+    is_supported = CAPABILITY[precision] in capabilities
+    if precision == "bf16" and not (is_supported and _multiplies_bf16(core)):
         raise DeviceError(
             "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
             "could only imitate",
             "leave it out, or convert the model with detcli convert --int8",
         )
-    if not is_listed:
+    if not is_supported:
+        hint = "use --half, or --device openvino:CPU"
+        if half:
+            hint = "leave --half out"
         raise DeviceError(
             f"OpenVINO's {unit} does not compute in {precision}, but in {', '.join(capabilities)}",
-            "leave --half out" if half else "use --half, or --device openvino:CPU",
+            hint,
         )
     return precision
 
 
 def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
-    """Whether a convolution in bfloat16 runs on instructions for it.
+    """Find out whether this processor has instructions that multiply in bfloat16.
 
-    OpenVINO lists bfloat16 for any processor that some instructions could imitate it on, so a small
-    convolution is compiled, and the kernel's name tells.
+    OpenVINO lists bfloat16 also for processors that could only imitate it with other instructions.
+    So a small convolution is compiled for bfloat16, and the name of the kernel that OpenVINO chose
+    for it tells which instructions it uses.
     """
     openvino = library()
     operators = importlib.import_module("openvino.opset13")
@@ -279,54 +367,81 @@ def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
         compiled = core.compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
     except RuntimeError:
         return False
-    kernels = [kernel for kind, _, kernel in _layers(compiled) if kind in MULTIPLYING]
-    # The generic kernels for AVX-512 widen bfloat16 themselves.
-    return all(not kernel.startswith("jit_avx512") for kernel in kernels)
+    for kind, _precision, kernel in _layers(compiled):
+        # The generic kernels for AVX-512 widen bfloat16 to float32 before they multiply.
+        if kind in MULTIPLYING and kernel.startswith("jit_avx512"):
+            return False
+    return True
 
 
 def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
-    """Streams and threads: OpenVINO's own rules, which know hyper-threads and efficient cores.
+    """Return the properties that tell OpenVINO how to use the cores of the machine.
 
-    One picture at a time is to be fast; of many, as many as the machine does best at once. OpenVINO
-    sees a process's affinity, but neither a container's quota nor the processes beside this one, so
-    these are given as a number of threads, which the system places: pinned, the threads of all
-    processes would share the first cores.
+    Where one image is detected at a time, each is to be done soon ("LATENCY"); where there are
+    several workers, as many images as possible in all ("THROUGHPUT"). How many streams and threads
+    that takes is left to OpenVINO, which knows hyper-threads and efficient cores.
+
+    Only a limit on the cores has to be given to it as a number of threads: OpenVINO sees the
+    affinity of this process, but neither the quota of a container nor other processes that share
+    the machine.
+
+    Returns:
+        Values by OpenVINO's names of properties.
     """
     config = {"PERFORMANCE_HINT": "LATENCY"}
     if options.workers > 1:
-        requests = str(options.workers)
-        config = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": requests}
-    cores = min(options.cores or available_cores(), available_cores())
-    if device.unit == "CPU" and cores < visible_cores():
-        config |= {"INFERENCE_NUM_THREADS": str(cores), "ENABLE_CPU_PINNING": "NO"}
+        config = {
+            "PERFORMANCE_HINT": "THROUGHPUT",
+            "PERFORMANCE_HINT_NUM_REQUESTS": str(options.workers),
+        }
+    core_count = available_cores()
+    if options.cores:
+        core_count = min(options.cores, core_count)
+    if device.unit == "CPU" and core_count < visible_cores():
+        config["INFERENCE_NUM_THREADS"] = str(core_count)
+        # If threads were pinned, those of all processes would share the first cores.
+        config["ENABLE_CPU_PINNING"] = "NO"
     return config
 
 
 def precision_of(compiled: Any) -> str:  # noqa: ANN401
-    """What the layers of a compiled network compute in, the most frequent first: "int8+bf16"."""
+    """Find out which precisions the layers of a compiled network compute in.
+
+    The layers that multiply take nearly all of the time, so their precisions count. In a network
+    without any, it is the most frequent precision of all layers that compute in floats. Where
+    OpenVINO does not tell the layers, it is the precision that was asked for.
+
+    Returns:
+        One precision such as "f32", or several, the most frequent first: "int8+bf16".
+    """
     requested: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
         layers = _layers(compiled)
-    except RuntimeError:  # a plug-in that does not say
+    except RuntimeError:  # The plug-ins of some devices do not tell their layers.
         return requested
 
-    multiplying: Counter[str] = Counter()
-    all_layers: Counter[str] = Counter()  # others than these precisions convert at its ends
-    for kind, precision, _ in layers:
+    multiplying_layers: Counter[str] = Counter()  # number of layers by precision
+    float_layers: Counter[str] = Counter()
+    for kind, precision, _kernel in layers:
         if kind in MULTIPLYING and (precision in CAPABILITY or precision in NAMES):
-            multiplying[NAMES.get(precision, precision)] += 1
+            multiplying_layers[NAMES.get(precision, precision)] += 1
         if precision in CAPABILITY:
-            all_layers[precision] += 1
-    if multiplying:
-        return "+".join(name for name, _ in multiplying.most_common())
-    if not all_layers:
+            float_layers[precision] += 1
+    if multiplying_layers:
+        return "+".join(precision for precision, _count in multiplying_layers.most_common())
+    if not float_layers:
         return requested
-    most_frequent, _ = all_layers.most_common(1)[0]
+    most_frequent, _count = float_layers.most_common(1)[0]
     return most_frequent
 
 
 def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
-    """Kind, precision and kernel of each layer that runs."""
+    """List the layers of a compiled network.
+
+    Returns:
+        Of each layer its kind ("Convolution"), its precision ("f32") and the name of its kernel;
+        empty where OpenVINO does not tell.
+    """
     layers = []
     for node in compiled.get_runtime_model().get_ops():
         info = node.get_rt_info()
@@ -373,9 +488,9 @@ class OpenvinoTensors:
 
 @dataclass(eq=False, slots=True)
 class Started:
-    """A batch that runs."""
+    """Images whose inference has been started, in one or several batches."""
 
-    runs: list[tuple[Any, Tensor]]  # its requests, which own their outputs, and their inputs
+    runs: list[tuple[Any, Tensor]]  # of each batch: OpenVINO's request with its output; its input
     unread: int = 0  # selections whose detections have not been read
     returned: bool = False  # whether its requests may run other batches
 
@@ -430,13 +545,20 @@ class OpenvinoBackend(HostBackend):
         self.idle: list[Any] = []  # requests, whose outputs have been read
 
     def infer(self, buffer: Tensor) -> Started:
+        """Start the network on the images of a buffer, without waiting for it.
+
+        Args:
+            buffer: `(B, C, H, W)`, the preprocessed images.
+        """
         if self._network is None:
             raise closed_error()
         runs = []
         for batch in in_batches(buffer, self._contract):
+            # Another thread may take the last idle request at any time, so it is not asked before
+            # whether there is one.
             try:
                 request = self.idle.pop()
-            except IndexError:  # of other threads, perhaps
+            except IndexError:
                 request = self._network.create_infer_request()
             with translated(batch):
                 request.set_input_tensor(library().Tensor(batch, shared_memory=True))
@@ -451,27 +573,43 @@ class OpenvinoBackend(HostBackend):
     def select(
         self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
+        """Return a function that waits for the network and gives the detections of each image.
+
+        Args:
+            buffer: The started inference, from `infer`. Several selections may read it.
+            letterboxes: How each image lies on the network's input. There may be fewer than images
+                in the buffer, whose last ones are padding then.
+            options: Which detections to keep.
+        """
         buffer.unread += 1
 
+        # Calling it twice must neither select twice nor count the buffer as read twice.
         @functools.cache
         def wait() -> list[Detections]:
-            _wait_for(buffer)
-            outputs: list[HeadArray] = []
-            for request, batch in buffer.runs:
-                output = request.get_output_tensor().data
-                outputs.extend(of_pictures(output, len(batch), self._contract))
-            outputs = outputs[: len(letterboxes)]
-            detections = detect_all(outputs, letterboxes, options, self._contract)
-            buffer.unread -= 1
-            if buffer.unread == 0 and not buffer.returned:
-                buffer.returned = True
-                self.idle.extend(request for request, _ in buffer.runs)
-            return detections
+            return self._read(buffer, letterboxes, options)
 
+        # Whoever measures the stages needs the time of this one, so it may not be put off.
         if self._observer is not None:
             wait()
         self._ended(Stage.SELECTION)
         return wait
+
+    def _read(
+        self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
+    ) -> list[Detections]:
+        """Wait for the network, select each image's detections, and free requests read by all."""
+        _wait_for(buffer)
+        outputs: list[HeadArray] = []
+        for request, batch in buffer.runs:
+            output = request.get_output_tensor().data
+            outputs.extend(of_pictures(output, len(batch), self._contract))
+        image_outputs = outputs[: len(letterboxes)]
+        detections = detect_all(image_outputs, letterboxes, options, self._contract)
+        buffer.unread -= 1
+        if buffer.unread == 0 and not buffer.returned:
+            buffer.returned = True
+            self.idle.extend(request for request, _batch in buffer.runs)
+        return detections
 
     def close(self) -> None:
         self._network = None
@@ -485,34 +623,38 @@ def _wait_for(started: Started) -> None:
 
 
 def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN401
-    """Compare a network that was compiled in float32 with ONNX Runtime on a picture of noise.
+    """Require that OpenVINO and ONNX Runtime compute the same head from an image of noise.
 
-    One that selects its rows itself is not compared, since noise gives none.
+    The head is the network's output before detections are selected. A network that selects them
+    itself is not compared, since it detects nothing in noise; neither is a network that ONNX
+    Runtime cannot run.
+
+    Args:
+        compiled: OpenVINO's network, compiled in float32.
+        model: The model that it was compiled from.
+
+    Raises:
+        ModelError: The heads differ by more than TOLERANCE.
     """
-    from detcli.backend.session import CPU, TensorSession  # not at each start
+    from detcli.backend.session import CPU, TensorSession  # this import is slow and seldom needed
 
     contract = model.contract
     if contract.layout is Layout.ROWS:
         return
-    size = contract.input_shape(None)
-    noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    count = contract.batch or 1
-    tensors = to_tensors(
-        [noise] * count,
-        [Letterbox.fit(size, size)] * count,
-        contract.preprocessing,
-        contract.input_dtype,
-    )
+    batch = _noise_batch(contract)
     try:
         session = TensorSession("cpu", CPU, model.graph, model.name)
-        (expected,) = session.run(contract.input_name, tensors).values()
+        (expected_output,) = session.run(contract.input_name, batch).values()
     except (ModelError, InferenceError) as error:
         log.info("OpenVINO is not compared with ONNX Runtime: %s", error)
         return
     request = compiled.create_infer_request()
-    request.infer([tensors])
-    head = of_pictures(request.get_output_tensor().data, count, contract)[0]
-    expected_head = of_pictures(expected, count, contract)[0]
+    request.infer([batch])
+    output = request.get_output_tensor().data
+
+    # All images of the batch are the same, so the first is enough.
+    head = of_pictures(output, len(batch), contract)[0]
+    expected_head = of_pictures(expected_output, len(batch), contract)[0]
     if contract.anchors_first:
         head = head.T
         expected_head = expected_head.T
@@ -526,30 +668,61 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
         )
 
 
+def _noise_batch(contract: Contract) -> Tensor:
+    """Make a network's input of one image of noise, repeated as often as a batch has images."""
+    size = contract.input_shape(None)
+    noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    image_count = contract.batch or 1
+    return to_tensors(
+        [noise] * image_count,
+        [Letterbox.fit(size, size)] * image_count,
+        contract.preprocessing,
+        contract.input_dtype,
+    )
+
+
 def _difference(head: HeadArray, expected: HeadArray) -> float:
-    """How far heads `(4 + C, N)` differ in boxes or in scores, whichever is more; see TOLERANCE."""
+    """Return how far two heads `(4 + C, N)` differ in boxes or in scores, whichever is more.
+
+    It is a share of the largest value, see TOLERANCE, and 1.0 if the heads have different shapes.
+    """
     if head.shape != expected.shape:
         return 1.0
-    of_boxes = _difference_of_rows(head[:4], expected[:4])
-    of_scores = _difference_of_rows(head[4:], expected[4:])
-    return max(of_boxes, of_scores)
+    box_difference = _difference_of_rows(head[:4], expected[:4])
+    score_difference = _difference_of_rows(head[4:], expected[4:])
+    return max(box_difference, score_difference)
 
 
 def _difference_of_rows(rows: HeadArray, expected: HeadArray) -> float:
-    """The mean difference of the sorted values of rows, as a share of the largest, or of 1."""
+    """Return the mean difference of the sorted values of each row, as a share of the largest.
+
+    Rows are sorted since networks may order equal anchors or queries otherwise. Where the largest
+    absolute value is below 1, the difference is a share of 1.
+
+    Args:
+        rows: `(R, N)`.
+        expected: `(R, N)`.
+    """
     if not rows.size:
         return 0.0
     values = np.sort(np.nan_to_num(rows.astype(np.float64)))
     expected_values = np.sort(np.nan_to_num(expected.astype(np.float64)))
-    largest = max(float(np.abs(values).max()), float(np.abs(expected_values).max()))
-    return float(np.abs(values - expected_values).mean()) / max(1.0, largest)
+    largest = max(1.0, float(np.abs(values).max()), float(np.abs(expected_values).max()))
+    return float(np.abs(values - expected_values).mean()) / largest
 
 
 def placement_of(graph: bytes, title: str) -> "Placement":
-    """Ask OpenVINO which nodes its CPU takes; it runs a graph only if it takes them all.
+    """Find out whether OpenVINO can run a graph on the CPU, and with which operators.
 
-    They are counted as OpenVINO reads them, by its own names of operators. `title` names the graph
-    in errors.
+    OpenVINO runs a graph only if it supports all of its nodes.
+
+    Args:
+        graph: The content of an ONNX file.
+        title: What messages call the graph.
+
+    Returns:
+        If OpenVINO can run it, the number of nodes by OpenVINO's own names of operators; if not,
+        the reason and a hint.
     """
     from detcli.backend.libraries import Placement
 
@@ -559,7 +732,7 @@ def placement_of(graph: bytes, title: str) -> "Placement":
         return Placement(OPENVINO, usable=False, reason=str(error), hint=error.hint)
     try:
         model = core.read_model(graph)
-        supported = core.query_model(model, "CPU")
+        supported_names = core.query_model(model, "CPU")
     except RuntimeError as error:
         problem = f"OpenVINO cannot load {title}: {reason(error)}"
         return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
@@ -569,7 +742,7 @@ def placement_of(graph: bytes, title: str) -> "Placement":
         operator = node.get_type_name()
         if operator in NOT_COMPUTED:
             continue
-        if node.get_friendly_name() not in supported:
+        if node.get_friendly_name() not in supported_names:
             problem = f"OpenVINO cannot load {title}: it has no {operator}"
             return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
         operators[operator] += 1
