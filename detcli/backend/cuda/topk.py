@@ -22,6 +22,7 @@ SHARED_LIST = 2048
 """Keys that a block sorts in shared memory, as in top.cuh."""
 
 KEY = 8  # bytes of a key
+BLOCK_THREADS = 1024
 MIN_CHUNK = 8192
 MAX_GRID = 65535  # rows of a launch
 MAX_ROW = 1 << 31  # the kernels' indices have 32 bits
@@ -117,7 +118,11 @@ def spill_capacity(k: int) -> int:
 
 
 def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
-    """Copy an array to new device memory of at least one byte, and wait for it."""
+    """Copy an array to new device memory, and wait until it is there.
+
+    The copy goes through page-locked host memory, which is freed again. The device memory has at
+    least one byte, also for an array without elements.
+    """
     memory = gpu.allocate(array.nbytes)
     staging = gpu.pin(array.nbytes)
     staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -130,8 +135,15 @@ def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
 def download(
     gpu: "Gpu", address: int, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
-    """Copy an array from device memory, and wait for it."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
+    """Copy an array from device memory to ordinary host memory, and wait until it is there.
+
+    Args:
+        gpu: The GPU that holds the array.
+        address: The device address of its first element.
+        shape: The shape of the array, which has to be contiguous.
+        dtype: The type of its elements.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize  # in bytes
     staging = gpu.pin(size)
     gpu.copy(staging.address, address, size)
     gpu.record().wait()
@@ -152,47 +164,66 @@ def _enqueue(
     *,
     descending: bool,
 ) -> None:
-    """Launch the kernels, each for as many rows as a grid holds."""
+    """Enqueue the kernels that write the k largest entries of each row, and their indices.
+
+    A short row is read by a single block of threads. A long row is split into chunks: one kernel
+    reduces each chunk to keys of its k largest entries, and a second one selects among the keys of
+    all chunks. As a grid has a limited number of blocks, the rows are worked in groups.
+
+    Args:
+        gpu: The GPU that holds the arrays.
+        array: `(..., N)`, the rows to read.
+        best_values: `(..., k)`, where the largest entries are written.
+        best_indices: `(..., k)`, where their positions in the rows are written.
+        descending: Whether the largest entry comes first; otherwise they are ordered by index.
+    """
     length = array.shape[-1]
     k = best_values.shape[-1]
     row_count = math.prod(array.shape[:-1])
-    spill = spill_capacity(k)
-    chunk = _chunk_length(length, k)
-    chunks = -(-length // chunk)
-    keys_of_row = chunks * k if chunks > 1 else 0  # that its chunks leave
-    rows_at_once = min(row_count, MAX_GRID)
-    workspace = gpu.allocate(KEY * rows_at_once * (keys_of_row + spill))
-    keys = workspace.address if keys_of_row else 0
-    spilled = workspace.address + KEY * rows_at_once * keys_of_row
+    spilled_keys_per_row = spill_capacity(k)
+    chunk_length = _chunk_length(length, k)
+    chunk_count = -(-length // chunk_length)  # rounded up
+    chunk_keys_per_row = 0
+    if chunk_count > 1:
+        chunk_keys_per_row = chunk_count * k
 
-    for first in range(0, row_count, rows_at_once):
-        count = min(rows_at_once, row_count - first)
-        source = _address_of_row(array, first)
-        if keys_of_row:
+    # The workspace holds the keys of the chunks of all rows, then the keys of lists that are too
+    # long for a block's shared memory.
+    rows_at_once = min(row_count, MAX_GRID)
+    workspace = gpu.allocate(KEY * rows_at_once * (chunk_keys_per_row + spilled_keys_per_row))
+    chunk_keys = 0  # a null pointer tells the kernel to read the row itself
+    if chunk_keys_per_row:
+        chunk_keys = workspace.address
+    spilled_keys = workspace.address + KEY * rows_at_once * chunk_keys_per_row
+
+    for first_row in range(0, row_count, rows_at_once):
+        rows_in_launch = min(rows_at_once, row_count - first_row)
+        first_row_address = _address_of_row(array, first_row)
+        if chunk_keys_per_row:
             gpu.launch(
                 f"top_k_chunks_{array.dtype}",
-                (chunks, count, 1),
-                1024,
-                source,
+                (chunk_count, rows_in_launch, 1),
+                BLOCK_THREADS,
+                first_row_address,
                 np.uint32(length),
-                np.uint32(chunk),
+                np.uint32(chunk_length),
                 np.uint32(k),
-                keys,
+                chunk_keys,
             )
         gpu.launch(
             f"top_k_{array.dtype}",
-            (count, 1, 1),
-            1024,
-            source,
+            (rows_in_launch, 1, 1),
+            BLOCK_THREADS,
+            first_row_address,
             np.uint32(length),
-            keys,
-            np.uint32(keys_of_row),
+            chunk_keys,
+            np.uint32(chunk_keys_per_row),
             np.uint32(k),
             np.uint32(descending),
-            _address_of_row(best_values, first),
-            _address_of_row(best_indices, first),
-            spilled,
-            np.uint32(spill),
+            _address_of_row(best_values, first_row),
+            _address_of_row(best_indices, first_row),
+            spilled_keys,
+            np.uint32(spilled_keys_per_row),
         )
     workspace.close()
 
@@ -202,37 +233,72 @@ def _address_of_row(array: DeviceArray, row: int) -> int:
 
 
 def _chunk_length(length: int, k: int) -> int:
-    """Length of the chunks of a row; the whole row if it is short or k is large.
+    """Return how many entries of a row each block of threads reads at first.
 
-    A block reads its chunk, then one block reads k keys of each chunk; both take about equally long
-    if the chunk is as long as the geometric mean of N and k.
+    A row of N entries is split into chunks of c entries. In the first step, each block reads the c
+    entries of a chunk; in the second step, one block reads k keys of each of the N / c chunks. Both
+    steps take about equally long if c = k * N / c, which is where c is the square root of N * k.
+
+    Returns:
+        The length of the chunks; the length of the row if it is too short to be split, or if k is
+        larger than the list in a block's shared memory.
     """
-    chunk = max(MIN_CHUNK, math.isqrt(length * k))
-    if k > SHARED_LIST or length < 2 * chunk:
+    chunk_length = max(MIN_CHUNK, math.isqrt(length * k))
+    if k > SHARED_LIST or length < 2 * chunk_length:
         return length
-    return chunk
+    return chunk_length
 
 
 def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]":  # noqa: ANN401
-    """Read `__cuda_array_interface__`, find its GPU and wait for the work that fills the array."""
+    """Describe an array that another library, such as torch or CuPy, holds on a GPU.
+
+    Args:
+        gpu: The GPU that the array has to be on; None if it may be on any.
+        values: An object with `__cuda_array_interface__`.
+
+    Returns:
+        The GPU that holds the array, and where it lies in its memory. The work that fills the array
+        is done.
+
+    Raises:
+        ValueError: The array is not contiguous, or not on `gpu`.
+    """
     interface = values.__cuda_array_interface__
     shape = tuple(interface["shape"])
     dtype = np.dtype(interface["typestr"])
-    packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    if interface.get("strides") not in (None, packed):
+    if interface.get("strides") not in (None, _contiguous_strides(shape, dtype)):
         raise ValueError("the array is not contiguous")
 
+    # CUDA's driver tells where an address lies, whichever GPU asks. An empty array has no address.
     address = interface["data"][0]
-    any_gpu = gpu or _gpu(0)
-    ordinal = any_gpu.ordinal
+    asking_gpu = gpu or _gpu(0)
+    ordinal = asking_gpu.ordinal
     if math.prod(shape):
-        ordinal = any_gpu.ordinal_of(address)
+        ordinal = asking_gpu.ordinal_of(address)
     if gpu is not None and gpu.ordinal != ordinal:
         raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")
-    gpu = gpu or _gpu(ordinal)
-    if interface.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
-        gpu.synchronize()
-    return gpu, DeviceArray(address, shape, dtype)
+    array_gpu = gpu or _gpu(ordinal)
+
+    # A stream of None says that the array is complete. Torch, whose interface is of version 2, does
+    # not name a stream although its work may still run.
+    may_be_incomplete = interface.get("stream", 1) is not None
+    if may_be_incomplete:
+        array_gpu.synchronize()
+    return array_gpu, DeviceArray(address, shape, dtype)
+
+
+def _contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return the bytes from one element to the next along each axis of a contiguous array.
+
+    Examples:
+        >>> _contiguous_strides((2, 3, 4), np.dtype(np.float32))
+        (48, 16, 4)
+    """
+    strides = []
+    for axis in range(len(shape)):
+        elements_between = math.prod(shape[axis + 1 :])
+        strides.append(dtype.itemsize * elements_between)
+    return tuple(strides)
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
