@@ -34,7 +34,10 @@ class GpuState:
 
 
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
-    """This machine and the GPU in use, without the machine's or its user's name."""
+    """Describe the hardware of this machine, and the GPU in use if there is one.
+
+    Reports are shared, so the names of the machine and of its user are left out.
+    """
     try:
         memory = psutil.virtual_memory().total
     except OSError as error:
@@ -124,7 +127,15 @@ class GpuWatch:
 
 
 def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
-    """A function that reads the state of a GPU; None if that is impossible."""
+    """Prepare to read the state of a GPU through NVML, the NVIDIA driver's library for monitoring.
+
+    Args:
+        device: The device that is measured; `auto` stands for the first GPU.
+
+    Returns:
+        A function that reads the GPU's present state; None if the device is no GPU, or if the
+        driver or nvidia-ml-py is missing.
+    """
     if not (device.is_gpu or device.is_auto):
         return None
     try:
@@ -137,27 +148,34 @@ def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
         pynvml.nvmlInit()
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        except pynvml.NVMLError:  # a part of a GPU, whose figures are its own
+        except pynvml.NVMLError:
+            # It may be a part of a GPU (Multi-Instance GPU), which has a state of its own.
             handle = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
-        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
+        gpu_name = pynvml.nvmlDeviceGetName(handle)
+        driver_version = pynvml.nvmlSystemGetDriverVersion()
     except (DeviceError, pynvml.NVMLError):
         return None
-    slowdowns = {
+    causes_by_flag = {
         pynvml.nvmlClocksEventReasonHwSlowdown: "a hardware slowdown",
         pynvml.nvmlClocksEventReasonSwThermalSlowdown: "its temperature",
         pynvml.nvmlClocksEventReasonSwPowerCap: "its power limit",
     }
 
-    def read() -> GpuState:
-        memory, reasons = None, 0
-        with contextlib.suppress(pynvml.NVMLError):  # not supported by every GPU
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+    def read_state() -> GpuState:
+        # Not every GPU supports these two queries.
+        memory_bytes = None
         with contextlib.suppress(pynvml.NVMLError):
-            reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        slowed_by = tuple(why for reason, why in slowdowns.items() if reasons & reason)
-        return GpuState(name, driver, memory, slowed_by)
+            memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        slowdown_flags = 0
+        with contextlib.suppress(pynvml.NVMLError):
+            slowdown_flags = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        slowed_by = []
+        for flag, cause in causes_by_flag.items():
+            if slowdown_flags & flag:
+                slowed_by.append(cause)
+        return GpuState(gpu_name, driver_version, memory_bytes, tuple(slowed_by))
 
-    return read
+    return read_state
 
 
 # Noise
@@ -170,39 +188,71 @@ BUSY = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
 
 
 class NoiseMeter:
-    """What else the machine does during a measurement, which begins when this is made."""
+    """Measures what else the machine does during a measurement.
+
+    The measurement begins when this is created, and ends with `finish`.
+    """
 
     def __init__(self) -> None:
-        self._own = psutil.Process()
-        self._read()
+        self._process = psutil.Process()
+        self._read_percentages()  # The next call counts from here.
 
-    def _read(self) -> tuple[list[Any], float]:
-        """Per cent of each core's time, and of one core's by this process, since the last call."""
-        every = psutil.cpu_times_percent(percpu=True)
-        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
-        return [every[core] for core in cores], self._own.cpu_percent()
+    def _read_percentages(self) -> tuple[list[Any], float]:
+        """Read how busy the cores of this process were since the last call.
+
+        Returns:
+            Of each core that this process may use, psutil's per cent of the time by kind ("user",
+            "idle", "steal", ...); and the processor time of this process in per cent of one core.
+        """
+        percentages = psutil.cpu_times_percent(percpu=True)
+        cores: Iterable[int] = range(len(percentages))
+        if hasattr(os, "sched_getaffinity"):
+            cores = os.sched_getaffinity(0)
+        return [percentages[core] for core in cores], self._process.cpu_percent()
 
     def finish(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
-        """What happened to the durations measured and to the GPU."""
-        times, own = self._read()
-        busy = sum(getattr(one, name, 0.0) for one in times for name in BUSY)
-        load, cores = max(0.0, busy - own) / 100, len(times)
-        stolen = sum(getattr(one, "steal", 0.0) for one in times) / 100 / cores
+        """Judge whether anything disturbed the measurement, which ends here.
+
+        Args:
+            wall: A summary of the durations that were measured.
+            gpu: The states of the GPU during the measurement.
+
+        Returns:
+            How much the durations deviate, what other programs, the host of a virtual machine and
+            the GPU did meanwhile, and a warning about each of these that is too much.
+        """
+        percentages, process_percentage = self._read_percentages()
+        core_count = len(percentages)
+        busy_percentage = 0.0  # of one core, over all cores
+        stolen_percentage = 0.0
+        for core_percentages in percentages:
+            for kind in BUSY:
+                busy_percentage += getattr(core_percentages, kind, 0.0)
+            stolen_percentage += getattr(core_percentages, "steal", 0.0)
+        other_load = max(0.0, busy_percentage - process_percentage) / 100  # in cores
+        stolen = stolen_percentage / 100 / core_count  # fraction of the time of all cores
+
         deviation = wall.deviation_s / wall.mean_s
-        slowed_by = tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by))
-        doubts = {
-            f"the times deviate by {deviation:.0%} of their mean": deviation > MAX_DEVIATION,
-            f"other programs kept {load:.1f} of {cores} cores busy": load > MAX_OTHER_LOAD * cores,
-            f"the host of this virtual machine took away {stolen:.0%} of the time": (
-                stolen > MAX_STOLEN
-            ),
-            f"the GPU was slowed down by {', '.join(slowed_by)}": bool(slowed_by),
-        }
+        slowed_by = []
+        for state in gpu:
+            for cause in state.slowed_by:
+                if cause not in slowed_by:
+                    slowed_by.append(cause)
+
+        warnings = []
+        if deviation > MAX_DEVIATION:
+            warnings.append(f"the times deviate by {deviation:.0%} of their mean")
+        if other_load > MAX_OTHER_LOAD * core_count:
+            warnings.append(f"other programs kept {other_load:.1f} of {core_count} cores busy")
+        if stolen > MAX_STOLEN:
+            warnings.append(f"the host of this virtual machine took away {stolen:.0%} of the time")
+        if slowed_by:
+            warnings.append(f"the GPU was slowed down by {', '.join(slowed_by)}")
         return Noise(
             deviation=deviation,
-            other_load=load,
-            stolen=stolen if psutil.LINUX else None,
-            taken=min(1.0, load / cores + stolen),
-            gpu_slowed_by=slowed_by,
-            warnings=tuple(text for text, doubtful in doubts.items() if doubtful),
+            other_load=other_load,
+            stolen=stolen if psutil.LINUX else None,  # other systems do not report it
+            taken=min(1.0, other_load / core_count + stolen),
+            gpu_slowed_by=tuple(slowed_by),
+            warnings=tuple(warnings),
         )
