@@ -204,11 +204,17 @@ class Gpu:
         _check(self.call(driver.cuMemcpyAsync, target, source, size, self._handle))
 
     def upload(self, copies: Iterable[tuple[int, int, int]]) -> None:
-        """Copy page-locked memory to the device while earlier work still runs.
+        """Copy page-locked host memory to the device while earlier work still runs.
 
-        Work that is enqueued afterwards waits for them. Earlier work must not use the targets.
+        The copies have a stream of their own, so they do not wait for work that was enqueued
+        before, which must not use their targets. Work that is enqueued afterwards waits for them.
+
+        Args:
+            copies: Of each copy its target address, its source address and its size in bytes.
         """
-        if self._has_allocated:  # the memory exists once the stream has come that far
+        # Memory is allocated in the order of the main stream, so a new target exists only once that
+        # stream has come as far as its allocation.
+        if self._has_allocated:
             self._has_allocated = False
             self.call(self._uploads.wait, self.queue)
         for target, source, size in copies:
@@ -236,13 +242,13 @@ class Gpu:
             self.kernel(name)
 
     def kernel(self, name: str) -> Kernel:
-        """Find a kernel; its file is loaded when first needed."""
+        """Return a kernel by its name; the first time, all kernels of its file are loaded."""
         if name not in self._kernels:
             path = entry_points()[name]
             code = compile_file(path, self.architecture)
-            for entry, file in entry_points().items():
-                if file == path:
-                    self._kernels[entry] = self.call(code.get_kernel, entry)
+            for kernel_name, kernel_path in entry_points().items():
+                if kernel_path == path:
+                    self._kernels[kernel_name] = self.call(code.get_kernel, kernel_name)
         return self._kernels[name]
 
     def record(self) -> Event:
@@ -277,29 +283,38 @@ class Gpu:
             self.queue.close()
 
     def make_current(self) -> None:
-        """Make the device the thread's current one.
+        """Make this GPU the current one of the calling thread, which CUDA's functions work on.
 
-        Before each call: ONNX Runtime, PyTorch or a second Gpu may have switched to another.
+        This is done before each call, since ONNX Runtime, PyTorch or a second `Gpu` may have
+        switched the thread to another GPU.
         """
+        # Usually, while one thread captures a CUDA graph, as ONNX Runtime does, allocating memory
+        # is an error on all other threads. The relaxed mode, set once for a thread, allows it.
         try:
             this_thread.relaxed  # noqa: B018
         except AttributeError:
-            # While ONNX Runtime captures a graph, other threads could allocate nothing.
             relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
             _check(driver.cuThreadExchangeStreamCaptureMode(relaxed))
             this_thread.relaxed = True
         try:
-            self._device.set_current()  # half of what cuCtxSetCurrent takes through cuda-bindings
+            # It takes half as long as cuCtxSetCurrent of cuda-bindings.
+            self._device.set_current()
         except Exception as error:
             raise _failure(str(error)) from error
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
-        """Call cuda-core or cuda-bindings with the device current, and translate failures."""
+        """Call a function of cuda-core or cuda-bindings on this GPU, and return its result.
+
+        Raises:
+            MemoryError: The GPU has not enough memory left.
+            InferenceError: CUDA failed otherwise.
+        """
         self.make_current()
         try:
             return function(*arguments)
         except Exception as error:
-            if type(error).__name__ == "CUDAError":  # not among its public names
+            # cuda-core does not export the class of its errors.
+            if type(error).__name__ == "CUDAError":
                 raise _failure(str(error)) from error
             raise
 
@@ -310,38 +325,52 @@ def _check(result: tuple[Any, ...]) -> None:
 
 
 def _failure(reason: str) -> Exception:
-    """The error for a call of CUDA that failed."""
-    reason = reason.strip().partition("\n")[0]
-    if "OUT_OF_MEMORY" in reason:
-        return MemoryError(reason)
+    """Make the error for a call of CUDA that failed: a MemoryError, or an InferenceError.
+
+    Args:
+        reason: CUDA's name of the failure, or its message, whose first line holds the name.
+    """
+    first_line = reason.strip().partition("\n")[0]
+    if "OUT_OF_MEMORY" in first_line:
+        return MemoryError(first_line)
     return InferenceError(
-        f"CUDA failed: {reason}",
+        f"CUDA failed: {first_line}",
         "run it again with --device cpu to see whether the GPU is to blame",
     )
 
 
 @functools.cache
 def entry_points() -> dict[str, Path]:
-    """File of each kernel by the kernel's name."""
-    files = {}
+    """Find all kernels in the CUDA sources of this package: the path of each by its name."""
+    paths = {}
     for path in sorted(KERNELS.glob("*.cu")):
         for name in ENTRY_POINT.findall(path.read_text(encoding="utf-8")):
-            files[name] = path
-    return files
+            paths[name] = path
+    return paths
 
 
 def compile_file(path: Path, architecture: str) -> ObjectCode:
-    """Compile a `.cu` file for an architecture such as "sm_90", or take it from the cache."""
+    """Compile the kernels of a CUDA source, or read their machine code from the cache.
+
+    Args:
+        path: The `.cu` file.
+        architecture: The GPU's architecture, such as "sm_90".
+
+    Raises:
+        DeviceError: The file does not compile for this architecture.
+        DependencyError: The compiler, NVRTC, cannot be loaded.
+    """
     source = path.read_text(encoding="utf-8")
     options = ProgramOptions(
-        name=str(path),  # errors show it
+        name=str(path),  # It is part of the compiler's messages.
         arch=architecture,
         std="c++17",
-        fma=False,  # NumPy rounds a * b + c twice
+        # NumPy rounds a * b + c twice. A fused multiply-add would round it once, and differ.
+        fma=False,
         include_path=str(path.parent),
     )
 
-    # Any file may include any header.
+    # Any file may include any header, so a changed header changes the key of all of them.
     headers = [(header.name, header.read_bytes()) for header in sorted(path.parent.glob("*.cuh"))]
     key = make_program_cache_key(
         code=source,
@@ -357,13 +386,13 @@ def compile_file(path: Path, architecture: str) -> ObjectCode:
 
 
 def _compile(source: str, options: ProgramOptions) -> bytes:
-    """Compile the text of a `.cu` file to machine code."""
+    """Compile the text of a `.cu` file to machine code for the architecture in the options."""
     log.info("compiling %s for %s", options.name, options.arch)
     warnings = io.StringIO()
     try:
         compiled = Program(source, "c++", options).compile("cubin", logs=warnings)
     except Exception as error:
-        # cuda-core does not export these classes.
+        # cuda-core does not export the classes of its errors, so they are told apart by name.
         match type(error).__name__:
             case "NVRTCError":
                 raise _compile_error(str(error), options) from error
@@ -383,11 +412,20 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
 
 
 def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
-    """The error for a file that NVRTC does not compile, by its report."""
+    """Make the error for a file that NVRTC, CUDA's compiler, does not compile.
+
+    Args:
+        report: What the compiler says, in several lines.
+        options: What it was compiled with.
+
+    Returns:
+        An error with the first reason in the report; where the report names a place in the source,
+        with that file and line.
+    """
     location = str(options.name)
     reason = report
-    source_error = SOURCE_ERROR.search(report)  # the first
-    other_error = OTHER_ERROR.search(report)  # from the assembler, or about an option
+    source_error = SOURCE_ERROR.search(report)
+    other_error = OTHER_ERROR.search(report)  # an error of the assembler, or about an option
     if source_error is not None:
         location = f"{source_error['file']}:{source_error['line']}"
         reason = source_error["reason"]
