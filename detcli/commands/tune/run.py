@@ -55,7 +55,10 @@ BATCHES = (1, 4, 16)
 SHOWN = 4  # pictures in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
-READ = ("nms", "imgsz", "box_format", "preprocess")
+READ_BY_CONVERT = ("box_format", "preprocess")
+"""Options that say how a model is read, of the command convert."""
+
+READ = ("nms", "imgsz", *READ_BY_CONVERT)
 """Options that say how a model is read, for all commands that run one."""
 
 ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
@@ -120,27 +123,43 @@ class Tuning:
             DetcliError: The model does not run on the CPU, so nothing can be compared with it.
         """
         self._advance = advance
-        broken = set[str]()
+        self._try_first_configurations()
+        if self.left_s > 0:
+            self._vary()
+        # Everything was measured once. What may be the fastest is measured in further rounds, so
+        # that a disturbance of the machine does not hit all measurements of one configuration.
+        for _ in range(ROUNDS - 1):
+            fast_alone = self._candidates("one") + self._candidates("start")
+            rows_in_order = [row for row in self._rows if row in fast_alone]
+            self._measure_again(self._measure_alone, rows_in_order)
+            self._measure_again(self._measure_many, self._candidates("many"))
+
+    def _try_first_configurations(self) -> None:
+        """Try each configuration of the plan, the reference first.
+
+        Where a device does not even work in its plain configuration, its others are removed.
+
+        Raises:
+            DetcliError: The reference failed.
+        """
+        broken_devices = set[str]()
         for row in list(self._rows):
-            if row.way.device in broken:
+            device = row.way.device
+            if device in broken_devices:
                 self._rows.remove(row)
                 self.steps -= 1
                 continue
             error = self._try(row)
             if row is self._reference and error is not None:
                 raise error
-            if isinstance(error, DeviceError) and row.way == Configuration(row.way.device):
-                broken.add(row.way.device)
-        if self.left_s > 0:
-            self._vary()
-        for _ in range(ROUNDS - 1):
-            candidates_alone = self._candidates("one") + self._candidates("start")
-            alone = [row for row in self._rows if row in candidates_alone]
-            self._measure_again(self._measure_alone, alone)
-            self._measure_again(self._measure_many, self._candidates("many"))
+            if isinstance(error, DeviceError) and row.way == Configuration(device):
+                broken_devices.add(device)
 
     def _measure_again(self, measure: Callable[[TuneRow], None], rows: list[TuneRow]) -> None:
-        """Measure these once more; of one that fails, the earlier measurements stand."""
+        """Measure some configurations once more.
+
+        If one fails this time, its earlier measurements remain valid.
+        """
         self.steps += len(rows)
         for row in rows:
             try:
@@ -150,28 +169,46 @@ class Tuning:
             self._advance(row.name)
 
     def _candidates(self, kind: str) -> list[TuneRow]:
-        """Those that may be the fastest, if there are several."""
+        """Return the configurations that may be the fastest; none if that is settled already.
+
+        Args:
+            kind: What is measured: "one" image at a time, the "start", or "many" images.
+        """
         rows = candidates(self._rows, kind)
         if len(rows) > 1:
             return rows
         return []
 
     def _vary(self) -> None:
-        """Try other batches and workers with what is fast and keeps the boxes."""
-        usable = [row for row in self._rows if row.keeps_boxes and row.many]
-        best = max((row.many.estimate for row in usable if row.many), default=0.0)
-        for row in usable:
-            if row.many is None or row.many.estimate * REACH < best:
-                continue
-            new_rows = [TuneRow(str(variant), variant) for variant in _variants(row)]
-            index = self._rows.index(row) + 1
-            self._rows[index:index] = new_rows
-            self.steps += len(new_rows)
-            for new_row in new_rows:
-                self._try(new_row)
+        """Try other batch sizes and numbers of workers with the configurations that are promising.
+
+        A configuration is promising if it keeps the boxes of the reference, and if its number of
+        images a second is at most a factor of REACH below the best.
+        """
+        images_per_second = {}  # by name of the configuration
+        for row in self._rows:
+            if row.keeps_boxes and row.many:
+                images_per_second[row.name] = row.many.estimate
+        best = max(images_per_second.values(), default=0.0)
+        promising_rows = []
+        for row in self._rows:
+            if row.name in images_per_second and images_per_second[row.name] * REACH >= best:
+                promising_rows.append(row)
+
+        for row in promising_rows:
+            variants = [TuneRow(str(variant), variant) for variant in _variants(row)]
+            position = self._rows.index(row) + 1  # The report shows variants after their original.
+            self._rows[position:position] = variants
+            self.steps += len(variants)
+            for variant in variants:
+                self._try(variant)
 
     def _try(self, row: TuneRow) -> DetcliError | None:
-        """Compare the boxes of a configuration, and measure it first; the error, if it fails."""
+        """Compare the boxes of a configuration with the reference, and measure its speed once.
+
+        Returns:
+            The error if it fails, which is kept for the report as well; else None.
+        """
         try:
             self._compare(row)
             if row.way.is_plain:
@@ -187,24 +224,35 @@ class Tuning:
     # What is asked of other commands
 
     def _model_of(self, configuration: Configuration) -> str:
-        """The model of a configuration; one in 8 bits is made when it is first asked for."""
+        """Return the name or path of the model that a configuration runs.
+
+        That is the model itself, or its conversion to 8 bits, which is made once for all
+        configurations, when the first of them needs it.
+
+        Raises:
+            DetcliError: The conversion failed, now or before.
+        """
         if not configuration.int8:
             return self._model
         if self._int8 is None:
-            path = str(self._folder / f"{self._name}-int8.onnx")
-            options = ["-o", path, "--int8"]
-            for picture in self._pictures:
-                options += ["--calibrate", picture]
-            options += ["--tolerance", ANYTHING]
-            options += arguments_of(self._config, READ[-2:])
             try:
-                self._run_command("convert", options, [self._model])
-                self._int8 = path
+                self._int8 = self._convert_to_int8()
             except DetcliError as error:
                 self._int8 = error
         if isinstance(self._int8, DetcliError):
             raise self._int8
         return self._int8
+
+    def _convert_to_int8(self) -> str:
+        """Convert the model to 8 bits, calibrated on the pictures; returns the path of the copy."""
+        path = str(self._folder / f"{self._name}-int8.onnx")
+        options = ["-o", path, "--int8"]
+        for picture in self._pictures:
+            options += ["--calibrate", picture]
+        options += ["--tolerance", ANYTHING]
+        options += arguments_of(self._config, READ_BY_CONVERT)
+        self._run_command("convert", options, [self._model])
+        return path
 
     def _options(self, row: TuneRow) -> list[str]:
         """The options of a command that runs the model in a configuration."""
@@ -215,11 +263,17 @@ class Tuning:
         return str(self._folder / f"{row.name.replace(' ', '-').replace(':', '-')}.jsonl")
 
     def _compare(self, row: TuneRow) -> None:
-        """Compare the boxes of a configuration with those of the reference."""
+        """Compare the boxes of a configuration with those of the reference.
+
+        With labelled data, its accuracy (mAP) is measured too, unless it differs from another
+        configuration only in its batch size or workers.
+        """
         model = self._model_of(row.way)
-        lowered = str(max(0.0, self._conf - self._tolerance.score))
+        # A box may score a little less than the confidence in one of the two configurations, so the
+        # records have to hold those boxes as well.
+        lowest_score = str(max(0.0, self._conf - self._tolerance.score))
         options = self._options(row)
-        options += ["--conf", lowered, "-o", self._records(row), "--model", model]
+        options += ["--conf", lowest_score, "-o", self._records(row), "--model", model]
         self._run_command("predict", options, self._pictures)
         if row is not self._reference:
             report = self._verify(row)
@@ -388,23 +442,37 @@ class Tuning:
         return doubts
 
     def _choice(self, kind: str) -> Choice:
-        """The simplest of the fastest; the reference was measured in any case."""
-        fastest, *tied = equals(self._rows, kind)
-        options = fastest.way.options
+        """Recommend the fastest configuration for a purpose, with the options that choose it.
+
+        Of several that are equally fast as far as the measurements tell, it is the simplest.
+
+        Args:
+            kind: The purpose: "one" image at a time, the "start" of a process, or "many" images.
+
+        Returns:
+            The configuration, how many times faster than the reference it is, and the names of
+            those that are equally fast.
+        """
+        equally_fast = equals(self._rows, kind)
+        recommended = equally_fast[0]
+        options = recommended.way.options
         model = self._model
-        if fastest.way.int8:
-            model = self._cached(Path(self._model_of(fastest.way)))
+        if recommended.way.int8:
+            # The folder of this run is deleted; the recommendation has to remain usable.
+            model = self._cached(Path(self._model_of(recommended.way)))
             options["model"] = model
         command = ["detcli", "predict", "--model", model]
-        command += self._options(fastest) + self._pictures_to_type()
-        gain = getattr(fastest, kind).estimate / getattr(self._reference, kind).estimate
-        if kind != "many":  # seconds, of which fewer are better
+        command += self._options(recommended) + self._pictures_to_type()
+
+        gain = getattr(recommended, kind).estimate / getattr(self._reference, kind).estimate
+        if kind != "many":
+            # These are seconds, of which fewer are better, unlike images a second.
             gain = 1 / gain
         return Choice(
             kind=kind,
-            way=fastest.name,
+            way=recommended.name,
             gain=gain,
-            tied=tuple(row.name for row in tied),
+            tied=tuple(row.name for row in equally_fast[1:]),
             options=options,
             command=shell_line(command),
         )
@@ -427,18 +495,36 @@ class Tuning:
         return str(entry.resolve())
 
     def write_page(self, folder: Path) -> str:
-        """Write a page of what the fastest other configuration finds; says what it did."""
-        rates = {row.name: row.many.estimate for row in self._rows if row.boxes and row.many}
-        if not rates:
+        """Write a page that shows the fastest configuration's boxes beside the reference's.
+
+        Returns:
+            A message that says where the page is, or why there is none.
+        """
+        fastest = None
+        most_images_per_second = -math.inf
+        for row in self._rows:
+            # The reference has no `boxes`, since it is not compared with itself.
+            if row.boxes and row.many and row.many.estimate > most_images_per_second:
+                fastest = row
+                most_images_per_second = row.many.estimate
+        if fastest is None:
             return "wrote no page, as only the reference ran"
-        fastest_name = max(rates, key=rates.__getitem__)
-        fastest = next(row for row in self._rows if row.name == fastest_name)
         self._verify(fastest, page=folder)
         return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
 
 
 def pictures_of(data: Path | None) -> tuple[str, ...]:
-    """The folder where the pictures of labelled data usually are."""
+    """Find the folder with the pictures of labelled data, in the places where it usually is.
+
+    Args:
+        data: The file or folder of labels; None if there is none.
+
+    Returns:
+        One folder, or nothing without data.
+
+    Raises:
+        UsageError: There is no folder in any of these places.
+    """
     if data is None:
         return ()
     usual_folders = (
@@ -456,30 +542,46 @@ def pictures_of(data: Path | None) -> tuple[str, ...]:
 
 
 def _configurations(devices: Sequence[Device], *, int8: bool) -> list[Configuration]:
-    """What to try first on these devices, or on all there are; the reference comes first."""
-    devices = [device for device in devices if not device.is_auto]
-    if not devices:
+    """List the configurations to try first, without repetitions.
+
+    The first is the reference, which is the CPU in full precision. Then each device comes in full
+    precision, in half precision where it has that, and with a model in 8 bits.
+
+    Args:
+        devices: The devices that the user named; if they name none but `auto`, all are tried.
+        int8: Whether to try the model in 8 bits.
+    """
+    devices_to_try = [device for device in devices if not device.is_auto]
+    if not devices_to_try:
         every_device = [Device(kind) for kind in DeviceKind]
-        devices = [device for device in every_device if not device.is_auto]
+        devices_to_try = [device for device in every_device if not device.is_auto]
     configurations = [Configuration("cpu")]
-    for device in devices:
+    for device in devices_to_try:
         configurations.append(Configuration(str(device)))
-    for device in devices:
+    for device in devices_to_try:
         if device.computes_half:
             configurations.append(Configuration(str(device), half=True))
     if int8:
-        for device in devices:
+        for device in devices_to_try:
             configurations.append(Configuration(str(device), int8=True))
     return list(dict.fromkeys(configurations))
 
 
 def _variants(row: TuneRow) -> list[Configuration]:
-    """A configuration with other batches, and with fewer workers than usual."""
-    variants = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
-    if not Device.parse(row.way.device).is_gpu:  # which has one worker
-        cores = available_cores()  # as many workers are usual
-        fewer_workers = sorted({1, cores // 2} - {0, cores})
-        variants += [replace(row.way, workers=number) for number in fewer_workers]
+    """List variants of a measured configuration: other batch sizes, and fewer workers than usual.
+
+    Usually, there are as many workers as cores. Half as many and a single one are tried too, except
+    on a GPU, which always has one worker.
+    """
+    variants = []
+    for batch_size in BATCHES:
+        if batch_size != row.batch:
+            variants.append(replace(row.way, batch=batch_size))
+    if not Device.parse(row.way.device).is_gpu:
+        core_count = available_cores()
+        worker_counts = {1, core_count // 2} - {0, core_count}
+        for worker_count in sorted(worker_counts):
+            variants.append(replace(row.way, workers=worker_count))
     return variants
 
 
