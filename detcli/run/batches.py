@@ -122,7 +122,10 @@ class BatchDetector:
             )
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Set what the scores of each class must exceed."""
+        """Set the confidence that the scores of each class have to exceed.
+
+        The settings come before what the model recommends.
+        """
         contract = self.contract
         self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
         self.class_conf: dict[int, float] = {}
@@ -197,7 +200,11 @@ class BatchDetector:
         )
 
     def _require_large_tiles(self) -> None:
-        """Refuse tiles that the network cannot see anything in."""
+        """Refuse tiles that are smaller than the model's stride.
+
+        The stride is the distance in pixels between the cells of its coarsest grid, so a smaller
+        tile has no room for a single cell.
+        """
         tiling = self.tiling
         stride = self.contract.stride
         if tiling is not None and tiling.size < stride:
@@ -222,7 +229,8 @@ class BatchDetector:
         self._batches = 0
         self._observer: Observer | None = None
         self._helpers: list[BatchDetector] = []
-        if self._cuts_all:  # a picture's tiles use all backends, so one is read at a time
+        if self._cuts_all:
+            # The workers share the tiles of each picture, so for the caller there is one worker.
             self._helpers = [self._helper() for _ in range(self.workers - 1)]
             self.batch *= self.workers
             self.workers = 1
@@ -330,31 +338,49 @@ class BatchDetector:
         return picture
 
     def _submit(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch: whole, in tiles, or in tiles where the whole shows a crowd."""
-        tiling = self.tiling
-        if tiling is None:
+        """Start to detect in pictures: without tiles, with tiles, or with tiles for crowds only.
+
+        Returns:
+            A function that waits for the detections of each picture. If all pictures are cut into
+            tiles, these are there already.
+        """
+        if self.tiling is None:
             return self._start(pictures)
         if self._cuts_all:
-            detections_in_tiles = self._in_tiles(tiling, pictures)
+            detections_in_tiles = self._in_tiles(self.tiling, pictures)
             return lambda: detections_in_tiles
-        # All that the model recommends makes a crowd, so that filters do not change what is found.
-        of_all_classes = replace(self._selection, class_ids=None)
-        default = of_all_classes.with_conf_thresholds(self._default_conf_thresholds)
-        counting = replace(default, max_det=max(default.max_det, tiling.crowd))
-        pending = self._start_selecting(pictures, [*self._selections, counting])
+        return self._start_with_tiles_for_crowds(self.tiling, pictures)
+
+    def _start_with_tiles_for_crowds(self, tiling: Tiling, pictures: Sequence[Picture]) -> Pending:
+        """Start to detect in whole pictures; those that show a crowd are then cut into tiles.
+
+        Returns:
+            A function that waits for the whole pictures, detects in the tiles of those that are
+            larger than a tile and show at least `tiling.crowd` detections, and returns the
+            detections of each picture.
+        """
+        # A crowd is counted with all classes and the confidence that the model recommends, so that
+        # filters of the user do not change what is detected.
+        all_classes = replace(self._selection, class_ids=None)
+        recommended = all_classes.with_conf_thresholds(self._default_conf_thresholds)
+        crowd_selection = replace(recommended, max_det=max(recommended.max_det, tiling.crowd))
+        pending = self._start_selecting(pictures, [*self._selections, crowd_selection])
 
         def wait() -> list[Detections]:
-            *selected, counted = pending()
-            results = list(self._joined(selected))
-            crowded = []  # indices of pictures
+            results_by_selection = pending()
+            detections_to_count = results_by_selection.pop()
+            results = list(self._joined(results_by_selection))
+            crowded_indices = []
             for index, picture in enumerate(pictures):
                 is_large = max(picture.pixels.shape[:2]) > tiling.size
-                if is_large and len(counted[index]) >= tiling.crowd:
-                    crowded.append(index)
-            crowded_pictures = [pictures[index] for index in crowded]
-            in_whole = [results[index] for index in crowded]
-            in_tiles = self._in_tiles(tiling, crowded_pictures, in_whole)
-            for index, detections in zip(crowded, in_tiles, strict=True):
+                if is_large and len(detections_to_count[index]) >= tiling.crowd:
+                    crowded_indices.append(index)
+            results_with_tiles = self._in_tiles(
+                tiling,
+                [pictures[index] for index in crowded_indices],
+                [results[index] for index in crowded_indices],
+            )
+            for index, detections in zip(crowded_indices, results_with_tiles, strict=True):
                 results[index] = detections
             return results
 
@@ -366,37 +392,57 @@ class BatchDetector:
         pictures: Sequence[Picture],
         in_whole: Sequence[Detections] | None = None,
     ) -> list[Detections]:
-        """Detect in the tiles of pictures and in whole pictures.
+        """Detect in the tiles of each picture and in the whole picture, and merge the detections.
 
-        What is in the whole pictures may be known already, `in_whole`. Of that, only what is larger
-        than the overlap counts.
+        Args:
+            tiling: How pictures are cut into overlapping tiles.
+            pictures: The pictures.
+            in_whole: The detections in each whole picture, if these are known already. Of them,
+                only those that are larger than the overlap of two tiles count, since anything
+                smaller lies entirely within some tile.
+
+        Returns:
+            The merged detections of each picture.
         """
         areas_of_pictures = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
-        views = []
-        view_counts = []
+        views = []  # the tiles of all pictures
+        view_counts = []  # the number of tiles of each picture
         for picture, areas in zip(pictures, areas_of_pictures, strict=True):
             views_of_picture = [_cut(picture, area) for area in areas]
             if in_whole is not None:
-                views_of_picture.pop()  # the whole picture, which comes last
+                views_of_picture.pop()  # The last area is the whole picture.
             views += views_of_picture
             view_counts.append(len(views_of_picture))
-        in_views = iter(self._detect_side_by_side(views, self.batch // (1 + len(self._helpers))))
+        detector_count = 1 + len(self._helpers)
+        batch_size = self.batch // detector_count
+        in_views = iter(self._detect_side_by_side(views, batch_size))
 
         results = []
         with self.times.stage(Stage.SELECTION):
-            min_side = 0.0
+            small_side = 0.0  # in pixels
             if in_whole is not None:
-                min_side = tiling.overlap * tiling.size
+                small_side = tiling.overlap * tiling.size
             for index, areas in enumerate(areas_of_pictures):
                 in_areas = list(itertools.islice(in_views, view_counts[index]))
                 if in_whole is not None:
                     in_areas.append(in_whole[index])
-                results.append(merge(in_areas, areas, min_side))
+                results.append(merge(in_areas, areas, small_side))
         return results
 
-    def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
-        """Detect on many pictures in batches, on this detector and its helpers."""
-        work = SharedWork(views, size)
+    def _detect_side_by_side(self, views: Sequence[Picture], batch_size: int) -> list[Detections]:
+        """Detect in many pictures, on this detector and its helpers in parallel.
+
+        The calling thread works too. Each helper has a thread; all take the next batch when they
+        are done with one. The helpers' times are added to those of this detector.
+
+        Args:
+            views: The pictures, tiles or whole ones.
+            batch_size: The number of pictures in a batch.
+
+        Returns:
+            The detections of each picture, in order.
+        """
+        work = SharedWork(views, batch_size)
         threads: list[BackgroundThread] = []
         for helper in self._helpers:
             run = partial(work.run, helper._start, helper.in_flight)  # noqa: SLF001
@@ -407,7 +453,9 @@ class BatchDetector:
         for thread in threads:
             thread.join()
         for helper in self._helpers:
-            for stage, seconds in dict(helper.times).items():  # other calls may add to it
+            # A copy, as calls on other threads may add stages meanwhile.
+            helper_times = dict(helper.times)
+            for stage, seconds in helper_times.items():
                 self.times[stage] += seconds
             helper.times.clear()
         return work.results()
@@ -420,7 +468,12 @@ class BatchDetector:
         return [self._selection, self._lower_selection]
 
     def _joined(self, selected: Sequence[list[Detections]]) -> list[Detections]:
-        """The detections of each picture, from what `_selections` select."""
+        """Join what the selections of this detector gave to one result for each picture.
+
+        Args:
+            selected: For each of `_selections`, the detections of each picture. The second
+                selection, if there is one, has a lower confidence.
+        """
         if self._lower_selection is None:
             return selected[0]
         results = []
@@ -430,10 +483,19 @@ class BatchDetector:
         return results
 
     def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
-        """Fill up confident detections with those of `lower` that are not, best first."""
-        unsure = lower[lower.score <= self.conf_thresholds[lower.class_id]]
+        """Add detections of a lower confidence as far as the confident ones leave room for them.
+
+        Args:
+            confident: The detections above the confidence, at most `max_det`.
+            lower: The detections above a lower confidence, the confident ones among them.
+
+        Returns:
+            At most `max_det` detections, best first.
+        """
+        is_below_confidence = lower.score <= self.conf_thresholds[lower.class_id]
+        added = lower[is_below_confidence]
         room = max(self._selection.max_det - len(confident), 0)
-        both = concatenated(confident, unsure[:room])
+        both = concatenated(confident, added[:room])
         return both[rank_descending(both.score)]
 
     def _start(self, pictures: Sequence[Picture]) -> Pending:
@@ -444,39 +506,38 @@ class BatchDetector:
     def _start_selecting(
         self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start on a batch; the returned function waits for its detections.
+        """Start to detect in whole pictures, with several selections of what the network gives.
 
-        It returns a list for each selection, with the detections of each picture.
+        Pictures of different proportions may have network inputs of different sizes, so they go to
+        the device in groups that share one. Where one selection covers all of them, the device runs
+        only that, and the others are made of its result.
+
+        Returns:
+            A function that waits for the device. It returns a list for each selection, with the
+            detections of each picture.
         """
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
-        groups = defaultdict(list)  # pictures that share a canvas
+        groups = defaultdict(list)  # the indices of pictures, by the size of the network's input
         for index, letterbox in enumerate(letterboxes):
             groups[letterbox.canvas].append(index)
         covering = covering_selection(selections)
-        run = selections  # by the device
+        device_selections = selections
         if covering is not None:
-            run = [covering]
-        started = []
-        for group in groups.values():
-            images = [pictures[index].pixels for index in group]
-            group_letterboxes = [letterboxes[index] for index in group]
-            self._report_end(Stage.REMAINDER)
-            with self.times.stage(Stage.PREPROCESS):
-                buffer = self._backend.prepare(images, group_letterboxes)
-            with self.times.stage(Stage.NETWORK):
-                buffer = self._backend.infer(buffer)
-            pending = []
-            with self.times.stage(Stage.SELECTION):
-                for options in run:
-                    pending.append(self._backend.select(buffer, group_letterboxes, options))
-            started.append((group, pending))
+            device_selections = [covering]
+        started_groups = []
+        for indices in groups.values():
+            group_pictures = [pictures[index] for index in indices]
+            group_letterboxes = [letterboxes[index] for index in indices]
+            pending = self._start_group(group_pictures, group_letterboxes, device_selections)
+            started_groups.append((indices, pending))
 
         def wait() -> list[list[Detections]]:
-            selected: list[dict[int, Detections]] = [{} for _ in run]  # by index of the picture
+            # For each selection on the device: the detections by the index of the picture.
+            selected: list[dict[int, Detections]] = [{} for _ in device_selections]
             with self.times.stage(Stage.WAIT):
-                for group, pending in started:
+                for indices, pending in started_groups:
                     for by_index, wait_for_group in zip(selected, pending, strict=True):
-                        by_index.update(zip(group, wait_for_group(), strict=True))
+                        by_index.update(zip(indices, wait_for_group(), strict=True))
             self._batches += 1
             results = []
             for by_index in selected:
@@ -490,6 +551,29 @@ class BatchDetector:
             return results
 
         return wait
+
+    def _start_group(
+        self,
+        pictures: Sequence[Picture],
+        letterboxes: Sequence[Letterbox],
+        selections: Sequence[SelectionOptions],
+    ) -> list[Pending]:
+        """Start to detect in pictures whose network inputs have the same size.
+
+        Returns:
+            For each selection, a function that waits for the detections of each picture.
+        """
+        images = [picture.pixels for picture in pictures]
+        self._report_end(Stage.REMAINDER)
+        with self.times.stage(Stage.PREPROCESS):
+            prepared = self._backend.prepare(images, letterboxes)
+        with self.times.stage(Stage.NETWORK):
+            inferred = self._backend.infer(prepared)
+        pending = []
+        with self.times.stage(Stage.SELECTION):
+            for options in selections:
+                pending.append(self._backend.select(inferred, letterboxes, options))
+        return pending
 
     def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
@@ -523,9 +607,13 @@ class BatchDetector:
 
 
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
-    """Find one selection whose first rows are the rows of each of these, if there is one.
+    """Find one selection that can replace several, so that the device selects only once.
 
-    That is so where they differ in one confidence for all classes and in `max_det` only.
+    Its rows, best first, begin with the rows of each of the others. Such a selection exists if the
+    others differ only in `max_det` and in a confidence that is the same for all classes.
+
+    Returns:
+        That selection, with the lowest confidence and the highest `max_det`; None if there is none.
     """
     covering = replace(
         selections[0],
@@ -540,10 +628,16 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
 
 
 def first_of(detections: Detections, options: SelectionOptions) -> Detections:
-    """Keep those detections of a covering selection that a selection would give by itself."""
-    if options.conf_thresholds is None:
-        detections = detections[detections.score > np.float32(options.conf)]
-    return detections[: options.max_det]
+    """Reduce the detections of a covering selection to those that a selection itself would give.
+
+    Args:
+        detections: What `covering_selection` selected, best first.
+        options: One of the selections that it covers.
+    """
+    confident = detections
+    if options.conf_thresholds is None:  # otherwise the covering selection has the same thresholds
+        confident = detections[detections.score > np.float32(options.conf)]
+    return confident[: options.max_det]
 
 
 def _cut(picture: Picture, area: Area) -> Picture:
