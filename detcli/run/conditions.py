@@ -31,15 +31,21 @@ class Condition:
         return f"{prefix}{self.name}{self.sign}{self.count}"
 
     def number(self, counts: Counts) -> int:
-        """How many detections the condition is about."""
-        detected = counts.found
+        """Return how many of the counted detections are of the condition's class and zone or line.
+
+        Crossings of a line are counted for each side as "LINE left" and "LINE right"; a condition
+        may name one side, or the line for both.
+        """
+        detections_by_class = counts.found
         if self.zone_or_line:
-            detected = Counter()
-            either_side = f"{self.zone_or_line} "  # of a line
-            for (zone_or_line, name), number in counts.zones_and_lines.items():
-                if zone_or_line == self.zone_or_line or zone_or_line.startswith(either_side):
-                    detected[name] += number
-        return detected.total() if self.name == ANY else detected[self.name]
+            detections_by_class = Counter()
+            line_and_side = f"{self.zone_or_line} "
+            for (zone_or_line, class_name), count in counts.zones_and_lines.items():
+                if zone_or_line == self.zone_or_line or zone_or_line.startswith(line_and_side):
+                    detections_by_class[class_name] += count
+        if self.name == ANY:
+            return detections_by_class.total()
+        return detections_by_class[self.name]
 
 
 def parse_condition(

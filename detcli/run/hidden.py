@@ -41,18 +41,24 @@ class HiddenClasses:
         return bool(self._classes)
 
     def boxes(self, record: RecordJson) -> Boxes:
-        """The boxes of a record that are hidden, `(N, 4)`; their tracks stay hidden."""
-        detections = record.get("detections", [])
+        """Return the boxes of a record's detections that are to be hidden.
+
+        Their tracks are noted, so that later texts of the same objects are hidden too; and the
+        classes of the record are taken out of `unseen`.
+
+        Returns:
+            `(N, 4)` x1, y1, x2, y2 in pixels of the picture.
+        """
         boxes = []
-        names: set[str] = set()
-        for detection in detections:
-            names |= _names_of(detection)
+        classes_in_record: set[str] = set()
+        for detection in record.get("detections", []):
+            classes_in_record |= _names_of(detection)
             if not self._hides(detection):
                 continue
             boxes.append(box_of(detection))
             if detection.get("track_id") is not None:
                 self._tracks.add(_track_of(record, detection))
-        self.unseen = [name for name in self.unseen if name not in names]
+        self.unseen = [name for name in self.unseen if name not in classes_in_record]
         return np.array(boxes, np.float32).reshape(-1, 4)
 
     def in_picture(self, boxes: Boxes, image: Image) -> Image:
@@ -60,20 +66,26 @@ class HiddenClasses:
         return hidden(image, boxes, self._outputs.blur_with, self._outputs.blur_margin)
 
     def without_texts(self, record: RecordJson, boxes: Boxes) -> RecordJson:
-        """The record without what hidden symbols say: those of hidden boxes, `(N, 4)`, and tracks.
+        """Return a record without the texts of barcodes that are hidden.
 
-        `boxes` has to have seen the record before, and all earlier ones.
+        A barcode is hidden if it is of a hidden class, on a track of which any detection was
+        hidden, or covered by a hidden box.
+
+        Args:
+            record: A record that was given to the method `boxes` before, as all earlier ones were,
+                since that notes the hidden tracks.
+            boxes: `(N, 4)`, the hidden boxes of the record.
         """
         if "detections" not in record:
             return record
         detections: list[DetectionJson] = []
         for detection in record["detections"]:
-            is_silent = (
+            is_text_hidden = (
                 self._hides(detection)
                 or _track_of(record, detection) in self._tracks
                 or is_covered(detection.get("corners", []), boxes)
             )
-            if is_silent and "text" in detection:
+            if is_text_hidden and "text" in detection:
                 detections.append(_without_text(detection))
             else:
                 detections.append(detection)
@@ -82,26 +94,27 @@ class HiddenClasses:
     def checked(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
         """Yield the same records, once it is certain that the classes to hide exist.
 
-        Records are read ahead until each class has been seen, at most to their end; a temporary
-        file holds them. In records without any detection, any class may be absent.
+        Otherwise a typing error would leave visible what should be hidden. Records are read ahead
+        until each class has been seen, at most to their end; a temporary file holds them until they
+        are yielded. If no record has any detection, the classes cannot be checked.
 
         Raises:
             UsageError: A class is neither in the records nor one of their model.
         """
-        unseen = set(self._classes)
-        classes = SeenClasses()
-        with temporary() as read_ahead:
-            while unseen:
+        unseen_classes = set(self._classes)
+        seen_classes = SeenClasses()
+        with temporary() as read_ahead_file:
+            while unseen_classes:
                 record = next(records, None)
                 if record is None:
-                    classes.require(sorted(unseen))
+                    seen_classes.require(sorted(unseen_classes))
                     break
-                unseen -= classes.add(record)
+                unseen_classes -= seen_classes.add(record)
                 with temporary_file_errors():
-                    read_ahead.write(json.dumps(record).encode() + b"\n")
+                    read_ahead_file.write(json.dumps(record).encode() + b"\n")
             with temporary_file_errors():
-                read_ahead.seek(0)
-            for line in read_ahead:
+                read_ahead_file.seek(0)
+            for line in read_ahead_file:
                 yield json.loads(line)
         yield from records
 
@@ -119,9 +132,14 @@ class SeenClasses:
         self._models: set[str] = set()
 
     def add(self, record: RecordJson) -> set[str]:
-        """Look at a record; returns the names and ids of its classes."""
+        """Note the classes and the model of a record.
+
+        Returns:
+            The names of the classes of its detections, and their ids as text, since a user may name
+            a class by either.
+        """
         names = record.get("settings", {}).get("names")
-        if isinstance(names, list):  # any JSON may stand there
+        if isinstance(names, list):  # A file that others wrote may hold any JSON here.
             self._replaced_names = [str(name) for name in names]
         self._models.add(str(record.get("model", "")))
         names_and_ids: set[str] = set()
@@ -131,7 +149,15 @@ class SeenClasses:
         return names_and_ids
 
     def require(self, classes: Sequence[str]) -> None:
-        """Require that the model has some classes, though no record has them.
+        """Require that the model has some classes, though no record has a detection of them.
+
+        Records do not list the classes of their model. So the first list of class names that fits
+        the classes in the records is taken for the model's: the names that the user gave, those of
+        models with the name in the records, or COCO's. Nothing is required if the records hold
+        neither detections nor class names.
+
+        Args:
+            classes: Names or ids of classes.
 
         Raises:
             UsageError: It has no such class, as far as the records tell.
@@ -141,7 +167,7 @@ class SeenClasses:
         possible_names = [self._replaced_names, *self._names_of_models(), COCO]
         for names in possible_names:
             if self._fit(names):
-                class_ids(classes, tuple(names))
+                class_ids(classes, tuple(names))  # It raises an error for an unknown class.
                 return
         names_in_records = sorted(set(self._by_id.values()))
         similar = closest(classes[0], names_in_records)
@@ -154,7 +180,10 @@ class SeenClasses:
         )
 
     def _names_of_models(self) -> Iterator[Sequence[str]]:
-        """The classes of models that have names, and whose files are here."""
+        """Yield the class names of the models in the records, as far as their files are here.
+
+        Only the models that detcli knows by name are looked up, and none is downloaded.
+        """
         for model in sorted(self._models & MODELS.keys()):
             try:
                 file = find(model, fetch=False)
@@ -163,7 +192,7 @@ class SeenClasses:
                 continue
 
     def _fit(self, names: Sequence[str]) -> bool:
-        """Whether some names have all classes of the records, with the same ids."""
+        """Tell whether a list of class names, by id, has all classes of the records."""
         if not names:
             return False
         for class_id, name in self._by_id.items():

@@ -1,5 +1,6 @@
 """The marks of a page: what somebody confirmed or dropped, and applied to records."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,15 +44,22 @@ class Marks:
     @property
     def drops(self) -> int:
         """How many pictures and boxes the marks drop."""
-        number = 0
+        drop_count = 0
         for marks in self._marks.values():
-            number += sum(mark["mark"] == "drop" for mark in marks)
-        return number
+            drop_count += sum(mark["mark"] == "drop" for mark in marks)
+        return drop_count
 
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
-        """The indices of the detections that no mark drops; None if the whole record is dropped."""
+        """Find the detections of a record that no mark drops.
+
+        A mark without a box is about the whole record. Marks that fit the record or one of its
+        detections are noted as used, also those that keep it, see `require_fit`.
+
+        Returns:
+            The indices of the remaining detections; None if the whole record is dropped.
+        """
         detections = record.get("detections", [])
-        dropped: set[int] = set()
+        dropped_indices: set[int] = set()
         drops_record = False
         for mark in self._marks.get(_record_key(record), ()):
             is_drop = mark["mark"] == "drop"
@@ -59,23 +67,21 @@ class Marks:
                 self._unused.pop(id(mark), None)
                 drops_record = drops_record or is_drop
                 continue
-            matches = []
-            for index, detection in enumerate(detections):
-                if _is_marked(detection, mark):
-                    matches.append(index)
-            if not matches:
+            marked_index = _marked_detection(detections, mark)
+            if marked_index is None:
                 continue
             self._unused.pop(id(mark), None)
             if is_drop:
-                # Of equal boxes, the one at the mark's own index.
-                marked_index = mark.get("detection")
-                dropped.add(marked_index if marked_index in matches else matches[0])
+                dropped_indices.add(marked_index)
         if drops_record:
             return None
-        return [index for index in range(len(detections)) if index not in dropped]
+        return [index for index in range(len(detections)) if index not in dropped_indices]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
-        """A record that was read, without what was dropped; None if all of it was."""
+        """Return a record, in JSON, without the detections that marks drop; None if all of it is.
+
+        The fields besides its detections stay as they are.
+        """
         remaining = self.remaining_detections(record)
         if remaining is None:
             return None
@@ -85,7 +91,7 @@ class Marks:
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
-        """A record without what was dropped; None if all of it was."""
+        """Return a record without the detections that marks drop; None if all of it is dropped."""
         remaining = self.remaining_detections(record.to_json())
         if remaining is None:
             return None
@@ -94,28 +100,55 @@ class Marks:
         return replace(record, detections=record.detections[remaining])
 
     def require_fit(self) -> None:
-        """Raise CheckError for marks that have fitted no record."""
+        """Require that each mark has fitted a record, once all records were read.
+
+        Raises:
+            CheckError: Some have not; the message names the first of them.
+        """
         if not self._unused:
             return
-        mark = next(iter(self._unused.values()))
-        number = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
-        example = mark["source"]
-        if mark.get("box"):
-            box = ", ".join(f"{edge:g}" for edge in mark["box"])
-            example = f"{mark.get('class_name')} at {box} in {example}"
+        unused_mark = next(iter(self._unused.values()))
+        unused_count = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
+        example = unused_mark["source"]
+        if unused_mark.get("box"):
+            box = ", ".join(f"{edge:g}" for edge in unused_mark["box"])
+            example = f"{unused_mark.get('class_name')} at {box} in {example}"
         raise CheckError(
-            f"{number} in {self._path} fit no record: {example}",
+            f"{unused_count} in {self._path} fit no record: {example}",
             "apply them to the records that their page was made of",
         )
 
 
 def _record_key(fields: RecordJson | MarkJson) -> object:
-    """The key that a mark shares with its record; frame and time tell apart those of one name."""
+    """Return a key that a mark shares with the record that it is about.
+
+    Besides the source it holds the frame of a video and the time of a live source, since all
+    records of a video or camera have the same source.
+    """
     return escape_unprintable(fields["source"]), fields.get("frame"), fields.get("time")
 
 
+def _marked_detection(detections: Sequence[DetectionJson], mark: MarkJson) -> int | None:
+    """Find the detection that a mark is about.
+
+    Returns:
+        Its index; None if the mark fits no detection. If it fits several with equal boxes, that is
+        the one with the index in the mark, or else the first.
+    """
+    matching_indices = []
+    for index, detection in enumerate(detections):
+        if _is_marked(detection, mark):
+            matching_indices.append(index)
+    if not matching_indices:
+        return None
+    index_in_mark = mark.get("detection")
+    if index_in_mark in matching_indices:
+        return index_in_mark
+    return matching_indices[0]
+
+
 def _is_marked(detection: DetectionJson, mark: MarkJson) -> bool:
-    """Whether a mark is about a detection: of its class, with its box but for rounding."""
+    """Tell whether a mark fits a detection: it has its class, and its box except for rounding."""
     if escape_unprintable(detection["class_name"]) != mark.get("class_name"):
         return False
     edges = zip(box_of(detection), mark.get("box", ()), strict=True)
