@@ -74,7 +74,17 @@ def rank_descending(scores: Array) -> Indices:
 
 
 def _largest(keys: Array, k: int) -> Indices:
-    """Indices of the k largest of each row, ascending: (..., N) -> (..., k)."""
+    """Find the k largest entries of each row.
+
+    Of equal entries, those with the lower index are taken.
+
+    Args:
+        keys: `(..., N)` without NaN.
+        k: At most N.
+
+    Returns:
+        `(..., k)`, their indices in the row, in ascending order of the index.
+    """
     leading = keys.shape[:-1]
     length = keys.shape[-1]
     if k == length:
@@ -93,33 +103,72 @@ def _largest(keys: Array, k: int) -> Indices:
 
 
 def _contenders(row: Array, k: int) -> Indices:
-    """Indices, ascending, of entries among which are the k largest: (N,) -> (M,).
+    """Leave out most entries of a long row that cannot be among its k largest.
 
-    As a table of DEPTH rows, the row has columns whose largest entries stand for them. The k-th
-    largest of these is a bound: k entries at least are as large, so columns that stay below it
-    hold none of the k largest of all, nor any that equals the last of them.
+    The row is read as a table of DEPTH lines, and the largest entry of each column of the table is
+    found, its peak. The k-th largest peak is a lower bound for the k-th largest entry, since at
+    least k entries are as large. So a column whose peak is below that bound holds none of the k
+    largest entries, nor any that equals the last of them.
+
+    Args:
+        row: `(N,)`.
+        k: Less than the number of columns, which is N // DEPTH.
+
+    Returns:
+        `(M,)`, the indices of the remaining entries, ascending: those in the columns that reach the
+        bound, and those at the end of the row that do not fill a line of the table.
     """
-    width = len(row) // DEPTH
-    table_size = DEPTH * width
-    peaks = row[:table_size].reshape(DEPTH, width).max(axis=0)
-    columns = np.flatnonzero(peaks >= np.partition(peaks, width - k)[width - k])
-    table = np.add.outer(np.arange(DEPTH) * width, columns)  # row by row, as they lie in memory
-    return np.concatenate([table.ravel(), np.arange(table_size, len(row))])
+    column_count = len(row) // DEPTH
+    table_size = DEPTH * column_count
+    peaks = row[:table_size].reshape(DEPTH, column_count).max(axis=0)
+    kth_largest_position = column_count - k  # in ascending order
+    bound = np.partition(peaks, kth_largest_position)[kth_largest_position]
+    columns = np.flatnonzero(peaks >= bound)
+    # The entry in a line and a column of the table has the index line * column_count + column.
+    line_starts = np.arange(DEPTH) * column_count
+    indices_in_table = np.add.outer(line_starts, columns)
+    rest = np.arange(table_size, len(row))
+    return np.concatenate([indices_in_table.ravel(), rest])
 
 
 def _kth_and_above(keys: Array, k: int) -> Indices:
-    """What `_largest` finds, by the k-th largest value of each row; 0 < k < N."""
+    """Find the k largest entries of each row, by the value of the k-th largest.
+
+    Args:
+        keys: `(..., N)` without NaN.
+        k: More than 0 and less than N.
+
+    Returns:
+        `(..., k)`, their indices in the row, ascending; of equal entries, the lower ones.
+    """
     length = keys.shape[-1]
-    kth = np.partition(keys, length - k, axis=-1)[..., length - k, None]  # (..., 1)
-    positions = np.flatnonzero(keys >= kth)  # in all rows, at least k of each
-    if len(positions) > k * kth.size:
-        positions = _without_surplus_ties(positions, keys, kth, k)
-    indices: Indices = (positions % length).reshape((*keys.shape[:-1], k))
-    return indices
+    kth_largest_position = length - k  # in ascending order
+    kth_largest = np.partition(keys, kth_largest_position, axis=-1)[
+        ..., kth_largest_position, np.newaxis
+    ]  # (..., 1)
+    # Positions count through all rows: row * length + index. There are at least k of each row, and
+    # more where several entries equal the k-th largest.
+    positions = np.flatnonzero(keys >= kth_largest)
+    row_count = kth_largest.size
+    if len(positions) > k * row_count:
+        positions = _without_surplus_ties(positions, keys, kth_largest, k)
+    indices = positions % length
+    by_row: Indices = indices.reshape((*keys.shape[:-1], k))
+    return by_row
 
 
 def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -> Indices:
-    """Leave exactly k positions of each row: of those that equal the k-th, the lowest stay."""
+    """Leave exactly k positions of each row, where more reach the k-th largest value.
+
+    Of the entries that equal that value, those with the lowest positions stay.
+
+    Args:
+        positions: `(P,)`, ascending, the positions in the flattened `keys` of all entries that are
+            at least as large as the k-th largest of their row.
+        keys: `(..., N)`.
+        kth: `(..., 1)`, the k-th largest value of each row.
+        k: The number of positions to leave of each row.
+    """
     # Example: k = 2 of the rows [5, 7, 5, 5] and [9, 1, 1, 9]; the k-th largest are 5 and 9.
     # positions 0 1 2 3 | 4 7, is_tie T F T T | T T, room for ties 1 | 2,
     # tie_number 0 1 1 2 | 0 1: positions 0 and 1 stay, and 4 and 7.
@@ -150,7 +199,10 @@ def _gather(values: Array, indices: Indices) -> Array:
 
 
 def _ordered_without_nan(values: Array) -> Array:
-    """Return `values`, or where NaN is among them integers in the same order, NaN lowest."""
+    """Return keys in the order of the values, with NaN as the lowest.
+
+    The keys are the values themselves if none of them is NaN; otherwise integers of the same size.
+    """
     if values.size == 0 or values.dtype.kind != "f":
         return values
     highest = values.max()  # NaN if there is one anywhere

@@ -35,11 +35,14 @@ class Counts:
         return self.pictures + self.frames + self.failed
 
     def add(self, record: Record) -> None:
-        """Count a record."""
+        """Count a record: its picture or frame, its detections, and its warnings or its error."""
         source = record.origin.source
         if record.error is not None:
             self.failed += 1
-            record.error.__cause__ = record.error.__context__ = None  # they hold pictures
+            # The causes and the traceback of an error refer to pictures, whose memory has to be
+            # freed although the message is kept.
+            record.error.__cause__ = None
+            record.error.__context__ = None
             self.messages.append((source, record.error.with_traceback(None)))
             return
         for warning in record.warnings:
@@ -72,11 +75,15 @@ class Counts:
         *,
         stages: bool = True,
     ) -> Iterator[str]:
-        """Yield how much was done where, with its `stages` where the time went, and what was found.
+        """Yield the lines of a summary for people.
+
+        The first says how much was done, how fast and on which device, and the share of each stage
+        in the time. The next says how many objects of which class were detected; further lines say
+        this of each zone and line.
 
         Args:
             seconds: How long it took.
-            skipped: Inputs that an earlier run has worked.
+            skipped: Inputs that were left out since an earlier run had worked them.
             dropped: Frames of live sources that were replaced by newer ones.
             times: The time of each stage.
             stages: Whether to say which part of the time each stage took.
@@ -103,28 +110,41 @@ class Counts:
         yield line
         if self.done > 1 and self.found:
             yield f"found {_most_frequent(self.found)}"
-        numbers_of: dict[str, Counter[str]] = {}  # of classes, in each zone and over each line
-        for (zone_or_line, name), number in self.zones_and_lines.items():
-            numbers_of.setdefault(zone_or_line, Counter())[name] = number
-        for zone_or_line, numbers in sorted(numbers_of.items()):
+        yield from self._zone_and_line_summaries()
+
+    def _zone_and_line_summaries(self) -> Iterator[str]:
+        """Yield for each zone, and for each side of a line, how many of which class there were."""
+        counts_by_place: dict[str, Counter[str]] = {}  # counts of classes, by zone or line and side
+        for (zone_or_line, class_name), count in self.zones_and_lines.items():
+            counts_by_place.setdefault(zone_or_line, Counter())[class_name] = count
+        for zone_or_line, class_counts in sorted(counts_by_place.items()):
+            # Crossings of a line are counted as "LINE left" or "LINE right".
             line_name, _, side = zone_or_line.partition(" ")
-            where = f"in {zone_or_line}"
+            place = f"in {zone_or_line}"
             if side:
-                where = f"crossed {line_name} to the {side}"
-            yield f"{where}: {_most_frequent(numbers)}"
+                place = f"crossed {line_name} to the {side}"
+            yield f"{place}: {_most_frequent(class_counts)}"
 
 
 def _stage_shares(times: StageTimes) -> str:
-    """The part of each stage in the work, which threads do in parallel, not in the elapsed time."""
+    """Write the share of each stage in the time that all threads worked: "decode 40%, ...".
+
+    Threads work in parallel, so this is more than the time that elapsed.
+    """
     work_s = sum(times.values()) or 1.0
     return ", ".join(f"{stage} {times[stage] / work_s:.0%}" for stage in Stage if stage in times)
 
 
-def _most_frequent(numbers: Counter[str]) -> str:
-    """The most frequent classes, and how many other classes there are."""
-    parts = [f"{number} {name}" for name, number in numbers.most_common(SHOWN_CLASSES)]
-    text = ", ".join(parts)
-    hidden_count = len(numbers) - len(parts)
-    if hidden_count > 0:
-        text += f" and {hidden_count} more {'class' if hidden_count == 1 else 'classes'}"
+def _most_frequent(class_counts: Counter[str]) -> str:
+    """Write the counts of the most frequent classes, and how many other classes there are.
+
+    For example "7 person, 2 dog", or with many classes "7 person, ... and 3 more classes".
+    """
+    most_common = class_counts.most_common(SHOWN_CLASSES)
+    text = ", ".join(f"{count} {class_name}" for class_name, count in most_common)
+    other_class_count = len(class_counts) - len(most_common)
+    if other_class_count == 1:
+        text += " and 1 more class"
+    elif other_class_count > 1:
+        text += f" and {other_class_count} more classes"
     return text
