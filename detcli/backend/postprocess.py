@@ -60,42 +60,63 @@ INFINITY = 0x7F800000
 
 
 def sigmoid(logits: npt.ArrayLike) -> Floats:
-    """1 / (1 + exp(-x)) of float32 in float64, with an error below 2^-45, rounded to float32.
+    """Compute 1 / (1 + exp(-x)) of float32 logits, with the same bits on every machine.
 
-    Only additions, multiplications and divisions, which IEEE 754 settles to the last bit: NumPy's
-    own exp rounds differently with AVX-512 and without. It never falls as the logit rises, and NaN
-    stays NaN.
+    NumPy's own exp rounds differently with AVX-512 and without it. So exp is computed here in
+    float64 with additions, multiplications and divisions only, whose results IEEE 754 defines to
+    the last bit. The error is below 2^-45 before the result is rounded to float32. The result never
+    falls as the logit rises, and NaN stays NaN.
+
+    Args:
+        logits: Of any shape.
+
+    Returns:
+        float32 of the same shape, from 0 to 1.
 
     Examples:
         >>> sigmoid([-np.inf, 0, 2, np.inf]).tolist()
         [0.0, 0.5, 0.8807970881462097, 1.0]
     """
     negated = -np.asarray(logits, np.float32).astype(np.float64)
-    power = np.minimum(np.maximum(negated, -FARTHEST), FARTHEST)
-    doublings = np.fmax(np.rint(power / math.log(2)), -2 * FARTHEST)  # a number also for NaN
-    remainder = power - doublings * math.log(2)
+    exponent = np.minimum(np.maximum(negated, -FARTHEST), FARTHEST)
+    # exp(x) = 2^n * exp(r), where n is the whole number nearest to x / ln 2, and so the remainder r
+    # is at most ln 2 / 2, for which a few terms of the Taylor series are enough.
+    doublings = np.rint(exponent / math.log(2))
+    # fmax replaces NaN by a number here, which can be converted to an integer below. The remainder
+    # stays NaN.
+    doublings = np.fmax(doublings, -2 * FARTHEST)
+    remainder = exponent - doublings * math.log(2)
     series = np.zeros_like(remainder)
-    for term in EXP_TERMS:
+    for coefficient in EXP_TERMS:  # Horner's scheme: ((c11 * r + c10) * r + c9) * r + ...
         series *= remainder
-        series += term
+        series += coefficient
     exponential = np.ldexp(series, doublings.astype(np.int32))
     return np.asarray(1 / (1 + exponential)).astype(np.float32)
 
 
 @functools.cache
 def logit_threshold(conf: float) -> float:
-    """The float32 logit t such that `sigmoid(x) > conf` says the same as `x > t`.
+    """Find the float32 logit t such that `sigmoid(x) > conf` says the same as `x > t`.
 
-    The threshold is taken as float32. Below 0, which every sigmoid is above, t is -inf.
+    With it, logits can be compared without computing their sigmoids. It is searched for by halving
+    the range of all float32 numbers, as it has to be exact to the last bit.
+
+    Args:
+        conf: The confidence, which is rounded to float32.
+
+    Returns:
+        The logit; -inf where every sigmoid is above the confidence, which then is below 0.
 
     Examples:
         >>> logit_threshold(1.0), round(logit_threshold(0.25), 4)
         (inf, -1.0986)
     """
     threshold = np.float32(conf)
+    # Positions count the float32 numbers from 0 in both directions, see `_float32`. The sigmoid of
+    # the number at `low` is taken not to be above the confidence, and that at `high` to be.
     low = -INFINITY
     high = INFINITY + 1
-    while high - low > 1:  # the sigmoid of `low` is not above the confidence; that of `high` is
+    while high - low > 1:
         middle = (low + high) // 2
         if sigmoid(_float32(middle)) > threshold:
             high = middle
@@ -105,7 +126,11 @@ def logit_threshold(conf: float) -> float:
 
 
 def _float32(position: int) -> Floats:
-    """The float32 number at a position, if they are counted from 0 in both directions: ()."""
+    """Return the float32 number at a position, if all of them are counted in ascending order.
+
+    0.0 is at position 0, the smallest positive number at 1, its negative at -1. The bits of a
+    positive float32 number, read as an integer, are this position.
+    """
     magnitude = np.array(abs(position), np.uint32).view(np.float32)
     if position < 0:
         return np.negative(magnitude)
@@ -158,9 +183,16 @@ class SelectedBoxes(NamedTuple):
 
 
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
-    """Select the detections of one picture from what the network gave, as the contract reads it.
+    """Select the detections of one picture from the network's output for it.
 
-    The output is `(4 + C, N)`, or as the contract says `(N, 4 + C)` or rows `(R, 6)`.
+    Args:
+        output: As the contract says, a head `(4 + C, N)` or `(N, 4 + C)` of 4 box rows and C scores
+            for each of N anchors, or rows `(R, 6)` that the network has selected itself.
+        options: Which detections to keep.
+        contract: What the model says of its output.
+
+    Returns:
+        The boxes in pixels of the network's input, best first.
     """
     cxcywh = contract.box_format is BoxFormat.CXCYWH
     if contract.layout is Layout.ROWS:
@@ -170,18 +202,26 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
 
 
 def of_pictures(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
-    """What the network gave for each of a number of pictures, views as `detect` takes them.
+    """Split the network's output for a batch into views, one for each picture, as `detect` takes.
+
+    Args:
+        output: `(B, 4 + C, N)`, `(B, N, 4 + C)` or `(B, R, 6)`, as the contract says.
+        count: B, the number of pictures in the batch.
+        contract: What the model says of its output.
 
     Raises:
-        ModelError: It does not have the shape that the graph declares.
+        ModelError: The output does not have the shape that the graph declares.
     """
-    rows = 6 if contract.layout is Layout.ROWS else 4 + contract.class_count
-    sizes = [count, rows, contract.anchor_count]
-    if contract.anchors_first or contract.layout is Layout.ROWS:
-        sizes[1:] = reversed(sizes[1:])
+    declared_sizes: list[int | None]  # None is any size
+    if contract.layout is Layout.ROWS:
+        declared_sizes = [count, contract.anchor_count, 6]
+    elif contract.anchors_first:
+        declared_sizes = [count, contract.anchor_count, 4 + contract.class_count]
+    else:
+        declared_sizes = [count, 4 + contract.class_count, contract.anchor_count]
     output_sizes = list(np.shape(output))
-    if not _fits(output_sizes, sizes):
-        declared = ", ".join("any" if size is None else str(size) for size in sizes)
+    if not _fits(output_sizes, declared_sizes):
+        declared = ", ".join("any" if size is None else str(size) for size in declared_sizes)
         raise ModelError(
             f"the network gave an output of shape {output_sizes}, though its graph declares "
             f"[{declared}]",
@@ -218,10 +258,20 @@ def detect_all(
 def select(
     head: HeadArray, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
 ) -> SelectedBoxes:
-    """Select the detections of one picture from its head, `(4 + C, N)`: at most `max_det` rows.
+    """Select the detections of one picture from the head of the network.
 
-    With `class_ids`, other classes are treated as if the head lacked them. With `cxcywh`, the box
-    rows are centre and size instead of two corners.
+    How anchors compete depends on the options: an anchor may be a candidate with every class, with
+    its best class only, or as in the specification of this module, without suppression.
+
+    Args:
+        head: `(4 + C, N)`, 4 box rows and the scores of C classes, for each of N anchors.
+        options: Which detections to keep. With `class_ids`, other classes are treated as if the
+            head lacked them.
+        cxcywh: Whether the box rows are centre and size instead of two corners.
+        logits: Whether the scores are logits.
+
+    Returns:
+        At most `max_det` boxes with their scores and classes, best first.
     """
     if logits:
         options = on_logits(options)
@@ -264,14 +314,18 @@ def on_logits(options: SelectionOptions) -> SelectionOptions:
 def select_rows(
     rows: HeadArray, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
 ) -> SelectedBoxes:
-    """Choose among the rows that a graph selected from one picture.
+    """Select the detections of one picture from the rows of a graph that selects boxes itself.
 
-    Rows strictly above the confidence of their class stay, if the class is wanted; the `max_det`
-    best, of equals the lower row first; with an IoU limit, those that non-maximum suppression
-    leaves. A row whose class does not exist is dropped with a warning. That several rows are one
-    anchor's is not known, so `multi_label` changes nothing.
+    Rows that are strictly above the confidence of their class stay, if the class is asked for. Of
+    these, the `max_det` best are kept, of equals the lower row first; or with an IoU limit, those
+    that non-maximum suppression leaves. A row whose class does not exist is dropped with a warning.
+    The rows do not tell which of them come from the same anchor, so `multi_label` changes nothing.
 
-    Rows `(R, 6)` are x1, y1, x2, y2, score, class id; padding has a score of 0.
+    Args:
+        rows: `(R, 6)` x1, y1, x2, y2, score, class id; padding has a score of 0.
+        options: Which detections to keep.
+        class_count: The number of classes of the model.
+        cxcywh: Whether boxes are centre and size instead of two corners.
     """
     rows = confident_rows(rows, options.conf, class_count)
     if options.conf_thresholds is not None:
@@ -322,7 +376,16 @@ def warn_about_nan(nan_count: int, score_count: int) -> None:
 
 
 def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
-    """Map a picture's rows back to it; those without an area, or a NaN, go with a warning."""
+    """Turn the boxes that were selected on the network's input into detections of the picture.
+
+    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box that has no
+    area only because it lies beside the picture, and is clipped, is dropped silently.
+
+    Args:
+        selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
+        letterbox: Where the picture lies on the network's input.
+        contract: What the model says of its boxes, and the names of its classes.
+    """
     boxes, scores, class_id = selection
     if contract.box_fractions:
         height, width = letterbox.canvas
@@ -357,7 +420,11 @@ def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -
 
 
 def _reported(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
-    """The scores of logits; other scores clipped to 1, which quantised heads may exceed."""
+    """Turn the scores of a selection into those that are reported, from 0 to 1.
+
+    Logits are replaced by their sigmoids. Other scores are limited to 1, which those of quantised
+    heads may exceed; far larger ones are reported with a warning.
+    """
     boxes, score, class_id = selection
     if logits:
         return SelectedBoxes(boxes, sigmoid(score), class_id)
@@ -373,10 +440,17 @@ def _warn(message: str) -> None:
 def _scores_that_count(
     scores: Floats, classes: Indices, options: SelectionOptions
 ) -> tuple[Indices, Floats]:
-    """The anchors that may have a score that counts, ascending, and their scores, `(C, A)`.
+    """Apply a confidence for each class: replace the scores that are not above it by -inf.
 
-    Scores that are not above the confidence of their class are -inf, and so is NaN. `scores`,
-    `(C, N)`, are those of `classes`, `(C,)`.
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+        classes: `(C,)`, the ids of these classes.
+        options: With `conf_thresholds`, the confidence of each class by its id, and with `conf`,
+            the lowest of them.
+
+    Returns:
+        `(A,)`, the indices, ascending, of the anchors with any score above the lowest confidence;
+        and `(C, A)`, their scores, where NaN is -inf too.
     """
     thresholds = np.array(options.conf_thresholds, np.float32)[classes, np.newaxis]  # (C, 1)
     candidates = np.flatnonzero(_anchor_score(scores) > np.float32(options.conf))  # (A,)
@@ -388,21 +462,41 @@ def _scores_that_count(
 def _select_one_to_one(
     scores: Floats, options: SelectionOptions
 ) -> tuple[Indices, Floats, Indices]:
-    """Run the module's three steps: anchor, score and class row of each detection, best first."""
+    """Select the best scores of the best anchors, as the specification of this module says.
+
+    An anchor may be selected several times, with different classes.
+
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+        options: The lowest confidence, and the number of detections to keep.
+
+    Returns:
+        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
+    """
     anchors, min_score = _best_anchors(_anchor_score(scores), options)  # (K,) best first
-    flat = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
-    positions = np.flatnonzero(flat >= min_score)
-    score, best = top_k(flat[positions], options.max_det)  # (M,)
-    rank, class_index = np.divmod(positions[best], len(scores))
-    return anchors[rank], score, class_index
+    # In the flattened scores, all classes of the best anchor come first, and so on: the position of
+    # a score is (rank of the anchor) * C + class.
+    flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
+    positions = np.flatnonzero(flat_scores >= min_score)
+    score, best = top_k(flat_scores[positions], options.max_det)  # (M,)
+    class_count = len(scores)
+    anchor_rank, class_index = np.divmod(positions[best], class_count)
+    return anchors[anchor_rank], score, class_index
 
 
 def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
-    """The anchors that steps 1 and 2 leave, best first, and the lowest score that can be kept.
+    """Find the anchors with the best scores, and the lowest score that a detection can have.
 
-    Two exact short cuts: an anchor whose best score is not above the confidence emits nothing and
-    ranks behind all that do; and if `max_det` anchors are left, their best scores alone fill step
-    3, so no score below the lowest of these can be kept.
+    At most `max_det` anchors are left. If there are as many, their best scores alone would be
+    enough detections, so no score below the lowest of these can be kept. If there are fewer, any
+    score above the confidence can be kept.
+
+    Args:
+        anchor_score: `(N,)`, the best score of each anchor.
+        options: The confidence, and the number of detections to keep.
+
+    Returns:
+        The indices of the anchors, `(K,)`, best first; and that lowest score.
     """
     conf = np.float32(options.conf)
     is_candidate = anchor_score > conf
@@ -415,10 +509,17 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
 
 
 def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
-    """Each anchor above the confidence with its best class only, best first.
+    """Select the anchors above the confidence, each with its best class only.
 
-    Of equal classes the lowest, of equal anchors the lower. At most `max_det`, unless they are
-    candidates for NMS.
+    Of classes with equal scores, the lowest counts; of anchors with equal scores, the lower one
+    comes first. At most `max_det` are left, unless they are candidates for suppression.
+
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+        options: The confidence, and the number of detections to keep.
+
+    Returns:
+        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
     """
     anchor_score = _anchor_score(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(options.conf))
@@ -426,8 +527,10 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     if options.nms_iou is None:
         anchors = anchors[: options.max_det]
     score = anchor_score[anchors]
-    # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
-    return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
+    # `argmax` of the comparison finds the first class that has the best score. `argmax` of the
+    # scores themselves would choose a NaN.
+    has_best_score = scores[:, anchors] == score  # (C, K)
+    return anchors, score, np.argmax(has_best_score, axis=0)
 
 
 def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
