@@ -358,9 +358,14 @@ def _field_types(typed_dict: Any) -> Fields:  # noqa: ANN401 - a TypedDict
 
 @cache
 def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - an annotation
-    """What a value of a type is an instance of; and the types of its elements, or those of a union.
+    """Split a type of JSON into the class of its values and the types that it is made of.
 
-    An object is a dictionary, whatever its fields are.
+    A TypedDict is a `dict` without arguments here, as its fields are checked elsewhere. A union has
+    its members as arguments.
+
+    Examples:
+        >>> _origin_and_arguments(list[int])
+        (<class 'list'>, (<class 'int'>,))
     """
     if is_typeddict(expected):
         return dict, ()
@@ -368,10 +373,16 @@ def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a
 
 
 def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
-    """What is wrong with a value of JSON that should have a type; empty if nothing is.
+    """Check that a value of JSON has a type, and say what is wrong with it.
 
-    It begins with the path from the value on, as in `[3].score is null`. Whole numbers are natural,
-    others finite. Of an object, the fields of its TypedDict are required, or only some.
+    Args:
+        value: The value, which others may have written.
+        expected: A type such as `float`, `list[int]` or a TypedDict. An `int` has to be 0 or more,
+            a `float` finite.
+        required: The fields that an object must have; all that its TypedDict requires if empty.
+
+    Returns:
+        The first fault with the path to it, as in "[3].score is null"; empty if there is none.
     """
     if not _is_instance(value, expected):
         return _is(value)
@@ -387,7 +398,11 @@ def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  #
 
 
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
-    """Whether a value is of a type, whatever its elements and fields are."""
+    """Tell whether a value of JSON is of a type, without a look at its elements or fields.
+
+    An `int` has to be 0 or more, a `float` within the range that is read. In a union, the value has
+    to be entirely as one of its members says.
+    """
     if expected is float:
         return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
     if expected is int:
@@ -399,7 +414,16 @@ def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
 
 
 def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str]) -> str:  # noqa: ANN401
-    """What is wrong with the first field of an object that is not as its TypedDict says."""
+    """Check the fields of an object of JSON, and say what is wrong with the first that is faulty.
+
+    Args:
+        fields: The object; fields that its TypedDict does not name are not checked.
+        typed_dict: The types of its fields.
+        required: The names of fields that must not be missing.
+
+    Returns:
+        The fault, as in ".score is null" or ".width is missing"; empty if there is none.
+    """
     for name, field_type in _field_types(typed_dict).items():
         if name not in fields:
             if name in required:
@@ -419,9 +443,18 @@ def _is(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
 
 
 def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
-    """Fields of an object in JSON that others wrote, as functions by their names read them.
+    """Read some fields of an object of JSON that others wrote, each with a function of its own.
 
-    Raises ValueError, as in `images[3].id is null`, where one is missing or cannot be read.
+    Args:
+        where: What errors call the object, such as "images[3]".
+        fields: The object; other values are an error.
+        readers: By the name of each field, the function that converts its value.
+
+    Returns:
+        What the functions return, in their order.
+
+    Raises:
+        ValueError: A field is missing or cannot be read, as in "images[3].id is null".
     """
     if not isinstance(fields, dict):
         raise ValueError(f"{where}{_is(fields)}")  # noqa: TRY004 - as all that is wrong with it
@@ -493,11 +526,16 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
 
 
 def _lifted(fields: Fields) -> Fields:
-    """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
+    """Convert a record of version 1 of the JSON format to version 2.
+
+    It may be damaged: what does not have the form of version 1 is left as it is, for the check that
+    follows. The field `input`, which version 1 lacks, stays missing.
+    """
     lifted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
     source = fields.get("source")
     if isinstance(source, str):
         set_source(cast("RecordJson", lifted), source)
+    # Version 1 has both in one field, as in "openvino:CPU (bf16)".
     device_and_precision = re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device")))
     if device_and_precision is not None:
         lifted["device"], lifted["precision"] = device_and_precision.groups()
@@ -508,7 +546,11 @@ def _lifted(fields: Fields) -> Fields:
 
 
 def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
-    """A detection of version 1, whose box is one field, in the form of version 2."""
+    """Convert a detection of version 1 of the JSON format to version 2.
+
+    Version 1 has the box in a list, version 2 in the fields x1, y1, x2 and y2, which come after the
+    class and the score. A detection that is damaged is returned as it is.
+    """
     if not isinstance(fields, dict):
         return fields
     box: Any = fields.get("box")
@@ -516,5 +558,5 @@ def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
         return fields
     lifted = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
     lifted.update(zip(BOX, fields.pop("box"), strict=True))
-    lifted.update(fields)
+    lifted.update(fields)  # the remaining fields
     return lifted
