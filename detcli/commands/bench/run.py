@@ -144,7 +144,12 @@ def measure(
 
 
 def _device_memory(before: GpuState | None, states: Sequence[GpuState]) -> int | None:
-    """The most that a GPU held beyond what it held before, in bytes; None if it is not known."""
+    """Return how much the memory in use on a GPU grew at most, in bytes; None if it is not known.
+
+    Args:
+        before: The state of the GPU before the model was opened; None without a GPU.
+        states: Its states since then.
+    """
     if before is None or before.memory_bytes is None:
         return None
     peak = max(state.memory_bytes or 0 for state in states)
@@ -174,7 +179,10 @@ def check(config: Config, mode: BenchMode) -> None:
 
 
 def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> Conditions:
-    """How the opened detector is measured, without passwords in addresses."""
+    """Describe the conditions of a measurement: the device, the batch, the workers, the inputs.
+
+    Passwords in the addresses of inputs are left out, since reports are shared.
+    """
     usual_batch = detector.contract.batch or 1
     if mode is BenchMode.THROUGHPUT:
         usual_batch = detector.batch
@@ -213,7 +221,15 @@ class TimeLimit:
         self._warnings: set[str] = set()  # that were given
 
     def step(self, limit_s: float, error: DetcliError) -> None:
-        """Begin a step, which ends the one before; `error` is raised if it takes longer."""
+        """Begin a step of the measurement, which ends the step before.
+
+        Args:
+            limit_s: How many seconds the step may take.
+            error: What `run` raises if it takes longer.
+
+        Raises:
+            KeyboardInterrupt: The user has interrupted the measurement.
+        """
         if self._is_over:
             raise KeyboardInterrupt
         self._step = (RunningTime(), limit_s, error)
@@ -234,26 +250,32 @@ class TimeLimit:
         return picture
 
     def run(self, measure: Callable[[], T]) -> T:
-        """Run a measurement; a thread whose step took too long is abandoned."""
+        """Run a measurement on a thread of its own, and return its result.
+
+        If one of its steps takes too long, the error of that step is raised and the thread is
+        abandoned, since nothing can end it. What the measurement raises is raised here.
+        """
         outcome: Future[T] = Future()
 
-        def run() -> None:
+        def set_outcome() -> None:
             try:
                 outcome.set_result(measure())
             except BaseException as error:  # noqa: BLE001 - raised again by the caller
                 outcome.set_exception(error)
 
         self._step = None
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=set_outcome, daemon=True).start()
         try:
             while not wait([outcome], POLL_S).done:
                 if self._step is not None:
-                    running, limit_s, error = self._step
-                    if running.seconds() > limit_s and not outcome.done():
+                    running_time, limit_s, error = self._step
+                    if running_time.seconds() > limit_s and not outcome.done():
                         raise error
         except KeyboardInterrupt:
+            # The thread stops at its next step. The caller closes what the thread uses, so it gets
+            # some time for that.
             self._is_over = True
-            wait([outcome], STOP_S)  # what it uses is closed next
+            wait([outcome], STOP_S)
             raise
         return outcome.result()
 
@@ -266,23 +288,27 @@ def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Itera
 
 
 def digest(names: tuple[str, ...]) -> str:
-    """SHA-256 that identifies a set of inputs, wherever the files are.
+    """Compute a SHA-256 that identifies a set of inputs, in whatever folder they are.
 
-    Files count by size and content, folders by names and sizes, anything else by its name. What
-    cannot be read has its own error when it is loaded.
+    Two measurements can be compared only if it is the same. Files count by size and content,
+    folders by the names and sizes of their entries, anything else by its name. What cannot be read
+    is passed over here, and is an error when it is loaded.
+
+    Args:
+        names: Files, folders, glob patterns or addresses; the built-in picture if there are none.
     """
     checksum = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
         matches = sorted(glob.glob(name))  # noqa: PTH207 - as named
         for path in matches or [name]:
             with contextlib.suppress(OSError):
-                for part in _identifying_parts(Path(path)):
-                    checksum.update(part + b"\0")
+                for content in _identifying_content(Path(path)):
+                    checksum.update(content + b"\0")
     return checksum.hexdigest()
 
 
-def _identifying_parts(path: Path) -> Iterator[bytes]:
-    """What tells an input from others, see `digest`."""
+def _identifying_content(path: Path) -> Iterator[bytes]:
+    """Yield what identifies a file, a folder or another input, see `digest`."""
     if path.is_dir():
         for entry in sorted(path.iterdir()):
             yield os.fsencode(entry.name)
@@ -347,8 +373,15 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
 
 
 def run_process(command: Sequence[str]) -> ColdStart:
-    """Run a command to its end; if it fails, its own error is raised."""
-    environment = os.environ | {FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
+    """Run a command to its end, and measure the time to its first line of output and to its end.
+
+    Also its peak memory is measured, except on Windows.
+
+    Raises:
+        DetcliError: The command failed, with the error that it printed.
+    """
+    # The user's file of defaults is left out, so that measurements can be compared.
+    environment = os.environ | {FILE_VARIABLE: os.devnull}
     peak_memory_bytes = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
@@ -361,10 +394,11 @@ def run_process(command: Sequence[str]) -> ColdStart:
                 first_record_s = time.perf_counter() - start
                 output.read()
                 if sys.platform != "win32":
-                    _, status, usage = os.wait4(process.pid, 0)
+                    _pid, status, usage = os.wait4(process.pid, 0)
                     process.returncode = os.waitstatus_to_exitcode(status)
-                    unit = 1 if sys.platform == "darwin" else 1024
-                    peak_memory_bytes = usage.ru_maxrss * unit
+                    # macOS gives the peak in bytes, Linux in KiB.
+                    bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+                    peak_memory_bytes = usage.ru_maxrss * bytes_per_unit
             except BaseException:
                 process.kill()
                 raise
@@ -407,11 +441,17 @@ class BatchRunner:
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
 
     def run_both(self, *, timed_first: bool = False) -> float:
-        """Run a batch in both ways; returns the seconds of the untimed run."""
+        """Run a batch twice, with its stages timed and without.
+
+        The order should alternate, so that neither always runs on the warmer or busier machine.
+
+        Returns:
+            The seconds that the untimed run took; the times of the stages are on the clock.
+        """
         if timed_first:
             self.run_timed()
         start = time.perf_counter()
-        self._run(self._untimed, lambda _: None)
+        self._run(self._untimed, lambda _stage: None)
         seconds = time.perf_counter() - start
         if not timed_first:
             self.run_timed()
@@ -427,48 +467,72 @@ class BatchRunner:
         finally:
             self._detector.observe(None)
 
-    def _run(self, items: Iterator[Item], ended: Observer) -> None:
+    def _run(self, items: Iterator[Item], report_end: Observer) -> None:
+        """Read the next pictures, detect in them and draw their boxes.
+
+        `report_end` is called at the end of reading and of drawing; the detector reports the ends
+        of its own stages.
+        """
         pictures = [self._limit.load(item) for item in itertools.islice(items, self._batch)]
-        ended(Stage.DECODE)
+        report_end(Stage.DECODE)
         self._limit.step(RUN_TIMEOUT_S, self._timeout_error)
-        finish = self._detector.submit(pictures)
-        for picture, detections in zip(pictures, finish(), strict=True):
+        wait_for_detections = self._detector.submit(pictures)
+        for picture, detections in zip(pictures, wait_for_detections(), strict=True):
             annotate(picture.pixels, detections)
-        ended(Stage.DRAW)
+        report_end(Stage.DRAW)
 
 
 def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
-    """Run one batch after the other, for some seconds after the warm-up."""
+    """Measure how long one batch takes, one after the other, after a warm-up.
+
+    Each batch runs twice: timed, which shows how long each stage takes, and untimed, which shows
+    how long a batch takes when nothing is timed within it.
+
+    Args:
+        runner: Runs the batches.
+        seconds: For how long to measure, and at least MIN_RUNS batches.
+
+    Returns:
+        The figures for the report; and all durations in seconds, those of the untimed runs (WALL)
+        and those of each stage.
+    """
     warm_up = sampling.warm_up(runner.run_both)
-    undisturbed: list[float] = []
-    runs: list[dict[Stage, int]] = []
+    untimed_s: list[float] = []  # of each batch
+    stages_of_runs: list[dict[Stage, int]] = []  # of each batch, the nanoseconds of each stage
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(runs) < MIN_RUNS:
-        is_odd = len(runs) % 2 == 1
-        undisturbed.append(runner.run_both(timed_first=is_odd))
-        runs.append(runner.clock.stages)
-    walls = [NS * sum(run.values()) for run in runs]
-    wall = Summary.of(walls)
-    samples: Samples = {WALL: undisturbed}
-    stages = []
+    while time.perf_counter() < end or len(stages_of_runs) < MIN_RUNS:
+        is_odd = len(stages_of_runs) % 2 == 1
+        untimed_s.append(runner.run_both(timed_first=is_odd))
+        stages_of_runs.append(runner.clock.stages)
+
+    timed_s = [NS * sum(stages.values()) for stages in stages_of_runs]
+    timed_summary = Summary.of(timed_s)
+    samples: Samples = {WALL: untimed_s}
+    stage_figures = []
     for stage in STAGES:
-        durations = [NS * run.get(stage, 0) for run in runs]
-        if any(durations):
-            samples[stage] = durations
-            summary = Summary.of(durations)
-            stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
+        durations_s = [NS * stages.get(stage, 0) for stages in stages_of_runs]
+        if any(durations_s):
+            samples[stage] = durations_s
+            summary = Summary.of(durations_s)
+            share = summary.mean_s / timed_summary.mean_s
+            stage_figures.append(StageFigures(stage, summary, share))
         else:
-            stages.append(StageFigures(stage))  # the device lacks it
-    cost = sampling.clock_cost(runner.clock.calls)
-    ratios = [timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
+            stage_figures.append(StageFigures(stage))  # The device does not have this stage.
+
+    clock_cost_s = sampling.clock_cost(runner.clock.calls)
+    ratios = [timed / untimed for timed, untimed in zip(timed_s, untimed_s, strict=True)]
     latency = Latency(
-        undisturbed=Summary.of(undisturbed),
-        undisturbed_median=sampling.interval(np.median, undisturbed),
-        wall=wall,
-        stages=tuple(stages),
+        undisturbed=Summary.of(untimed_s),
+        undisturbed_median=sampling.interval(np.median, untimed_s),
+        wall=timed_summary,
+        stages=tuple(stage_figures),
         synchronised=runner.synchronised,
-        warm_up=replace(warm_up, runs=2 * warm_up.runs),  # each batch ran in both ways
-        overhead=Overhead(cost, cost / wall.mean_s, sampling.interval(np.median, ratios)),
+        warm_up=replace(warm_up, runs=2 * warm_up.runs),  # Each batch ran twice.
+        overhead=Overhead(
+            clock_cost_s,
+            clock_cost_s / timed_summary.mean_s,
+            sampling.interval(np.median, ratios),
+        ),
     )
     return latency, samples
 
@@ -484,9 +548,18 @@ MIN_STEPS = 2
 def measure_throughput(
     pipeline: Pipeline, at_once: int, inputs: Iterator[Item], seconds: float
 ) -> tuple[Throughput, Samples]:
-    """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
+    """Measure how many pictures a second the pipeline of `detcli predict` works, after a warm-up.
 
-    `at_once` is the number of records that may arrive together.
+    Args:
+        pipeline: The pipeline.
+        at_once: How many records may arrive together, as batches of all workers end. They are
+            counted in steps of as many.
+        inputs: Pictures without an end.
+        seconds: For how long to measure.
+
+    Returns:
+        The figures for the report; and the seconds for one picture in each of about WINDOWS parts
+        of the measured time.
     """
     is_measured = threading.Event()
     reading = StageTimes()
@@ -528,17 +601,20 @@ def measure_throughput(
         take(at_once)
         arrival_times.append(time.perf_counter())
     is_measured.set()
-    in_flight = sum(1 for _ in records)
+    in_flight = sum(1 for _ in records)  # what was in the pipeline when the measurement ended
 
     step_count = len(arrival_times) - 1
     count = at_once * step_count
     duration_s = arrival_times[-1] - arrival_times[0]
+    # The pipeline's times are those of all pictures, measured or not.
+    all_pictures = warm_up.runs + count + in_flight
     work_s: dict[str, float] = {}
     for stage, spent_s in pipeline.times.items():
         stage_s = spent_s + reading.get(stage, 0.0)
-        work_s[stage] = stage_s / (warm_up.runs + count + in_flight)
-    window = max(1, step_count // WINDOWS)
-    samples: list[float] = (np.diff(arrival_times[::window]) / (at_once * window)).tolist()
+        work_s[stage] = stage_s / all_pictures
+    steps_per_window = max(1, step_count // WINDOWS)
+    window_durations_s = np.diff(arrival_times[::steps_per_window])
+    samples: list[float] = (window_durations_s / (at_once * steps_per_window)).tolist()
     cost = sampling.clock_cost(1)
     throughput = Throughput(
         pictures_per_second=count / duration_s,
@@ -553,7 +629,10 @@ def measure_throughput(
 
 
 def _rate(pace: Interval | None) -> Interval | None:
-    """Pictures a second, from seconds a picture."""
+    """Convert an interval of seconds for one picture to one of pictures a second.
+
+    The reciprocal of the longest time is the lowest rate, so the bounds change places.
+    """
     if pace is None:
         return None
     return Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low)
