@@ -69,7 +69,14 @@ class _BoxesOfClasses:
         self._iou_threshold = np.float32(iou_threshold)
 
     def chosen_greedily(self, candidates: Indices) -> Indices:
-        """Which of a few candidates `(C,)`, best first, are kept if there are no others."""
+        """Run non-maximum suppression among a few candidates, in the order from best to worst.
+
+        Args:
+            candidates: `(C,)`, indices of boxes, best first.
+
+        Returns:
+            The indices of those that no better candidate of their class suppresses, best first.
+        """
         classes = self._class_id[candidates]
         same_class = classes[:, np.newaxis] == classes[np.newaxis, :]  # (C, C)
         overlaps = self._overlaps(candidates[:, np.newaxis], candidates[np.newaxis, :])
@@ -81,10 +88,21 @@ class _BoxesOfClasses:
         return candidates[is_kept]
 
     def without_duplicates(self, candidates: Indices, survivors: Indices) -> Indices:
-        """The candidates `(C,)` that are no duplicates of the survivors `(S,)`."""
+        """Leave out the candidates that overlap a survivor of their class too much.
+
+        The pairs of candidates and survivors of a class are compared in a table for each class if
+        there are many, and in a single list if there are few; both find the same.
+
+        Args:
+            candidates: `(C,)`, indices of boxes.
+            survivors: `(S,)`, indices of better boxes that are kept.
+
+        Returns:
+            The remaining candidates in their order.
+        """
         survivors_of_class = np.bincount(self._class_id[survivors], minlength=self._class_count)
         pair_count = survivors_of_class[self._class_id[candidates]].sum()
-        classes = np.flatnonzero(survivors_of_class)
+        classes = np.flatnonzero(survivors_of_class)  # the classes that have survivors
         if pair_count > min(MANY_OF_CLASS * len(classes), MANY_IN_LIST):
             is_duplicate = self._compared_by_class(candidates, survivors, classes)
         else:
@@ -92,45 +110,78 @@ class _BoxesOfClasses:
         return candidates[~is_duplicate]
 
     def _compared_by_class(self, candidates: Indices, survivors: Indices, classes: Indices) -> Mask:
-        """Which candidates are duplicates, by a table of each class: `(C,)`."""
+        """Tell which candidates are duplicates of a survivor, by a table for each class.
+
+        A table has a row for each survivor of the class and a column for each candidate. Candidates
+        are worked in groups, so that a table does not become too large.
+
+        Args:
+            candidates: `(C,)`, indices of boxes.
+            survivors: `(S,)`, indices of boxes.
+            classes: The classes that have survivors.
+
+        Returns:
+            `(C,)`, true for a duplicate.
+        """
         candidate_classes = self._class_id[candidates]
         survivor_classes = self._class_id[survivors]
         is_duplicate = np.zeros(len(candidates), bool)
         for class_id in classes:
-            rivals = survivors[survivor_classes == class_id]
-            positions = np.flatnonzero(candidate_classes == class_id)
-            step = max(1, PAIRS_IN_TABLE // len(rivals))
-            for start in range(0, len(positions), step):
-                part = positions[start : start + step]
-                table = self._overlaps(rivals[:, np.newaxis], candidates[part][np.newaxis, :])
-                is_duplicate[part] = table.any(axis=0)
+            survivors_of_class = survivors[survivor_classes == class_id]
+            positions = np.flatnonzero(candidate_classes == class_id)  # in `candidates`
+            group_size = max(1, PAIRS_IN_TABLE // len(survivors_of_class))
+            for start in range(0, len(positions), group_size):
+                group = positions[start : start + group_size]
+                table = self._overlaps(
+                    survivors_of_class[:, np.newaxis], candidates[group][np.newaxis, :]
+                )
+                is_duplicate[group] = table.any(axis=0)
         return is_duplicate
 
     def _compared_in_pairs(
         self, candidates: Indices, survivors: Indices, survivors_of_class: Indices
     ) -> Mask:
-        """Which candidates are duplicates, by a list of all pairs that share a class: `(C,)`."""
-        by_class = survivors[np.argsort(self._class_id[survivors], kind="stable")]
-        first_of_class = np.cumsum(survivors_of_class) - survivors_of_class  # in `by_class`
+        """Tell which candidates are duplicates of a survivor, by a list of pairs of a class.
+
+        The list pairs each candidate with all survivors of its class.
+
+        Args:
+            candidates: `(C,)`, indices of boxes.
+            survivors: `(S,)`, indices of boxes.
+            survivors_of_class: The number of survivors of each class, by its id.
+
+        Returns:
+            `(C,)`, true for a duplicate.
+        """
+        # Sorted by class, the survivors of a class are a slice, which begins at its class_start.
+        sorted_survivors = survivors[np.argsort(self._class_id[survivors], kind="stable")]
+        class_start = np.cumsum(survivors_of_class) - survivors_of_class
         classes = self._class_id[candidates]
-        rival_count = survivors_of_class[classes]  # (C,)
-        first_pair = np.cumsum(rival_count) - rival_count  # (C,)
-        # Example: two candidates with 2 and 3 rivals. position 0 0 1 1 1, number of the rival
-        # among those of its class 0 1 0 1 2.
-        position = np.repeat(np.arange(len(candidates)), rival_count)
-        rival_number = np.arange(len(position)) - first_pair[position]
-        rivals = by_class[first_of_class[classes[position]] + rival_number]
-        overlaps = self._overlaps(candidates[position], rivals)
+        pair_count = survivors_of_class[classes]  # (C,), of each candidate
+        first_pair = np.cumsum(pair_count) - pair_count  # (C,), in the list of P pairs
+        # Example: two candidates whose classes have 2 and 3 survivors. The candidate of each pair
+        # is 0 0 1 1 1, and the number of the survivor within its class 0 1 0 1 2.
+        candidate_of_pair = np.repeat(np.arange(len(candidates)), pair_count)  # (P,)
+        number_in_class = np.arange(len(candidate_of_pair)) - first_pair[candidate_of_pair]
+        positions = class_start[classes[candidate_of_pair]] + number_in_class
+        survivor_of_pair = sorted_survivors[positions]
+        overlaps = self._overlaps(candidates[candidate_of_pair], survivor_of_pair)
         is_duplicate = np.zeros(len(candidates), bool)
-        is_duplicate[position[overlaps]] = True
+        is_duplicate[candidate_of_pair[overlaps]] = True
         return is_duplicate
 
-    def _overlaps(self, boxes: Indices, rivals: Indices) -> Mask:
-        """Whether the IoU of boxes and their rivals is above the threshold; shapes broadcast."""
+    def _overlaps(self, boxes: Indices, others: Indices) -> Mask:
+        """Tell which boxes overlap others by an IoU above the threshold.
+
+        Args:
+            boxes: Indices of boxes.
+            others: Indices of the boxes to compare them with. The shapes are broadcast, so a column
+                and a row of indices are compared in all pairs.
+        """
         left, top, right, bottom = self._corners
-        width = np.minimum(right[boxes], right[rivals]) - np.maximum(left[boxes], left[rivals])
-        height = np.minimum(bottom[boxes], bottom[rivals]) - np.maximum(top[boxes], top[rivals])
+        width = np.minimum(right[boxes], right[others]) - np.maximum(left[boxes], left[others])
+        height = np.minimum(bottom[boxes], bottom[others]) - np.maximum(top[boxes], top[others])
         intersection = np.maximum(width, np.float32(0)) * np.maximum(height, np.float32(0))
-        union = self._areas[boxes] + self._areas[rivals] - intersection
+        union = self._areas[boxes] + self._areas[others] - intersection
         ratio = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
         return np.asarray(ratio > self._iou_threshold)
