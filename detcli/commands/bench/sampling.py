@@ -138,10 +138,13 @@ MAX_WARM_UP_S = 20.0
 
 
 def warm_up(run: Callable[[], float]) -> WarmUp:
-    """Call `run`, which returns its seconds, until its times are stable or the wait is too long.
+    """Call a function until its times are stable, or until it takes too long.
 
     The first runs are slow: they allocate memory, fill caches, raise clocks, let a GPU's libraries
     plan, and capture a CUDA graph.
+
+    Args:
+        run: Runs what is measured once, and returns how many seconds that took.
     """
     start = time.perf_counter()
     durations: list[float] = []
@@ -181,9 +184,15 @@ Doubles = npt.NDArray[np.float64]
 
 
 def interval(statistic: Callable[..., Doubles], *series: npt.ArrayLike) -> Interval | None:
-    """A statistic such as NumPy's median, of one series of samples or its ratio between two.
+    """Estimate a statistic of a series of samples with its 95% confidence interval, by a bootstrap.
 
-    Samples are in chronological order; None if a series has fewer than MIN_SAMPLES.
+    Args:
+        statistic: A function such as NumPy's median, with a parameter `axis`.
+        series: One series of samples in chronological order; with two, the estimate is the ratio of
+            the first one's statistic to the second one's.
+
+    Returns:
+        The estimate and its interval; None if a series has fewer than MIN_SAMPLES.
     """
     arrays = [np.asarray(samples, np.float64) for samples in series]
     if any(len(values) < MIN_SAMPLES for values in arrays):
@@ -201,13 +210,32 @@ def interval(statistic: Callable[..., Doubles], *series: npt.ArrayLike) -> Inter
 def _draw(
     values: Doubles, generator: np.random.Generator, statistic: Callable[..., Doubles]
 ) -> Doubles:
-    """Statistic of DRAWS resampled series, made of blocks of neighbours: (N,) -> (DRAWS,)."""
+    """Compute a statistic of many series that are drawn at random from one series (a bootstrap).
+
+    Samples that follow each other are alike, since a disturbance of the machine lasts for several.
+    So each series is put together from blocks of neighbouring samples. A block that begins near the
+    end of the series continues at its start.
+
+    Args:
+        values: `(N,)`, the samples in chronological order.
+        generator: The source of randomness.
+        statistic: A function such as NumPy's median, with a parameter `axis`.
+
+    Returns:
+        `(DRAWS,)`, the statistic of each of the drawn series.
+    """
     count = len(values)
-    block = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
-    blocks = math.ceil(count / block)
+    # The cube root of the number of samples is the usual length of a block. It is too short for
+    # long series of short runs, see MAX_BLOCKS.
+    block_length = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
+    block_count = math.ceil(count / block_length)
     statistics = np.empty(DRAWS)
-    for part in np.array_split(statistics, math.ceil(DRAWS * count / DRAWN_AT_ONCE)):
-        starts = generator.integers(0, count, (len(part), blocks, 1))
-        index = (starts + np.arange(block)).reshape(len(part), -1)[:, :count] % count
-        part[:] = statistic(values[index], axis=1)
+    # The series are drawn in groups, since all samples of all series would take much memory.
+    group_count = math.ceil(DRAWS * count / DRAWN_AT_ONCE)
+    for group in np.array_split(statistics, group_count):  # views, which are filled in
+        block_starts = generator.integers(0, count, (len(group), block_count, 1))
+        indices_in_blocks = block_starts + np.arange(block_length)
+        indices = indices_in_blocks.reshape(len(group), block_count * block_length)
+        indices = indices[:, :count] % count
+        group[:] = statistic(values[indices], axis=1)
     return statistics
