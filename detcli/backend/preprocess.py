@@ -124,9 +124,15 @@ def fit_letterbox(
     preprocessing: Preprocessing,
     stride: int | None = None,
 ) -> Letterbox:
-    """Where a picture of (height, width) lies on the network's input, the canvas.
+    """Compute how a picture is scaled and where it is placed on the network's input, the canvas.
 
-    If a stride is given, the input is made as small as height and width can be: multiples of this.
+    Args:
+        picture: Height and width of the picture.
+        canvas: Height and width of the network's input, where that does not follow from the
+            picture.
+        preprocessing: How the model's pictures are resized.
+        stride: If given, a picture that keeps its proportions gets the smallest canvas that holds
+            it, whose sides are multiples of this.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -224,17 +230,23 @@ def to_tensors(
 
 
 def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
-    """Split `(B, 3, H, W)` as the graph takes it: whole, or in its fixed batches, the last padded.
+    """Split the preprocessed pictures into batches of the size that the graph takes.
 
-    A graph that takes any batch takes all pictures at once.
+    The last batch is filled up with empty pictures. A graph that takes batches of any size gets all
+    pictures in one.
+
+    Args:
+        tensors: `(B, 3, H, W)`.
+        contract: What the graph takes.
     """
-    size = contract.batch or len(tensors)
-    padding = -len(tensors) % size
-    if padding:
-        empty = np.zeros((padding, *tensors.shape[1:]), tensors.dtype)
-        tensors = np.concatenate([tensors, empty])
-    for first in range(0, len(tensors), size):
-        yield tensors[first : first + size]
+    batch_size = contract.batch or len(tensors)
+    missing_count = -len(tensors) % batch_size  # to the next multiple of the batch size
+    padded = tensors
+    if missing_count:
+        empty = np.zeros((missing_count, *tensors.shape[1:]), tensors.dtype)
+        padded = np.concatenate([tensors, empty])
+    for first in range(0, len(padded), batch_size):
+        yield padded[first : first + batch_size]
 
 
 def to_batch(

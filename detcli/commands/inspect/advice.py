@@ -50,11 +50,23 @@ def newest_ir(ir: int) -> int:
 
 
 def _newest(models_version: int, oldest: int, takes: Callable[[int], bool]) -> int:
-    """The newest version that the runtime takes, found by halving."""
+    """Find the newest version that the runtime loads, up to that of a model.
+
+    The runtime loads all versions from the oldest to some newest one, which is searched for by
+    halving the versions between.
+
+    Args:
+        models_version: The version of the model.
+        oldest: A version that the runtime certainly loads.
+        takes: Tells whether the runtime loads a version.
+    """
     if models_version <= oldest or takes(models_version):
         return models_version
-    between = range(oldest + 1, models_version)
-    return oldest + bisect.bisect_left(between, 1, key=lambda version: not takes(version))
+    versions_between = range(oldest + 1, models_version)
+    # By the key "is not loaded", 0 or 1, they are in ascending order. The place where the first 1
+    # is, is the number of versions that are loaded.
+    loaded_count = bisect.bisect_left(versions_between, 1, key=lambda version: not takes(version))
+    return oldest + loaded_count
 
 
 def _takes(ir: int, opset: int) -> bool:
