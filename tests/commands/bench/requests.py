@@ -11,12 +11,13 @@ def shorten(monkeypatch):
     monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.05)
     # The small models find hundreds of cells in a photograph, and each label looks for a place.
     annotate = run.annotate
-    monkeypatch.setattr(run, "annotate", lambda image, found: annotate(image, found[:3]))
+    monkeypatch.setattr(run, "annotate", lambda image, detections: annotate(image, detections[:3]))
 
 
-def bench_config(model="a.onnx", **given):
+def bench_config(model="a.onnx", **options):
     """A Config of options as they are typed."""
-    given = {"model": str(model)} | given
+    options = {"model": str(model)} | options
     return config_from(
-        Config, {name: options_of(Config)[name].parse_value(value) for name, value in given.items()}
+        Config,
+        {name: options_of(Config)[name].parse_value(value) for name, value in options.items()},
     )

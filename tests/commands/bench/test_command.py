@@ -24,25 +24,25 @@ HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its f
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     """Run it in an empty folder."""
-    place = tmp_path / "here"
-    place.mkdir()
-    monkeypatch.chdir(place)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     return lambda *arguments: CliRunner().invoke(app, ["bench", *map(str, arguments)])
 
 
-def report_of(done, exit_code=0):
-    assert done.exit_code == exit_code, done.stderr
-    return json.loads(done.stdout)
+def report_of(completed, exit_code=0):
+    assert completed.exit_code == exit_code, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def test_latency_without_any_source(bench, make_model, tmp_path):
     model = make_model(size=None)
-    done = bench("-m", model, "--device", "cpu", "--seconds", "0.1", "--cold-starts", "1")
-    assert "1 cold start, then a warm-up, then 0.1 s of measuring" in done.stderr
-    report = report_of(done)
+    completed = bench("-m", model, "--device", "cpu", "--seconds", "0.1", "--cold-starts", "1")
+    assert "1 cold start, then a warm-up, then 0.1 s of measuring" in completed.stderr
+    report = report_of(completed)
     assert report["kind"] == "run"
-    asked = {"mode": "latency", "device": "cpu", "batch": 1, "workers": 1, "sources": []}
-    assert report["conditions"].items() >= (asked | {"canvas": [640, 640]}).items()
+    conditions = {"mode": "latency", "device": "cpu", "batch": 1, "workers": 1, "sources": []}
+    assert report["conditions"].items() >= (conditions | {"canvas": [640, 640]}).items()
     assert report["cold_start"]["processes"] == 1
     assert report["memory"]["host_peak_bytes"] > 20e6
     absent = report["throughput"], report["comparison"], report["memory"]["device_bytes"]
@@ -67,26 +67,26 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     assert "compared with b.json, limit +5%" in again("--format", "table").stdout
 
     document = json.loads(path.read_text())
-    for name, taken in document["samples"].items():
-        document["samples"][name] = [one / 1000 for one in taken]
+    for name, samples in document["samples"].items():
+        document["samples"][name] = [seconds / 1000 for seconds in samples]
     path.write_text(json.dumps(document))
     before = path.read_bytes()
-    done = again("--save-baseline", "b.json")
-    assert report_of(done, 6)["comparison"]["verdict"] == "regression"
-    assert "slower than b.json by more than 5%: wall clock" in done.stderr
+    completed = again("--save-baseline", "b.json")
+    assert report_of(completed, 6)["comparison"]["verdict"] == "regression"
+    assert "slower than b.json by more than 5%: wall clock" in completed.stderr
     assert path.read_bytes() == before  # a regression does not replace the baseline
 
     path.write_text(json.dumps(document | {"samples": {"wall clock": [1e-6]}}))
-    done = again()
-    assert report_of(done)["comparison"]["verdict"] == "undecided"
-    assert "measure longer, with --seconds" in done.stderr
+    completed = again()
+    assert report_of(completed)["comparison"]["verdict"] == "undecided"
+    assert "measure longer, with --seconds" in completed.stderr
 
     document["identity"]["processor"] = "another"
     path.write_text(json.dumps(document))
-    done = again()
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert "processor was another" in done.stderr
+    completed = again()
+    assert completed.exit_code == 2
+    assert completed.stdout == ""
+    assert "processor was another" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     ],
 )
 def test_errors(arguments, exit_code, complaint, bench, make_model):
-    given = [make_model() if one == "MODEL" else one for one in arguments]
+    words = [make_model() if word == "MODEL" else word for word in arguments]
     for option, value in (("--seconds", "0.05"), ("--cold-starts", "0")):
         if option not in arguments:
-            given += [option, value]
-    done = bench(*given)
-    assert done.exit_code == exit_code
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+            words += [option, value]
+    completed = bench(*words)
+    assert completed.exit_code == exit_code
+    assert complaint in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert completed.stdout == ""
 
 
 def test_no_input_is_overwritten(bench, make_model, make_picture):
@@ -132,10 +132,10 @@ def test_no_input_is_overwritten(bench, make_model, make_picture):
     model_before = model.read_bytes()
     picture_before = picture.read_bytes()
     for output, source in ((model, picture), (picture, picture), (picture, picture.parent)):
-        done = bench(source, "-m", model, *SHORT, "--save-baseline", output)
-        assert done.exit_code == 2
-        assert done.stdout == ""
-        assert f"{output} is one of the inputs" in done.stderr
+        completed = bench(source, "-m", model, *SHORT, "--save-baseline", output)
+        assert completed.exit_code == 2
+        assert completed.stdout == ""
+        assert f"{output} is one of the inputs" in completed.stderr
     assert model.read_bytes() == model_before
     assert picture.read_bytes() == picture_before
 
@@ -164,10 +164,10 @@ def piped(path):
 def test_a_hostile_model_is_refused(bench, make_model, spoil, mode):
     model = make_model()
     spoil(model)
-    done = bench("-m", model, "--mode", mode, *SHORT)
-    assert done.exit_code == 4
-    assert "colours.onnx" in done.stderr
-    assert "bug" not in done.stderr
+    completed = bench("-m", model, "--mode", mode, *SHORT)
+    assert completed.exit_code == 4
+    assert "colours.onnx" in completed.stderr
+    assert "bug" not in completed.stderr
 
 
 def test_percentages():

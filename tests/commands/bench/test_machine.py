@@ -25,13 +25,13 @@ from detcli.core.errors import DependencyError, DeviceError
 
 
 def test_the_machine_is_described_without_its_name():
-    told = describe_machine(None)
-    assert platform.node() not in {told.processor, told.architecture, told.system}
-    assert told.cores >= 1
-    assert told.gpu is told.driver is None
-    told = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
-    assert told.gpu == "NVIDIA H200"
-    assert told.driver == "580.65"
+    machine = describe_machine(None)
+    assert platform.node() not in {machine.processor, machine.architecture, machine.system}
+    assert machine.cores >= 1
+    assert machine.gpu is machine.driver is None
+    machine = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
+    assert machine.gpu == "NVIDIA H200"
+    assert machine.driver == "580.65"
     packages = describe_software()
     assert packages["numpy"][0].isdigit()
     assert packages["onnxruntime"] is not None
@@ -48,9 +48,9 @@ def test_a_system_without_proc(monkeypatch, tmp_path):
 
 def test_the_peak_stays_when_memory_is_freed():
     before = peak_memory()
-    held = np.ones(200_000_000, np.uint8)
+    memory = np.ones(200_000_000, np.uint8)
     during = peak_memory()
-    del held
+    del memory
     assert before is not None
     assert during >= 200_000_000
     assert peak_memory() >= 200_000_000
@@ -122,11 +122,11 @@ def test_a_gpu_or_a_part_of_one_is_watched(device, kind, nvml):
     assert watch.before == BEFORE
     while len(nvml.looks) < 3:
         pass
-    seen = watch.stop()
+    states = watch.stop()
     assert nvml.closed == 1
-    assert len(seen) >= 2
+    assert len(states) >= 2
     hot = GpuState("NVIDIA H200", "580.65", 3000 << 20, ("its temperature", "its power limit"))
-    assert set(seen) == {hot}
+    assert set(states) == {hot}
 
 
 @pytest.mark.usefixtures("nvml")
@@ -165,12 +165,14 @@ def measured(monkeypatch):
     """Noise where two cores of three are for us, busy and stolen to this per cent of one."""
 
     def run(counts, wall=QUIET, gpu=()):
-        busy, own, stolen = counts
+        busy, own_share, stolen = counts
         core = SimpleNamespace(user=busy / 4, nice=busy / 4, steal=stolen / 2, idle=1e9)
-        other = SimpleNamespace(user=1e9, steal=1e9, idle=0.0)
-        calls = iter([[other] * 3, [core, other, core]])  # what was before counts for nothing
+        others_before = SimpleNamespace(user=1e9, steal=1e9, idle=0.0)
+        calls = iter(
+            [[others_before] * 3, [core, others_before, core]]
+        )  # what was before counts for nothing
         monkeypatch.setattr(psutil, "cpu_times_percent", lambda **_: next(calls))
-        monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _: own)
+        monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _: own_share)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2}, raising=False)
         return NoiseMeter().finish(wall, gpu)
 
@@ -191,22 +193,22 @@ def measured(monkeypatch):
     ],
 )
 def test_what_disturbs(measured, counts, wall, warnings):
-    found, (busy, own, stolen) = measured(counts, wall), counts
-    assert list(found.warnings) == warnings
-    assert found.deviation == wall.deviation_s / wall.mean_s
-    assert found.other_load == pytest.approx(max(0, busy - own) / 100)
-    assert found.stolen == pytest.approx(stolen / 200)
-    assert found.taken == pytest.approx(found.other_load / 2 + found.stolen)
+    noise, (busy, own_share, stolen) = measured(counts, wall), counts
+    assert list(noise.warnings) == warnings
+    assert noise.deviation == wall.deviation_s / wall.mean_s
+    assert noise.other_load == pytest.approx(max(0, busy - own_share) / 100)
+    assert noise.stolen == pytest.approx(stolen / 200)
+    assert noise.taken == pytest.approx(noise.other_load / 2 + noise.stolen)
 
 
 def test_a_gpu_that_is_slowed_down(measured):
     states = [GpuState("H200", "580", 1, why) for why in ((), ("its power limit",)) * 2]
-    found = measured((0, 0, 0), gpu=states)
-    assert found.gpu_slowed_by == ("its power limit",)
-    assert found.warnings == ("the GPU was slowed down by its power limit",)
+    noise = measured((0, 0, 0), gpu=states)
+    assert noise.gpu_slowed_by == ("its power limit",)
+    assert noise.warnings == ("the GPU was slowed down by its power limit",)
 
 
 def test_the_real_counters():
-    found = NoiseMeter().finish(QUIET)
-    assert found.other_load >= 0
-    assert 0 <= found.taken <= 1
+    noise = NoiseMeter().finish(QUIET)
+    assert noise.other_load >= 0
+    assert 0 <= noise.taken <= 1

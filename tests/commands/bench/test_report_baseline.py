@@ -33,8 +33,8 @@ def seconds(random, median, count=100):
     return (median * random.lognormal(0, 0.02, count)).tolist()
 
 
-def measured(samples, taken=0.0):
-    return Baseline("", {}, SOFTWARE, samples, (), taken)
+def measured(samples, share_taken=0.0):
+    return Baseline("", {}, SOFTWARE, samples, (), share_taken)
 
 
 @pytest.fixture
@@ -88,12 +88,15 @@ def test_figures_must_be_possible(change, baseline):
 
 
 @pytest.mark.parametrize(
-    ("part", "name"), [(part, one.name) for part in PARTS for one in fields(part)]
+    ("part", "name"), [(part, other_part.name) for part in PARTS for other_part in fields(part)]
 )
 def test_all_but_memory_driver_and_names_must_be_equal(part, name, baseline):
     baseline.save(Path(baseline.file))
     loaded = Baseline.load(Path(baseline.file))
-    parts = [replace(one, **{name: (1, 2)}) if one is part else one for one in PARTS]
+    parts = [
+        replace(other_part, **{name: (1, 2)}) if other_part is part else other_part
+        for other_part in PARTS
+    ]
     if name in {"memory_bytes", "driver", "file", "sources"}:
         loaded.require_same(identity_of(*parts))
         return
@@ -113,16 +116,16 @@ def test_equal_conditions_are_accepted_in_parts(baseline):
     ("slower", "verdict"), [(1.0, WITHIN), (0.5, WITHIN), (1.2, REGRESSION), (1.05, UNDECIDED)]
 )
 def test_the_wall_clock_decides(slower, verdict, baseline, random):
-    wall = [slower * one for one in baseline.samples[WALL]]
+    wall = [slower * duration for duration in baseline.samples[WALL]]
     after = {WALL: wall, "network": seconds(random, 9.0)}
-    found = compare(baseline, measured(after), 0.05)
-    assert found.verdict is verdict
-    assert [change.name for change in found.changes] == [WALL, "network"]
-    assert [change.verdict for change in found.changes] == [verdict, None]
-    assert found.changes[0].ratio.estimate == pytest.approx(slower)
-    assert found.changes[0].before_s == np.median(baseline.samples[WALL])
-    assert found.software == SOFTWARE
-    assert found.warnings == ("the times deviate",)
+    comparison = compare(baseline, measured(after), 0.05)
+    assert comparison.verdict is verdict
+    assert [change.name for change in comparison.changes] == [WALL, "network"]
+    assert [change.verdict for change in comparison.changes] == [verdict, None]
+    assert comparison.changes[0].ratio.estimate == pytest.approx(slower)
+    assert comparison.changes[0].before_s == np.median(baseline.samples[WALL])
+    assert comparison.software == SOFTWARE
+    assert comparison.warnings == ("the times deviate",)
 
 
 def test_too_few_samples_or_none_in_common(baseline):
@@ -132,7 +135,7 @@ def test_too_few_samples_or_none_in_common(baseline):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "taken", "verdict"),
+    ("low", "high", "shares_taken", "verdict"),
     [
         (0.9, 1.05, (0.0, 0.0), WITHIN),
         (0.9, 1.0501, (0.0, 0.0), UNDECIDED),
@@ -147,9 +150,9 @@ def test_too_few_samples_or_none_in_common(baseline):
         (0.4, 0.4, (0.5, 0.0), WITHIN),
     ],
 )
-def test_a_regression_has_its_whole_interval_above_the_limit(low, high, taken, verdict):
+def test_a_regression_has_its_whole_interval_above_the_limit(low, high, shares_taken, verdict):
     """And what other programs took does not explain it."""
-    assert judge(Interval(1.0, low, high), 0.05, *taken) is verdict
+    assert judge(Interval(1.0, low, high), 0.05, *shares_taken) is verdict
 
 
 def test_both_runs_record_what_other_programs_took(baseline):

@@ -65,7 +65,7 @@ RUN = RunReport(
 
 def test_a_run():
     text = printed(render_run(RUN), 120)
-    for said in (
+    for sentence in (
         "on cuda:0, latency, batch 8, workers 1, 480x640",
         "Made Up 9, 4 cores, 8.0 GB, NVIDIA H200",
         "after each stage, to time it",
@@ -86,7 +86,7 @@ def test_a_run():
         "other programs took 10% of the cores then, 25% now",
         "baseline: the times deviate by 30% of their mean",
     ):
-        assert said in text
+        assert sentence in text
     lines = {line.split("  ")[0]: line.split()[1:] for line in reversed(text.splitlines())}
     assert lines["upload"] == "2.50 ms 3.00 ms - 2.60 ms 100.0 us 25.0%".split()
     assert lines["download"] == ["-"] * 6

@@ -20,8 +20,8 @@ from detcli.source.loading import Item
 pytestmark = pytest.mark.slow
 
 
-def measure(model, mode="latency", baseline=None, **given):
-    config = bench_config(model, device="cpu", **given)
+def measure(model, mode="latency", baseline=None, **options):
+    config = bench_config(model, device="cpu", **options)
     return run.measure(config, BenchMode(mode), 0.05, baseline=baseline)
 
 
@@ -53,22 +53,22 @@ def test_passwords_are_not_reported(make_model):
     assert "secret" not in str(caught.value)
     contract = SimpleNamespace(batch=1)
     detector = SimpleNamespace(contract=contract, placement="cpu", workers=1, canvas=(64, 64))
-    told = run.conditions_of(bench_config(source=(address,)), BenchMode.LATENCY, detector)  # type: ignore[arg-type]
-    assert "secret" not in told.sources[0]
+    conditions = run.conditions_of(bench_config(source=(address,)), BenchMode.LATENCY, detector)  # type: ignore[arg-type]
+    assert "secret" not in conditions.sources[0]
 
 
 def test_a_baseline_was_measured_under_the_same_conditions(make_model, monkeypatch):
     model = make_model(batch=2)
     _, old = measure(model)
-    report, own = measure(model, baseline=old)
+    report, new_baseline = measure(model, baseline=old)
     assert report.conditions.batch == 2
-    assert own.identity == old.identity
-    assert own.software == report.software
-    assert own.taken == report.noise.taken
+    assert new_baseline.identity == old.identity
+    assert new_baseline.software == report.software
+    assert new_baseline.taken == report.noise.taken
     for changed in ("processor", "model", "batch", "gpu"):
-        other = replace(old, identity=old.identity | {changed: "another"})
+        changed_baseline = replace(old, identity=old.identity | {changed: "another"})
         with pytest.raises(UsageError, match=f"{changed} was another"):
-            measure(model, baseline=other)
+            measure(model, baseline=changed_baseline)
     monkeypatch.setattr(run, "measure_cold_start", None)  # another model is refused before it
     with pytest.raises(UsageError, match="model was"):
         measure(make_model("another.onnx", "transposed"), baseline=old)

@@ -20,21 +20,21 @@ HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its f
 
 
 def test_a_cold_start(make_model):
-    found = measure_cold_start(bench_config(make_model(), device="cpu"), 2)
-    assert found.processes == 2
-    assert 0 < found.first_record_s <= found.whole_process_s
+    cold_start = measure_cold_start(bench_config(make_model(), device="cpu"), 2)
+    assert cold_start.processes == 2
+    assert 0 < cold_start.first_record_s <= cold_start.whole_process_s
     if sys.platform != "win32":
-        assert 20e6 < found.peak_memory_bytes < 2e9
+        assert 20e6 < cold_start.peak_memory_bytes < 2e9
 
 
 def test_the_first_process_is_not_counted(monkeypatch):
     runs = iter(ColdStart(1, first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
     monkeypatch.setattr(module, "run_process", lambda _: next(runs))
-    found = measure_cold_start(bench_config(), 3)
-    assert found.processes == 3
-    assert found.first_record_s == 2.0
-    assert found.whole_process_s == 3.0
-    assert found.peak_memory_bytes == 200
+    cold_start = measure_cold_start(bench_config(), 3)
+    assert cold_start.processes == 3
+    assert cold_start.first_record_s == 2.0
+    assert cold_start.whole_process_s == 3.0
+    assert cold_start.peak_memory_bytes == 200
 
 
 def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
@@ -45,9 +45,9 @@ def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     assert caught.value.hint
 
 
-def parsed(picture, **given):
+def parsed(picture, **options):
     """What Typer makes of the command's arguments."""
-    command = predict_command(bench_config(**given), Path(picture))
+    command = predict_command(bench_config(**options), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")  # type: ignore[attr-defined]
     params = predict.make_context("predict", command[4:], **HELP).params
@@ -60,7 +60,7 @@ def _single(name, value):
 
 
 def test_predict_runs_the_same_model_in_the_same_way():
-    wanted = {
+    options = {
         "model": "a.onnx",
         "device": "cuda:1",
         "nms": 0.45,
@@ -71,15 +71,15 @@ def test_predict_runs_the_same_model_in_the_same_way():
         "cuda_graph": False,
         "half": False,
     }
-    given = parsed("street.jpg", workers=3, gpu_mem_limit="1GiB", **wanted)
-    wanted |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
-    wanted |= {"nms": "0.45", "imgsz": "320"}
-    assert {name: given[name] for name in wanted} == wanted
-    given = parsed("a.jpg", half=True, cuda_graph=True)
-    assert given["half"] is given["cuda_graph"] is True
+    parsed_options = parsed("street.jpg", workers=3, gpu_mem_limit="1GiB", **options)
+    options |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
+    options |= {"nms": "0.45", "imgsz": "320"}
+    assert {name: parsed_options[name] for name in options} == options
+    parsed_options = parsed("a.jpg", half=True, cuda_graph=True)
+    assert parsed_options["half"] is parsed_options["cuda_graph"] is True
 
 
 def test_what_was_not_asked_for_is_left_to_predict():
-    given = parsed("-odd.jpg")
-    assert given["imgsz"] is given["nms"] is given["cuda_graph"] is None
-    assert given["source"] == ("-odd.jpg",)
+    parsed_options = parsed("-odd.jpg")
+    assert parsed_options["imgsz"] is parsed_options["nms"] is parsed_options["cuda_graph"] is None
+    assert parsed_options["source"] == ("-odd.jpg",)

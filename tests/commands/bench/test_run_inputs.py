@@ -19,13 +19,13 @@ def load(count, *names):
 
 def test_sources_repeat(make_picture):
     names = [make_picture(f"{n}.png", size=(8 * n, 8)) for n in (1, 2, 3)]
-    assert [one.size[0] // 8 for one in load(7, *names)] == [1, 2, 3, 1, 2, 3, 1]
-    assert [one.size for one in load(3)] == [(640, 960)] * 3  # the built-in picture
+    assert [image.size[0] // 8 for image in load(7, *names)] == [1, 2, 3, 1, 2, 3, 1]
+    assert [image.size for image in load(3)] == [(640, 960)] * 3  # the built-in picture
 
 
 def test_a_video_starts_over(tmp_path):
     number_video.write(tmp_path / "clip.mp4", frames=3)
-    numbers = [number_video.number(one.pixels) for one in load(7, tmp_path / "clip.mp4")]
+    numbers = [number_video.number(frame.pixels) for frame in load(7, tmp_path / "clip.mp4")]
     assert numbers == [0, 1, 2, 0, 1, 2, 0]
 
 
@@ -46,17 +46,17 @@ def test_damage_is_told_once(tmp_path):
     gutted.write_bytes(data[: len(data) // 2] + b"\xff\xd9")
     with pytest.warns(DetcliWarning) as caught:
         load(3, gutted)
-    said = f"{gutted}: damaged: premature end of data segment"
-    assert [str(one.message) for one in caught] == [said]
+    message = f"{gutted}: damaged: premature end of data segment"
+    assert [str(warning.message) for warning in caught] == [message]
 
 
 def test_the_digest_depends_on_the_content(tmp_path, make_picture):
     first = str(make_picture("a/one.png", ("red", 1, 1)))
-    other = str(make_picture("a/two.png", ("blue", 1, 1)))
+    other_name = str(make_picture("a/two.png", ("blue", 1, 1)))
     moved = shutil.copy(first, tmp_path / "b.png")
-    assert digest((first,)) == digest((str(moved),)) != digest((other,))
+    assert digest((first,)) == digest((str(moved),)) != digest((other_name,))
     assert digest(()) == digest((str(BUILT_IN),))
-    assert digest((str(tmp_path / "a/*.png"),)) == digest((first, other))
+    assert digest((str(tmp_path / "a/*.png"),)) == digest((first, other_name))
     assert digest(("http://a/x.jpg",)) != digest(("http://a/y.jpg",))
 
 

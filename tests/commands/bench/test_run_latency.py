@@ -19,21 +19,21 @@ def test_batches_of_two(make_model, make_picture):
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     with BatchDetector(make_model(batch=None), "cpu") as detector:
         runner = BatchRunner(detector, 2, names, TimeLimit())
-        found, samples = measure_latency(runner, 0.05)
-    means = [stage.summary.mean_s for stage in found.stages if stage.summary is not None]
-    assert sum(means) == pytest.approx(found.wall.mean_s, rel=1e-12)
-    assert sum(stage.share or 0 for stage in found.stages) == pytest.approx(1)
+        latency, samples = measure_latency(runner, 0.05)
+    means = [stage.summary.mean_s for stage in latency.stages if stage.summary is not None]
+    assert sum(means) == pytest.approx(latency.wall.mean_s, rel=1e-12)
+    assert sum(stage.share or 0 for stage in latency.stages) == pytest.approx(1)
     assert min(map(min, samples.values())) >= 0
-    assert [stage.name for stage in found.stages] == module.STAGES  # empty where a CPU lacks them
-    assert [stage.name for stage in found.stages if stage.summary] == CPU_STAGES
+    assert [stage.name for stage in latency.stages] == module.STAGES  # empty where a CPU lacks them
+    assert [stage.name for stage in latency.stages if stage.summary] == CPU_STAGES
     assert list(samples) == [WALL, *CPU_STAGES]
-    assert not found.synchronised
-    assert found.warm_up.runs >= 2 * sampling.BLOCK
-    assert found.warm_up.runs % 2 == 0
-    assert found.wall.samples == found.undisturbed.samples == len(samples[WALL]) >= 10
-    assert found.undisturbed_median.estimate == found.undisturbed.p50_s
-    assert 0 < found.overhead.clock_share < 1
-    assert found.overhead.observed.low <= found.overhead.observed.high
+    assert not latency.synchronised
+    assert latency.warm_up.runs >= 2 * sampling.BLOCK
+    assert latency.warm_up.runs % 2 == 0
+    assert latency.wall.samples == latency.undisturbed.samples == len(samples[WALL]) >= 10
+    assert latency.undisturbed_median.estimate == latency.undisturbed.p50_s
+    assert 0 < latency.overhead.clock_share < 1
+    assert latency.overhead.observed.low <= latency.overhead.observed.high
 
 
 class Recorder:
@@ -53,22 +53,24 @@ class Recorder:
 
 def test_timed_and_untimed_runs_alternate():
     runner = Recorder()
-    found, _ = measure_latency(runner, 0.0)  # type: ignore[arg-type]
-    runs = runner.asked[found.warm_up.runs // 2 :]
+    latency, _ = measure_latency(runner, 0.0)  # type: ignore[arg-type]
+    runs = runner.asked[latency.warm_up.runs // 2 :]
     assert runs == [False, True] * 5
-    assert found.synchronised
+    assert latency.synchronised
 
 
 def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, monkeypatch):
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     drawn = []
-    monkeypatch.setattr(module, "annotate", lambda _, found: drawn.append(found.xyxy.tolist()))
+    monkeypatch.setattr(
+        module, "annotate", lambda _, detections: drawn.append(detections.xyxy.tolist())
+    )
     with BatchDetector(make_model(), "cpu") as detector:
         runner = BatchRunner(detector, 1, names, TimeLimit())
         for number in range(4):
             runner.run_both(timed_first=number % 2 == 1)
     assert drawn[::2] == drawn[1::2]
-    assert [int(found[0][0] // 8) for found in drawn[::2]] == [0, 1, 2, 0]
+    assert [int(detections[0][0] // 8) for detections in drawn[::2]] == [0, 1, 2, 0]
 
 
 def test_the_observer_is_removed_after_a_failure(make_model, tmp_path):

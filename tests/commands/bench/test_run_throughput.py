@@ -21,14 +21,16 @@ def test_pictures_a_second(make_model, make_picture):
     names = (str(make_picture("a.png", ("red", 1, 1))),)
     options = DeviceOptions(workers=2)
     with BatchDetector(make_model(batch=None), "cpu", options=options) as detector:
-        found, samples = measure_throughput(Pipeline(detector, 2, ["cpu"]), 4, repeat(names), 0.3)
-    assert found.pictures_per_second == found.pictures / found.seconds
-    assert found.pictures % 4 == 0
-    assert found.seconds > 0.3
-    assert set(found.work_s) >= {"decode", "preprocess", "network", "selection"}
-    assert found.interval.low <= found.interval.estimate <= found.interval.high
+        throughput, samples = measure_throughput(
+            Pipeline(detector, 2, ["cpu"]), 4, repeat(names), 0.3
+        )
+    assert throughput.pictures_per_second == throughput.pictures / throughput.seconds
+    assert throughput.pictures % 4 == 0
+    assert throughput.seconds > 0.3
+    assert set(throughput.work_s) >= {"decode", "preprocess", "network", "selection"}
+    assert throughput.interval.low <= throughput.interval.estimate <= throughput.interval.high
     mean = sum(samples[WALL]) / len(samples[WALL])
-    assert mean == pytest.approx(1 / found.pictures_per_second, rel=0.2)
+    assert mean == pytest.approx(1 / throughput.pictures_per_second, rel=0.2)
 
 
 def test_a_picture_or_a_network_that_fails_ends_the_run(make_model, make_picture, tmp_path):
@@ -66,24 +68,24 @@ def test_the_warm_up_is_not_measured(monkeypatch, step):
     monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 1e9)
     waits = [9.0] * 4 + [0.5] * 1000  # opening the second detector
     inputs = iter(range(2000))
-    found, samples = measure_throughput(MadeUp(monkeypatch, waits), step, inputs, 100.0)
-    assert found.warm_up.stable
-    assert (found.warm_up.runs - 1) % step == 0
-    assert found.warm_up.seconds == 9.0 * 4 + 0.5 * (found.warm_up.runs - 4)
-    assert found.warm_up.first_s == 9.0
-    assert found.pictures_per_second == 2.0
-    assert found.pictures == 200 + step
+    throughput, samples = measure_throughput(MadeUp(monkeypatch, waits), step, inputs, 100.0)
+    assert throughput.warm_up.stable
+    assert (throughput.warm_up.runs - 1) % step == 0
+    assert throughput.warm_up.seconds == 9.0 * 4 + 0.5 * (throughput.warm_up.runs - 4)
+    assert throughput.warm_up.first_s == 9.0
+    assert throughput.pictures_per_second == 2.0
+    assert throughput.pictures == 200 + step
     assert samples[WALL] == pytest.approx([0.5] * len(samples[WALL]))
     assert module.WINDOWS <= len(samples[WALL]) < 2 * module.WINDOWS
-    assert found.work_s["network"] == 6.0 / (found.warm_up.runs + found.pictures + 2)
+    assert throughput.work_s["network"] == 6.0 / (throughput.warm_up.runs + throughput.pictures + 2)
 
 
 def test_a_pace_that_never_settles_is_measured_all_the_same(monkeypatch):
     monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 100.0)
     waits = [1.3**n for n in range(60)]
-    found, samples = measure_throughput(MadeUp(monkeypatch, waits), 1, iter(range(99)), 0.0)
-    assert not found.warm_up.stable
-    assert found.pictures == len(samples[WALL]) == module.MIN_STEPS
+    throughput, samples = measure_throughput(MadeUp(monkeypatch, waits), 1, iter(range(99)), 0.0)
+    assert not throughput.warm_up.stable
+    assert throughput.pictures == len(samples[WALL]) == module.MIN_STEPS
 
 
 def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
@@ -95,5 +97,5 @@ def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
             yield item
 
     with BatchDetector(make_model(), "cpu") as detector:
-        found, _ = measure_throughput(Pipeline(detector, 1), 1, slow(), 0.1)
-    assert found.work_s["decode"] >= 0.01
+        throughput, _ = measure_throughput(Pipeline(detector, 1), 1, slow(), 0.1)
+    assert throughput.work_s["decode"] >= 0.01

@@ -39,15 +39,15 @@ def warmed(monkeypatch):
     """The end of a warm-up of runs that take these seconds, on a clock of their own."""
 
     def run(*waits):
-        now = 0.0
+        clock_s = 0.0
 
         def wait():
-            nonlocal now
-            now += (step := next(left))
+            nonlocal clock_s
+            clock_s += (step := next(left))
             return step
 
         left = iter(waits)
-        monkeypatch.setattr(sampling.time, "perf_counter", lambda: now)
+        monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock_s)
         monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 1.0)
         monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 20.0)
         return warm_up(wait)
@@ -56,13 +56,13 @@ def warmed(monkeypatch):
 
 
 def test_it_ends_when_two_blocks_take_equally_long(warmed):
-    found = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
-    assert found.stable is True
-    assert found.first_s == 2.0
+    warm_up = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
+    assert warm_up.stable is True
+    assert warm_up.first_s == 2.0
     # The first block without anything above 0.4 begins with run 7; two of them are needed, of whose
     # first one the median is 0.4 already when two larger ones are still in it.
-    assert found.runs == 14
-    assert found.seconds == pytest.approx(6.4 + 8 * 0.4)
+    assert warm_up.runs == 14
+    assert warm_up.seconds == pytest.approx(6.4 + 8 * 0.4)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_it_ends_when_two_blocks_take_equally_long(warmed):
     ],
 )
 def test_it_lasts_a_second_and_at_most_twenty(warmed, waits, runs, stable):
-    found = warmed(*waits)
-    assert found.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
-    assert found.stable is stable
+    warm_up = warmed(*waits)
+    assert warm_up.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
+    assert warm_up.stable is stable
 
 
 @pytest.mark.parametrize("statistic", [np.median, np.mean])
 def test_an_interval_holds_the_truth_mostly(statistic, random):
     """95% of the time; below 85 of 100 something is wrong."""
-    held = 0
+    times_held = 0
     for _ in range(100):
-        found = interval(statistic, random.normal(10, 1, 60))
-        assert found.low <= found.estimate <= found.high
-        held += found.low <= 10 <= found.high
-    assert held >= 85
+        estimated = interval(statistic, random.normal(10, 1, 60))
+        assert estimated.low <= estimated.estimate <= estimated.high
+        times_held += estimated.low <= 10 <= estimated.high
+    assert times_held >= 85
 
 
 def test_an_interval_of_runs_that_drift_is_wider_than_that_of_the_same_runs_shuffled(random):
@@ -104,23 +104,29 @@ def test_an_interval_of_runs_that_drift_is_wider_than_that_of_the_same_runs_shuf
 
 def test_a_ratio(random):
     before, after = random.normal(10, 0.2, 80), random.normal(12, 0.2, 70)
-    found = interval(np.median, after, before)
-    assert found.estimate == np.median(after) / np.median(before)
-    assert 1.15 < found.low < 1.2 < found.high < 1.25
+    ratio = interval(np.median, after, before)
+    assert ratio.estimate == np.median(after) / np.median(before)
+    assert 1.15 < ratio.low < 1.2 < ratio.high < 1.25
 
 
 def test_too_few_samples_give_no_interval():
-    few, enough = [1.0] * (MIN_SAMPLES - 1), [1.0] * MIN_SAMPLES
-    assert interval(np.median, few) is interval(np.mean, few) is None
-    assert interval(np.median, few, enough) is interval(np.median, enough, few) is None
-    assert interval(np.median, enough, enough) is not None
+    few_samples, enough_samples = [1.0] * (MIN_SAMPLES - 1), [1.0] * MIN_SAMPLES
+    assert interval(np.median, few_samples) is interval(np.mean, few_samples) is None
+    assert (
+        interval(np.median, few_samples, enough_samples)
+        is interval(np.median, enough_samples, few_samples)
+        is None
+    )
+    assert interval(np.median, enough_samples, enough_samples) is not None
 
 
 def test_many_samples_are_drawn_in_parts(random, monkeypatch):
     samples = random.normal(5, 1, 1000)
-    found = interval(np.median, samples)
+    first_interval = interval(np.median, samples)
     monkeypatch.setattr(sampling, "DRAWN_AT_ONCE", 7000)
-    assert interval(np.median, samples.tolist()) == found  # the same samples, the same interval
+    assert (
+        interval(np.median, samples.tolist()) == first_interval
+    )  # the same samples, the same interval
 
 
 def test_a_summary():
@@ -133,8 +139,8 @@ def test_a_summary():
     assert summary.samples == 101
 
 
-@pytest.mark.parametrize(("least", "name"), [(10, "p90_s"), (100, "p99_s")])
-def test_a_percentile_needs_its_samples(least, name):
-    assert getattr(Summary.of(np.ones(least - 1)), name) is None
-    assert getattr(Summary.of(np.ones(least)), name) == 1
+@pytest.mark.parametrize(("sample_count", "name"), [(10, "p90_s"), (100, "p99_s")])
+def test_a_percentile_needs_its_samples(sample_count, name):
+    assert getattr(Summary.of(np.ones(sample_count - 1)), name) is None
+    assert getattr(Summary.of(np.ones(sample_count)), name) == 1
     assert Summary.of([2.0]).p50_s == 2

@@ -39,31 +39,31 @@ def square(make_picture):
     return make_picture("square.png", ("red", 1, 1))
 
 
-def report_of(done):
-    report = json.loads(done.stdout)
+def report_of(completed):
+    report = json.loads(completed.stdout)
     assert report["schema_version"] == 1
     return report
 
 
 def test_several_at_once(convert, colour_model_path, square, tmp_path):
     (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
-    done = convert(
+    completed = convert(
         colour_model_path,
         *("--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"),
         *("--names", tmp_path / "names.txt", "--metadata", "author=me = you"),
         *("--metadata", "stride=", "--image", square),
     )
-    assert done.returncode == 0
-    assert done.stderr == ""
-    report = report_of(done)
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    report = report_of(completed)
     assert report["written"]
     assert [step["name"] for step in report["steps"]] == [
         *("names", "metadata", "cut", "batch", "half", "guard-transpose")
     ]
     assert report["difference"]["source"] == str(square)
     assert report["output"]["batch"] is None
-    made = onnx.load(tmp_path / "out.onnx")
-    assert {entry.key: entry.value for entry in made.metadata_props} == {
+    converted = onnx.load(tmp_path / "out.onnx")
+    assert {entry.key: entry.value for entry in converted.metadata_props} == {
         "names": "{0: 'one', 1: 'two', 2: 'three'}",
         "author": "me = you",
     }
@@ -72,29 +72,31 @@ def test_several_at_once(convert, colour_model_path, square, tmp_path):
 def test_predict_uses_the_result(convert, invoke, colour_model_path, square, tmp_path):
     assert convert(colour_model_path, "--int8", "--calibrate", square).returncode == 0
     assert convert(colour_model_path, "--end-to-end", output="end.onnx").returncode == 0
-    found = []
+    boxes = []
     for path in (colour_model_path, tmp_path / "out.onnx", tmp_path / "end.onnx"):
-        done = invoke("predict", square, "-m", path, "--conf", 0.6)
-        found.append([(d["class_name"], box_of(d)) for d in json.loads(done.stdout)["detections"]])
-    assert found == [[("red", (8, 8, 16, 16))]] * 3
+        completed = invoke("predict", square, "-m", path, "--conf", 0.6)
+        boxes.append(
+            [(d["class_name"], box_of(d)) for d in json.loads(completed.stdout)["detections"]]
+        )
+    assert boxes == [[("red", (8, 8, 16, 16))]] * 3
 
 
 def test_without_an_image_the_built_in_picture_is_used(convert, colour_model_path):
-    found = report_of(convert(colour_model_path, "--cut"))["difference"]
-    assert found["source"] == "street.jpg"
-    assert found["old"] > 0
-    done = convert(colour_model_path, "--cut")
-    assert done.returncode == 2
-    assert "already exists" in done.stderr
+    difference = report_of(convert(colour_model_path, "--cut"))["difference"]
+    assert difference["source"] == "street.jpg"
+    assert difference["old"] > 0
+    completed = convert(colour_model_path, "--cut")
+    assert completed.returncode == 2
+    assert "already exists" in completed.stderr
     assert convert(colour_model_path, "--cut", "--force").returncode == 0
 
 
 def test_above_the_tolerance(convert, colour_model_path, tmp_path):
-    done = convert(colour_model_path, "--half", "--tolerance", "score=0,boxes=0")
-    assert done.returncode == 6
-    assert not report_of(done)["written"]
-    assert "was not written: " in done.stderr
-    assert "--tolerance" in done.stderr
+    completed = convert(colour_model_path, "--half", "--tolerance", "score=0,boxes=0")
+    assert completed.returncode == 6
+    assert not report_of(completed)["written"]
+    assert "was not written: " in completed.stderr
+    assert "--tolerance" in completed.stderr
     assert not (tmp_path / "out.onnx").exists()
 
 
@@ -125,12 +127,12 @@ def test_above_the_tolerance(convert, colour_model_path, tmp_path):
     ],
 )
 def test_refused_conversions(convert, colour_model_path, tmp_path, arguments, why):
-    done = convert(colour_model_path, *arguments)
-    assert done.returncode == 2
-    assert why in done.stderr
-    assert "hint: " in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    completed = convert(colour_model_path, *arguments)
+    assert completed.returncode == 2
+    assert why in completed.stderr
+    assert "hint: " in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert completed.stdout == ""
     assert not (tmp_path / "out.onnx").exists()
 
 
@@ -142,10 +144,10 @@ def test_refused_conversions(convert, colour_model_path, tmp_path, arguments, wh
     ],
 )
 def test_a_conversion_needs_a_file_on_a_disk(invoke, colour_model_path, output, why):
-    done = invoke("convert", colour_model_path, "--half", "--output", output)
-    assert done.returncode == 2
-    assert why in done.stderr
-    assert done.stdout == ""
+    completed = invoke("convert", colour_model_path, "--half", "--output", output)
+    assert completed.returncode == 2
+    assert why in completed.stderr
+    assert completed.stdout == ""
 
 
 @pytest.mark.parametrize("option", ["--image", "--calibrate"])
@@ -153,24 +155,24 @@ def test_the_pictures_of_a_conversion_are_never_overwritten(
     convert, colour_model_path, square, option
 ):
     before = square.read_bytes()
-    done = convert(colour_model_path, "--half", option, square, "--force", output=square.name)
-    assert done.returncode == 2
-    assert "is one of the inputs" in done.stderr
+    completed = convert(colour_model_path, "--half", option, square, "--force", output=square.name)
+    assert completed.returncode == 2
+    assert "is one of the inputs" in completed.stderr
     assert square.read_bytes() == before
 
 
 def test_files_that_cannot_be_read(convert, colour_model_path, tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     for name in ("torn.jpg", "none.jpg"):
-        done = convert(colour_model_path, "--cut", "--image", tmp_path / name)
-        assert done.returncode == 3
-        assert f"{name}: " in done.stderr
-    done = convert(colour_model_path, "--int8", "--calibrate", tmp_path / "torn.jpg")
-    assert done.returncode == 3
-    assert "no picture to calibrate on" in done.stderr
-    assert "warning: " in done.stderr
-    done = convert(tmp_path / "none.onnx", "--cut")
-    assert done.returncode == 4
+        completed = convert(colour_model_path, "--cut", "--image", tmp_path / name)
+        assert completed.returncode == 3
+        assert f"{name}: " in completed.stderr
+    completed = convert(colour_model_path, "--int8", "--calibrate", tmp_path / "torn.jpg")
+    assert completed.returncode == 3
+    assert "no picture to calibrate on" in completed.stderr
+    assert "warning: " in completed.stderr
+    completed = convert(tmp_path / "none.onnx", "--cut")
+    assert completed.returncode == 4
     assert not (tmp_path / "out.onnx").exists()
 
 
@@ -201,17 +203,17 @@ def test_the_copy_keeps_what_only_its_folder_or_the_user_said(convert, invoke, s
     labels = {"model_type": "x", "id2label": {"0": "a", "1": "b", "2": "c"}}
     (folder / "config.json").write_text(json.dumps(labels))
     options = ("--preprocess", "bgr", "--box-format", "cxcywh", "--image", square)
-    done = convert(model, "--metadata", "contract", *options)
-    assert done.returncode == 0, done.stderr
+    completed = convert(model, "--metadata", "contract", *options)
+    assert completed.returncode == 0, completed.stderr
     report = json.loads(invoke("inspect", tmp_path / "out.onnx", "--format", "json").stdout)
-    found, metadata = report["detector"], report["metadata"]
-    assert metadata["detcli.preprocess"] == found["preprocessing"]
-    assert found["preprocessing"].startswith("stretch,bilinear,bgr,scale=0.0039")
-    assert {*found["preprocessing_origins"].values()} == {"metadata detcli.preprocess"}
-    assert found["names"] == ["a", "b", "c"]
-    assert found["default_size"] == [64, 64]
+    detector, metadata = report["detector"], report["metadata"]
+    assert metadata["detcli.preprocess"] == detector["preprocessing"]
+    assert detector["preprocessing"].startswith("stretch,bilinear,bgr,scale=0.0039")
+    assert {*detector["preprocessing_origins"].values()} == {"metadata detcli.preprocess"}
+    assert detector["names"] == ["a", "b", "c"]
+    assert detector["default_size"] == [64, 64]
     assert metadata["detcli.box_format"] == "cxcywh"
-    assert found["box_format"] == "cxcywh"
+    assert detector["box_format"] == "cxcywh"
 
 
 REPORT = Conversion(

@@ -62,11 +62,11 @@ def passed(change, model):
     return changed
 
 
-def assert_same_output(model, other, pictures):
+def assert_same_output(model, other_model, pictures):
     """Of one model for all pictures, and the other for each."""
-    [found] = session_output(model, pictures)
-    wanted = [session_output(other, picture[None])[0] for picture in pictures]
-    np.testing.assert_array_equal(found, np.concatenate(wanted), strict=True)
+    [batched] = session_output(model, pictures)
+    separate = [session_output(other_model, picture[None])[0] for picture in pictures]
+    np.testing.assert_array_equal(batched, np.concatenate(separate), strict=True)
 
 
 @pytest.mark.parametrize(("old", "size"), [(1, 3), (1, None), (2, 3), (2, None)])
@@ -154,10 +154,12 @@ def test_a_concat_guards_the_output(opset, random):
     assert last_node(guarded).op_type == "Concat"
     assert helper.get_node_attr_value(last_node(guarded), "axis") == -1
     assert_same_output(guarded, model, random.random((1, 3, 64, 64), np.float32))
-    plain, found = (read_graph(infer_shapes(side), "m").contract for side in (model, guarded))
-    assert found == plain
-    assert found.layout == Layout.TRANSPOSED_BODY
-    assert found.box_format == BoxFormat.XYXY
+    plain_contract, guarded_contract = (
+        read_graph(infer_shapes(side), "m").contract for side in (model, guarded)
+    )
+    assert guarded_contract == plain_contract
+    assert guarded_contract.layout == Layout.TRANSPOSED_BODY
+    assert guarded_contract.box_format == BoxFormat.XYXY
     # Behind an Identity it is guarded, too.
     model.graph.node.append(helper.make_node("Identity", ["rows"], ["last"]))
     model.graph.output[0].name = "last"
@@ -173,8 +175,8 @@ def test_what_has_no_such_transpose_stays_as_it_is():
 def test_the_axis_that_a_guard_takes_apart(random):
     """Before opset 13, the sizes of a Split are an attribute."""
     guarded = passed(guard_transposes, transposed((2, 2), opset=11))
-    given = random.random((2, 2), np.float32)
-    np.testing.assert_array_equal(session_output(guarded, given)[0], given.T, strict=True)
+    values = random.random((2, 2), np.float32)
+    np.testing.assert_array_equal(session_output(guarded, values)[0], values.T, strict=True)
     for last in ("channels", 1):
         with pytest.raises(ModelError, match="no known size above 1"):
             guard_transposes(transposed((2, last)))
@@ -284,9 +286,9 @@ def test_a_shape_is_no_part_of_the_decode():
     graph.node.insert(at, helper.make_node("Shape", ["cells"], ["size"]))
     graph.node.insert(at + 1, helper.make_node("Expand", ["half", "size"], ["wide"]))
     GraphIndex(graph).producers["boxes"].input[1] = "wide"
-    found = decode_nodes(graph, ["head"])
-    assert found.isdisjoint({"size", "cells"})
-    assert "wide" in found
+    nodes = decode_nodes(graph, ["head"])
+    assert nodes.isdisjoint({"size", "cells"})
+    assert "wide" in nodes
 
 
 FAR = """
@@ -314,10 +316,10 @@ def far():
     return model
 
 
-def in_float16(model, given):
+def in_float16(model, values):
     """Run a model as it is; ONNX Runtime's CPU computes much of float16 in float32."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return ReferenceEvaluator(model).run(None, {"given": given})
+        return ReferenceEvaluator(model).run(None, {"given": values})
 
 
 @pytest.mark.parametrize(
@@ -337,10 +339,10 @@ def test_any_tail(tail, keep, size, random):
     onnx.checker.check_model(half, full_check=True)
     dtype = np.float32 if keep else np.float16
     picture = random.random((1, 3, 64, 64), np.float32)
-    [rows], [wanted] = session_output(half, picture.astype(dtype)), session_output(model, picture)
+    [rows], [expected] = session_output(half, picture.astype(dtype)), session_output(model, picture)
     assert rows.dtype == dtype
     scores = np.s_[:, :, 4] if rows.shape[-1] == 6 else np.s_[:]  # neighbours may change places
-    np.testing.assert_allclose(rows[scores], wanted[scores], atol=0.005, rtol=0.002)
+    np.testing.assert_allclose(rows[scores], expected[scores], atol=0.005, rtol=0.002)
     assert is_half(half)
     assert not is_half(model)
     layers = [node.name for node in half.graph.node if node.op_type == "Conv"]
@@ -357,8 +359,8 @@ EXACT = {"large", "larger", "smaller", "twice", "small", "last"}
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
-    given = np.array([[0, 1, 2, 3]], np.float32 if keep else np.float16)
-    [rows] = in_float16(to_half(far), given.astype(np.float16))
+    values = np.array([[0, 1, 2, 3]], np.float32 if keep else np.float16)
+    [rows] = in_float16(to_half(far), values.astype(np.float16))
     assert not np.isfinite(rows[0, 1:]).any()  # what this is about
     before = far.SerializeToString(deterministic=True)
     # The last one is cast for its reader, under the name it had, or feeds an output.
@@ -367,13 +369,13 @@ def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
         assert far.SerializeToString(deterministic=True) == before
         assert same_bytes(to_half(far, exact, keep_inputs_and_outputs=keep), half)
         onnx.checker.check_model(half, full_check=True)
-        [rows] = in_float16(half, given)
-        np.testing.assert_allclose(rows, 2 * given, rtol=0.001, strict=True)  # type: ignore[arg-type]
+        [rows] = in_float16(half, values)
+        np.testing.assert_allclose(rows, 2 * values, rtol=0.001, strict=True)  # type: ignore[arg-type]
         index = GraphIndex(infer_shapes(half).graph)
-        found, makers = index.types, index.producers
-        kept = [name for name in EXACT if makers[name].op_type != "Cast"]
-        assert {found[name] for name in kept} == {TensorProto.FLOAT}
-        assert found["near"] == TensorProto.FLOAT16
+        types, makers = index.types, index.producers
+        exact_names = [name for name in EXACT if makers[name].op_type != "Cast"]
+        assert {types[name] for name in exact_names} == {TensorProto.FLOAT}
+        assert types["near"] == TensorProto.FLOAT16
         if exact == EXACT:
             casts = [node for node in half.graph.node if node.op_type == "Cast"]
             assert len(casts) == 2 + 2 * keep
@@ -398,17 +400,17 @@ def convolution_network():
 def convolutions(model):
     """Whether each convolution reads and makes 8 bits, by its output."""
     index = GraphIndex(model.graph)
-    found = {}
+    by_tensor = {}
     for node in model.graph.node:
         if node.op_type == "Conv":
             readers = [n.op_type for n in model.graph.node if node.output[0] in n.input]
             weights = index.producers.get(node.input[1])
-            found[node.output[0].removesuffix("_QuantizeLinear_Input")] = (
+            by_tensor[node.output[0].removesuffix("_QuantizeLinear_Input")] = (
                 node.input[0].endswith("DequantizeLinear_Output")
                 and weights is not None
                 and readers == ["QuantizeLinear"]
             )
-    return found
+    return by_tensor
 
 
 @pytest.mark.parametrize("exact", [(), ("layer1",), ("layer4", "cells")])
@@ -417,13 +419,13 @@ def test_the_chosen_convolutions_are_quantised(convolution_network, exact, rando
     onnx.checker.check_model(quantised, full_check=True)
     assert convolutions(quantised) == {name: name not in exact for name in CONVOLUTIONS}
     picture = random.random((1, 3, 64, 64), np.float32)
-    [head], [wanted] = (
+    [head], [expected] = (
         session_output(quantised, picture),
         session_output(convolution_network, picture),
     )
-    np.testing.assert_array_equal(head[:, :4], wanted[:, :4])
-    np.testing.assert_allclose(head[:, 4:], wanted[:, 4:], atol=0.03)
-    assert np.abs(head[:, 4:] - wanted[:, 4:]).max() > 0
+    np.testing.assert_array_equal(head[:, :4], expected[:, :4])
+    np.testing.assert_allclose(head[:, 4:], expected[:, 4:], atol=0.03)
+    assert np.abs(head[:, 4:] - expected[:, 4:]).max() > 0
 
 
 def test_each_channel_has_a_scale_of_its_own(convolution_network):
@@ -464,10 +466,8 @@ def test_it_is_recognised_and_keeps_its_names(convolution_network):
     assert is_quantised(quantised.graph)
     layers = [node.name for node in quantised.graph.node if node.op_type == "Conv"]
     assert layers == [f"node {name}" for name in CONVOLUTIONS]
-    given, found = (
-        read_graph(infer_shapes(side), "m").contract for side in (convolution_network, quantised)
-    )
-    assert found == given
+    contract = read_graph(infer_shapes(convolution_network), "m").contract
+    assert read_graph(infer_shapes(quantised), "m").contract == contract
 
 
 def test_what_cannot_be_quantised_is_refused(convolution_network):

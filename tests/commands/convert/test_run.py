@@ -66,18 +66,18 @@ def test_above_the_tolerance_nothing_is_written(model_path, tmp_path):
 
 
 def test_an_existing_file_is_kept_without_force(model_path, tmp_path):
-    there, link = tmp_path / "there.onnx", tmp_path / "link.onnx"
-    there.write_bytes(b"before")
+    existing, link = tmp_path / "there.onnx", tmp_path / "link.onnx"
+    existing.write_bytes(b"before")
     link.symlink_to(model_path)
     for path, why in (
-        (there, "already exists"),
+        (existing, "already exists"),
         (model_path, "is the model itself"),
         (link, "is the model itself"),
     ):
         with pytest.raises(UsageError, match=why) as caught:
             converted(model_path, path, **CUT)
         assert "--force" in caught.value.hint
-    assert there.read_bytes() == b"before"
+    assert existing.read_bytes() == b"before"
     report = converted(model_path, model_path, **CUT, force=True)
     assert hashlib.sha256(model_path.read_bytes()).hexdigest() == report.output.sha256
     assert report.model.sha256 != report.output.sha256
@@ -136,9 +136,9 @@ def test_pictures_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     damaged = replace(PICTURE, warnings=("damaged",))
     items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
     with pytest.warns(DetcliWarning) as caught:
-        found = list(load_pictures(items, lambda: advanced.append(1)))
-    assert [str(one.message) for one in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
-    assert found == [damaged]
+        pictures = list(load_pictures(items, lambda: advanced.append(1)))
+    assert [str(warning.message) for warning in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
+    assert pictures == [damaged]
     assert len(advanced) == 2
     monkeypatch.setattr(module, "MAX_PICTURES", 2)
     assert len(list(load_pictures(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one

@@ -163,20 +163,20 @@ def test_swapped_pictures_in_a_batch(compare_sides):
 
 def test_what_is_allowed(compare_sides):
     old = colour_model.build(size=None, metadata={"stride": "8"})
-    found, failures = compare_sides(old, set_image_size(old, 96), imgsz=96)
-    assert found.largest_score == 0
-    assert found.largest_corner == 0
+    difference, failures = compare_sides(old, set_image_size(old, 96), imgsz=96)
+    assert difference.largest_score == 0
+    assert difference.largest_corner == 0
     assert failures == ()
-    assert found.score_tolerance == 0.001
-    assert found.corner_tolerance == 0.1
-    assert found.boxes_tolerance == 0
+    assert difference.score_tolerance == 0.001
+    assert difference.corner_tolerance == 0.1
+    assert difference.boxes_tolerance == 0
     with pytest.raises(UsageError, match="score is -1"):
         compare_sides(old, old, tolerance={"score": -1})
     model = convolution_model.build()
-    found, _ = compare_sides(model, model, int8=True, tolerance={"boxes": 0.5})
-    assert found.score_tolerance == 0.25
-    assert found.corner_tolerance == 20
-    assert found.boxes_tolerance == 0.5
+    difference, _ = compare_sides(model, model, int8=True, tolerance={"boxes": 0.5})
+    assert difference.score_tolerance == 0.25
+    assert difference.corner_tolerance == 20
+    assert difference.boxes_tolerance == 0.5
 
 
 def test_other_names_do_not_warn(compare_sides, recwarn):

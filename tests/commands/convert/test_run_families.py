@@ -36,9 +36,9 @@ def converted(path, preprocess=None, **options):
 
 def detected(path, settings=None):
     with Detector(path, "cpu", settings or Settings()) as detector:
-        found = detector(SQUARES)
-    order = np.lexsort((found.class_id, found.xyxy[:, 0]))
-    return found.xyxy[order], found.score[order], found.class_id[order]
+        detections = detector(SQUARES)
+    order = np.lexsort((detections.class_id, detections.xyxy[:, 0]))
+    return detections.xyxy[order], detections.score[order], detections.class_id[order]
 
 
 def types_of(path):
@@ -51,8 +51,8 @@ def types_of(path):
     }
 
 
-def same(one, other, within=0.01):
-    return all(np.allclose(*pair, atol=within) for pair in zip(one, other, strict=True))
+def same(first, second, within=0.01):
+    return all(np.allclose(*pair, atol=within) for pair in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_appended_selection_gives_the_same_detections(write_query_model, tail
     path = write_query_model(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
     assert same(detected(path), detected(output))
-    old, new = (ModelFile.read(one).detector() for one in (path, output))
+    old, new = (ModelFile.read(model_path).detector() for model_path in (path, output))
     assert new.layout is Layout.END_TO_END
     assert new.family == old.family
     assert new.preprocessing == old.preprocessing

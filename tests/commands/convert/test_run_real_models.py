@@ -44,12 +44,12 @@ def converted(shared, tmp_path):
 def test_conversions_that_change_nothing(converted, export, options):
     report = converted(export, **options)
     assert report.written
-    found = report.difference
-    assert found.old == 5
-    assert found.new == 5
-    assert found.pairs == 5
-    assert found.largest_score <= 1e-5
-    assert found.largest_corner <= 0.01
+    difference = report.difference
+    assert difference.old == 5
+    assert difference.new == 5
+    assert difference.pairs == 5
+    assert difference.largest_score <= 1e-5
+    assert difference.largest_corner <= 0.01
 
 
 @pytest.mark.parametrize(("export", "keep_io"), thin("conversions to half precision", HALVES, 1))
@@ -72,5 +72,5 @@ def test_int8(converted, shared, tmp_path):
     assert report.output.bytes < 0.45 * report.model.bytes
     assert report.steps[0].finding == "71 of 83 convolutions, calibrated on 4 pictures"
     with Detector(tmp_path / "out.onnx", device="cpu") as detector:
-        found = detector(load_file(shared("data/images/bus.jpg")).pixels)
-    assert found.class_name[:4].tolist() == ["bus", "person", "person", "person"]
+        detections = detector(load_file(shared("data/images/bus.jpg")).pixels)
+    assert detections.class_name[:4].tolist() == ["bus", "person", "person", "person"]

@@ -63,15 +63,15 @@ def specified(head, contract, max_det, confidence):
     if contract.anchors_first:
         head = head.T
     options = SelectionOptions(confidence, max_det, None, None, multi_label=contract.multi_label)
-    chosen = select(
+    selected = select(
         head,
         options,
         cxcywh=contract.box_format is BoxFormat.CXCYWH,
         logits=contract.score_form is ScoreForm.LOGITS,
     )
     height, width = contract.input_shape() if contract.box_fractions else (1, 1)
-    boxes = chosen.boxes * np.array([width, height, width, height], np.float32)
-    columns = [boxes, chosen.score[:, None], chosen.class_id[:, None]]
+    boxes = selected.boxes * np.array([width, height, width, height], np.float32)
+    columns = [boxes, selected.score[:, None], selected.class_id[:, None]]
     return np.concatenate(columns, axis=1).astype(np.float32)  # type: ignore[arg-type]
 
 
@@ -119,13 +119,13 @@ def test_rows_are_those_of_the_specification(
     rows = ending_in(head, contract, max_det, opset)
     assert rows.shape == (batch, min(max_det, anchors * (1 if one_class else classes)), 6)
     assert rows.dtype == np.float32
-    for found, one in zip(rows, head, strict=True):
+    for image_rows, image_head in zip(rows, head, strict=True):
         for confidence in (0.01 if logits else 0, 0.25):
-            expected = specified(one, contract, max_det, confidence)
-            kept = found[found[:, 4] > confidence]
-            np.testing.assert_allclose(kept[:, 4], expected[:, 4], atol=1e-6 * logits, rtol=0)
-            kept[:, 4] = expected[:, 4]
-            np.testing.assert_array_equal(kept, expected)
+            expected = specified(image_head, contract, max_det, confidence)
+            kept_rows = image_rows[image_rows[:, 4] > confidence]
+            np.testing.assert_allclose(kept_rows[:, 4], expected[:, 4], atol=1e-6 * logits, rtol=0)
+            kept_rows[:, 4] = expected[:, 4]
+            np.testing.assert_array_equal(kept_rows, expected)
 
 
 def test_many_ties_over_many_anchors(random):
@@ -133,8 +133,8 @@ def test_many_ties_over_many_anchors(random):
     head = random.integers(0, 5, (2, 84, 8400)).astype(np.float32) / 8
     contract = replace(HEAD, class_count=80, anchor_count=8400)
     rows = ending_in(head, contract, 300)
-    for found, one in zip(rows, head, strict=True):
-        np.testing.assert_array_equal(found, specified(one, contract, 300, 0))
+    for image_rows, image_head in zip(rows, head, strict=True):
+        np.testing.assert_array_equal(image_rows, specified(image_head, contract, 300, 0))
 
 
 def test_scores_above_one_are_clipped(random):

@@ -69,9 +69,9 @@ def test_any_conversion_is_valid_and_twice_is_once(tail, options):
     assert serialised(model) == before
     onnx.checker.check_model(steps.model, full_check=True)
     contract_of(steps.model)
-    again = converted(steps.model, **options)
-    assert same_bytes(again.model, steps.model)
-    assert [step.changed for step in again.done] == [False] * len(steps.done)
+    repeated = converted(steps.model, **options)
+    assert same_bytes(repeated.model, steps.model)
+    assert [step.changed for step in repeated.done] == [False] * len(steps.done)
 
 
 def test_what_a_step_reports():
@@ -151,8 +151,10 @@ def test_half_leaves_the_decode_in_float32():
 def test_half_keeps_float32_where_it_would_overflow(scale):
     """At 30000 this picture does not overflow, but another might."""
     steps = converted(convolution_model.build(scale=scale), half=True)
-    kept = {name for name, dtype in weights(steps.model).items() if dtype == TensorProto.FLOAT}
-    assert kept == {"layer3_kernel", "layer4_kernel", "cells_kernel"}
+    kept_names = {
+        name for name, dtype in weights(steps.model).items() if dtype == TensorProto.FLOAT
+    }
+    assert kept_names == {"layer3_kernel", "layer4_kernel", "cells_kernel"}
     assert "cells, layer3, layer4" in steps.done[0].finding
 
 
@@ -171,10 +173,10 @@ def test_int8_cuts_off_the_outlying_pictures():
     """One picture in ten sets no range: it would widen the steps of all others."""
     dark = Picture.whole(np.full((64, 64, 3), 51, np.uint8))
     bright = Picture.whole(np.full((64, 64, 3), 255, np.uint8))
-    for pictures, most in (([dark] * 11 + [bright], 0.2), ([dark] * 10 + [bright] * 2, 1.0)):
+    for pictures, largest in (([dark] * 11 + [bright], 0.2), ([dark] * 10 + [bright] * 2, 1.0)):
         steps = converted(convolution_model.build(), int8=True, pictures=pictures)
         scale = GraphIndex(steps.model.graph).array("layer1_scale")
-        np.testing.assert_allclose(scale, most / 255, rtol=0.01)
+        np.testing.assert_allclose(scale, largest / 255, rtol=0.01)
 
 
 def test_precisions_that_are_refused():
@@ -183,9 +185,9 @@ def test_precisions_that_are_refused():
     half = convolution_model.build(dtype=np.float16)
     with pytest.raises(ModelError, match="is in float16"):
         converted(half, int8=True)
-    whole = converted(convolution_model.build(), int8=True).model
+    quantised = converted(convolution_model.build(), int8=True).model
     with pytest.raises(ModelError, match="is quantised"):
-        converted(whole, half=True)
+        converted(quantised, half=True)
 
 
 RED = Picture.whole(colour_model.picture(("red", 0, 0)))
@@ -208,8 +210,8 @@ def test_a_share_of_the_pictures_may_go_beyond_a_range(scaled_convolutions):
     ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlying=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
-    few, seen = observe(scaled_convolutions, ["images"], batches[3:6], "m", outlying=0.1)
-    assert seen == 3
+    few, seen_count = observe(scaled_convolutions, ["images"], batches[3:6], "m", outlying=0.1)
+    assert seen_count == 3
     np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
     assert observe(scaled_convolutions, ["images"], [], "m") == ({}, 0)
 
@@ -231,9 +233,9 @@ def test_float_tensors_are_those_with_ranges(scaled_convolutions):
 
 
 def test_a_picture_is_at_each_place_of_a_batch():
-    for batch, places in ((1, 1), (3, 3), (None, 1)):
+    for batch, image_count in ((1, 1), (3, 3), (None, 1)):
         model = colour_model.build(batch=batch, dtype=np.float16)
         tensor = tensor_of(RED, contract_of(model))
-        assert tensor.shape == (places, 3, 64, 64)
+        assert tensor.shape == (image_count, 3, 64, 64)
         assert tensor.dtype == np.float16
-        assert tensor[:, :, 0, 0].tolist() == [[1, 0, 0]] * places
+        assert tensor[:, :, 0, 0].tolist() == [[1, 0, 0]] * image_count

@@ -29,11 +29,11 @@ from detcli.commands.doctor.installation import DoctorProblem
 pytestmark = pytest.mark.slow
 
 
-def report_of(done, code=0):
+def report_of(completed, code=0):
     """The report of a run, its devices by name."""
-    assert "Traceback" not in done.stderr
-    assert done.returncode == code, done.stderr
-    report = json.loads(done.stdout)
+    assert "Traceback" not in completed.stderr
+    assert completed.returncode == code, completed.stderr
+    report = json.loads(completed.stdout)
     return report | {"devices": {device["name"]: device for device in report["devices"]}}
 
 
@@ -47,43 +47,43 @@ def run_in_a_pipe(tmp_path_factory):
 
 
 def test_a_pipe_gets_json(run_in_a_pipe):
-    done, _ = run_in_a_pipe
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["detcli"]
+    completed, _ = run_in_a_pipe
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    assert json.loads(completed.stdout)["detcli"]
 
 
 def test_the_cpu_is_usable(run_in_a_pipe):
-    done, _ = run_in_a_pipe
-    report = json.loads(done.stdout)
+    completed, _ = run_in_a_pipe
+    report = json.loads(completed.stdout)
     assert report["devices"][0]["name"] == "cpu"
     assert report["devices"][0]["usable"] is True
 
 
 def test_nothing_is_written(run_in_a_pipe):
-    done, cache = run_in_a_pipe
-    assert json.loads(done.stdout)["cache"]["cleared_bytes"] is None
+    completed, cache = run_in_a_pipe
+    assert json.loads(completed.stdout)["cache"]["cleared_bytes"] is None
     assert not cache.exists()
 
 
 @optional.needs("openvino")
 def test_a_working_openvino_is_usable(run_in_a_pipe):
-    done, _ = run_in_a_pipe
-    device = report_of(done)["devices"]["openvino:CPU"]
+    completed, _ = run_in_a_pipe
+    device = report_of(completed)["devices"]["openvino:CPU"]
     assert device["usable"] is True
     assert device["problems"] == []
 
 
 @pytest.mark.usefixtures("doctor_asks_once")
 @pytest.mark.parametrize(
-    ("model", "shown"),
+    ("model", "shown_model"),
     [
         ("~/mine/best.onnx", "~/mine/best.onnx"),
         ("https://user:secret@host/x.onnx", "https://host/x.onnx"),
         ("user:secret@host/x.onnx", "***@host/x.onnx"),
     ],
 )
-def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, model, shown):
+def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, model, shown_model):
     path = tmp_path / "detcli.toml"
     table = f'[tuned.{"5" * 64}."Some GPU"]\none = {{ half = true, model = "{tmp_path}/8.onnx" }}\n'
     path.write_text(f'device = "cpu"\nsave = "~/out"\nmodel = "codes"\n{table}')
@@ -93,13 +93,16 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, mod
     monkeypatch.setenv("HOME", str(tmp_path))
     report = report_of(invoke("doctor"))
     assert [tuple(default.values()) for default in report["defaults"]] == [
-        ("model", shown, "DETCLI_MODEL"),
+        ("model", shown_model, "DETCLI_MODEL"),
         ("device", "cpu", "~/detcli.toml"),
         ("save", "~/out", "~/detcli.toml"),
         ("tuned 555555555555 one", "half True, model ~/8.onnx", "~/detcli.toml, on Some GPU"),
     ]
     path.write_text("[tuned]\na = 3")
-    assert [one["option"] for one in report_of(invoke("doctor"))["defaults"]] == ["model", "device"]
+    assert [default["option"] for default in report_of(invoke("doctor"))["defaults"]] == [
+        "model",
+        "device",
+    ]
 
 
 @pytest.mark.usefixtures("doctor_asks_once")
@@ -128,16 +131,18 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    ("file", "code", "said", "command"),
+    ("file", "code", "loader_message", "command"),
     thinning.thin("libraries that do not load", BROKEN, count=2),
 )
-def test_a_library_that_does_not_load_is_reported_once(detcli, tmp_path, file, code, said, command):
+def test_a_library_that_does_not_load_is_reported_once(
+    detcli, tmp_path, file, code, loader_message, command
+):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     report = report_of(detcli("doctor", env=environment, timeout=300), 6)
     (problem,) = report["problems"]
-    assert said in problem["reason"]
+    assert loader_message in problem["reason"]
     assert problem["command"].startswith(command)
     assert not report["devices"]["cpu"]["usable"]
 
@@ -159,36 +164,36 @@ def test_no_personal_names_and_no_values_of_variables(detcli, tmp_path):
     }
     environment = {**os.environ, **marked, **folders}
     del environment["DETCLI_CACHE_DIR"]
-    done = detcli("doctor", "--format", "json", env=environment, cwd=home, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "zaphod" not in done.stdout
-    assert str(tmp_path) not in done.stdout
-    assert "$XDG_CACHE_HOME/detcli" in done.stdout
-    assert "MY_TOKEN" not in done.stdout
+    completed = detcli("doctor", "--format", "json", env=environment, cwd=home, timeout=300)
+    assert completed.returncode == 0, completed.stderr
+    assert "zaphod" not in completed.stdout
+    assert str(tmp_path) not in completed.stdout
+    assert "$XDG_CACHE_HOME/detcli" in completed.stdout
+    assert "MY_TOKEN" not in completed.stdout
     if len(getpass.getuser()) > len("root"):
-        assert getpass.getuser() not in done.stdout
+        assert getpass.getuser() not in completed.stdout
     assert [path.name for path in home.iterdir()] == ["site"]  # nothing was written
 
 
 @pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
 def test_an_unknown_device(invoke, device):
-    done = invoke("doctor", "--device", device)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert re.search(r"unknown device|cannot be required", done.stderr)
+    completed = invoke("doctor", "--device", device)
+    assert completed.returncode == 2
+    assert completed.stdout == ""
+    assert re.search(r"unknown device|cannot be required", completed.stderr)
 
 
 def test_the_required_device_is_found_by_its_ordinal(invoke, monkeypatch):
     usable = DoctorDevice("cuda:0", "C", usable=True, problems=())
     problem = DoctorProblem("there is no GPU number 1, only 1", advice="x")
-    other = DoctorDevice("cuda:1", "C", usable=False, problems=(problem,))
-    report = replace(REPORT, devices=(usable, other), problems=())
+    unusable = DoctorDevice("cuda:1", "C", usable=False, problems=(problem,))
+    report = replace(REPORT, devices=(usable, unusable), problems=())
     monkeypatch.setattr(examine, "examine", lambda *_: report)
     assert invoke("doctor", "--device", "cuda:0").returncode == 0
-    done = invoke("doctor", "--device", "cuda:1")
-    assert done.returncode == 5
-    assert json.loads(done.stdout)["problems"] == []
-    assert "cuda:1 cannot be used: there is no GPU number 1" in done.stderr
+    completed = invoke("doctor", "--device", "cuda:1")
+    assert completed.returncode == 5
+    assert json.loads(completed.stdout)["problems"] == []
+    assert "cuda:1 cannot be used: there is no GPU number 1" in completed.stderr
 
 
 @pytest.mark.usefixtures("doctor_asks_once")

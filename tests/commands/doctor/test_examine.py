@@ -85,9 +85,9 @@ def test_the_process_leaves_no_core_file_no_cache_and_no_telemetry(monkeypatch):
 def test_a_process_that_hangs_or_does_not_start(monkeypatch):
     monkeypatch.setattr(examine, "TIMEOUT_S", 0.2)
     assert evaluate("__import__('time').sleep(60)").error == "no answer within 0.2 s"
-    done = subprocess.CompletedProcess([], -200, "", "")
+    completed = subprocess.CompletedProcess([], -200, "", "")
     with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "run", lambda *_args, **_kwargs: done)
+        patch.setattr(subprocess, "run", lambda *_args, **_kwargs: completed)
         assert load("json", "loads").error == "crashed with signal 200"
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert load("json", "loads").error == "Python does not start: No such file or directory"
@@ -131,9 +131,13 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
     assert problem["advice"]
 
 
-def changed(found, **other):
-    parts = {"xyxy": found.xyxy, "score": found.score, "class_id": found.class_id} | other
-    return Detections(**parts, names=found.names)
+def changed(detections, **fields):
+    parts = {
+        "xyxy": detections.xyxy,
+        "score": detections.score,
+        "class_id": detections.class_id,
+    } | fields
+    return Detections(**parts, names=detections.names)
 
 
 @pytest.mark.parametrize(
@@ -274,5 +278,5 @@ def test_a_mixture_is_one_problem_whether_it_loads_or_not(doctor_answers, monkey
 def test_every_device_of_this_machine_is_tried_by_its_name():
     """A name is written into the code of a process."""
     for device in DeviceKind:
-        given = str(Device(device))
-        assert evaluate(f"str(*{(given,)!r})") == Outcome(given)
+        device_name = str(Device(device))
+        assert evaluate(f"str(*{(device_name,)!r})") == Outcome(device_name)

@@ -61,9 +61,9 @@ NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt", "sent", "hub", "tune
 
 
 def test_a_cache_that_does_not_exist_yet(cache):
-    found = describe_cache()
-    assert sizes(found) == NOTHING
-    assert found.writable
+    cache_report = describe_cache()
+    assert sizes(cache_report) == NOTHING
+    assert cache_report.writable
     assert clear_cached() == 0
     assert not cache.exists()  # measuring creates nothing
 
@@ -83,9 +83,9 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     ]
     assert clear_cached() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
-    found = describe_cache(45)
-    assert sizes(found) == NOTHING
-    assert found.cleared_bytes == 45
+    cache_report = describe_cache(45)
+    assert sizes(cache_report) == NOTHING
+    assert cache_report.cleared_bytes == 45
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
@@ -127,15 +127,15 @@ def test_no_folder_for_a_cache(monkeypatch):
         raise OutputError("there is no home folder for a cache")
 
     monkeypatch.setattr(examine, "cache_folder", homeless)
-    found = describe_cache()
-    assert found.folder is None
-    assert found.writable is False
-    assert found.parts == ()
+    cache_report = describe_cache()
+    assert cache_report.folder is None
+    assert cache_report.writable is False
+    assert cache_report.parts == ()
     assert clear_cached() == 0
 
 
 @pytest.mark.parametrize(
-    ("variables", "shown"),
+    ("variables", "shown_folder"),
     [
         ({"DETCLI_CACHE_DIR": "/scratch/zaphod/x"}, "$DETCLI_CACHE_DIR"),
         ({"XDG_CACHE_HOME": "/scratch/zaphod"}, "$XDG_CACHE_HOME/detcli"),
@@ -143,13 +143,13 @@ def test_no_folder_for_a_cache(monkeypatch):
     ],
 )
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems, other folders")
-def test_the_folder_is_shown_without_personal_names(monkeypatch, variables, shown):
+def test_the_folder_is_shown_without_personal_names(monkeypatch, variables, shown_folder):
     monkeypatch.delenv("DETCLI_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/zaphod")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert describe_cache().folder == shown
+    assert describe_cache().folder == shown_folder
 
 
 def test_an_inaccessible_a_read_only_and_a_misplaced_folder(cache, monkeypatch):
@@ -173,8 +173,8 @@ def test_a_cache_that_others_can_write_to_is_reported(cache, part):
     assert describe_cache().distrusted == ()
     (cache / part).chmod(0o777)
     [problem] = describe_cache().distrusted
-    shown = "/".join(["$DETCLI_CACHE_DIR", *filter(None, [part])])
-    assert problem.reason == f"the cache, since others can write to {shown}"
+    shown_folder = "/".join(["$DETCLI_CACHE_DIR", *filter(None, [part])])
+    assert problem.reason == f"the cache, since others can write to {shown_folder}"
     assert problem.command == 'chmod -R go-w "$DETCLI_CACHE_DIR"'
     subprocess.run(problem.command, shell=True, check=True)  # noqa: S602 - a user would
     assert describe_cache().distrusted == ()

@@ -239,8 +239,8 @@ def test_what_else_the_system_shows(put_file, tmp_path, monkeypatch):
 
 
 def missing(*names):
-    said = "{}: cannot open shared object file: No such file or directory"
-    return tuple(explain_library(name, said.format(name)) for name in names)
+    message = "{}: cannot open shared object file: No such file or directory"
+    return tuple(explain_library(name, message.format(name)) for name in names)
 
 
 def test_each_command_is_given_once_and_the_driver_is_left_out():
@@ -257,7 +257,7 @@ def test_tensorrt_needs_cudas_libraries_and_its_own():
         CUDA: missing("libcublasLt.so.13"),
         TENSORRT: missing("libnvinfer.so.10", "libcublas.so.13"),
     }
-    shared, own = lacking(TENSORRT, **failures)
+    shared, tensorrt_problem = lacking(TENSORRT, **failures)
     assert (shared,) == lacking(CUDA, **failures)  # one command installs both
-    assert own.reason == "missing: libnvinfer.so.10 (TensorRT)"
-    assert own.command.startswith('pip install "tensorrt-cu13-libs')
+    assert tensorrt_problem.reason == "missing: libnvinfer.so.10 (TensorRT)"
+    assert tensorrt_problem.command.startswith('pip install "tensorrt-cu13-libs')

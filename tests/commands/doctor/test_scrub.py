@@ -20,7 +20,7 @@ def _user(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "scrubbed"),
     [
         ("/home/zaphod/v/libx.so: undefined symbol: f", "libx.so: undefined symbol: f"),
         ("cannot open '/opt/a b/lib/x.so' here", "cannot open 'x.so' here"),
@@ -36,20 +36,20 @@ def _user(monkeypatch):
         ("", None),
     ],
 )
-def test_scrub(said, kept, monkeypatch):
+def test_scrub(text, scrubbed, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "tok-1234")
     monkeypatch.setenv("MY_WORD", "missing")  # a common word: too short
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/a b/lib:/scratch/a job/run 1")
-    assert scrub(said) == (said if kept is None else kept)
+    assert scrub(text) == (text if scrubbed is None else scrubbed)
 
 
 def test_shorten(monkeypatch):
-    for path, shown in {
+    for path, shortened in {
         "/home/zaphod/.cache/detcli": "~/.cache/detcli",
         "/scratch/zaphod/cache": "/scratch/USER/cache",
         "/var/cache": "/var/cache",
     }.items():
-        assert shorten(Path(path)) == shown
+        assert shorten(Path(path)) == shortened
 
     def homeless():
         raise RuntimeError("Could not determine home directory.")

@@ -19,22 +19,22 @@ def evaluate(invoke, make_model):
     model = make_model()
 
     def run(data, *arguments):
-        done = invoke("eval", model, "--data", data, "--device", "cpu", *arguments)
-        report = json.loads(done.stdout)
+        completed = invoke("eval", model, "--data", data, "--device", "cpu", *arguments)
+        report = json.loads(completed.stdout)
         validator("eval").validate(report)
-        return report, done
+        return report, completed
 
     return run
 
 
 def findings(report):
-    return {one["kind"]: one["count"] for one in report["findings"]}
+    return {finding["kind"]: finding["count"] for finding in report["findings"]}
 
 
 def test_a_perfect_model(evaluate, tmp_path):
     scene = Scene.found(("red", 1, 1, 0.9), ("green", 4, 4, 0.8), ("blue", 6, 6, 0.7))
-    report, done = evaluate(write_coco(tmp_path, [scene]))
-    assert done.returncode == 0
+    report, completed = evaluate(write_coco(tmp_path, [scene]))
+    assert completed.returncode == 0
     metrics = report["metrics"]
     assert metrics["map50_95"] == metrics["map50"] == metrics["ar_1"] == metrics["map_small"] == 1
     assert metrics["map_large"] is None
@@ -47,10 +47,10 @@ def test_a_perfect_model(evaluate, tmp_path):
         "nms": None,
         "tile": None,
     }
-    assert [one["category_id"] for one in report["classes"]] == [11, 12, 13]
+    assert [category["category_id"] for category in report["classes"]] == [11, 12, 13]
     assert report["findings"] == []
     assert report["advice"] is None
-    assert "1 picture, 3 detections" in done.stderr
+    assert "1 picture, 3 detections" in completed.stderr
 
 
 def test_jpegs_are_decoded_into_the_devices_memory(evaluate, tmp_path, allocated):
@@ -63,12 +63,16 @@ def test_jpegs_are_decoded_into_the_devices_memory(evaluate, tmp_path, allocated
 
 
 def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tmp_path):
-    data, saved, other = write_coco(tmp_path, MIXED), tmp_path / "a.json", tmp_path / "b.json"
-    evaluate(data, "--save-coco", saved)
+    data, saved_by_eval, saved_by_predict = (
+        write_coco(tmp_path, MIXED),
+        tmp_path / "a.json",
+        tmp_path / "b.json",
+    )
+    evaluate(data, "--save-coco", saved_by_eval)
     options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu", "-q"]
-    options += ["--coco-images", data, "--save-coco", other]
+    options += ["--coco-images", data, "--save-coco", saved_by_predict]
     assert invoke("predict", tmp_path / "images", *options).returncode == 0
-    assert json.loads(saved.read_text()) == json.loads(other.read_text()) != []
+    assert json.loads(saved_by_eval.read_text()) == json.loads(saved_by_predict.read_text()) != []
 
 
 def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
@@ -78,9 +82,9 @@ def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
     report, _ = evaluate(data, "--save-coco", results)
-    truth, found = json.loads(data.read_bytes()), json.loads(results.read_bytes())
-    images, categories = ([one["id"] for one in truth[key]] for key in ("images", "categories"))
-    evaluation = pycocotools(images, categories, truth["annotations"], found)
+    truth, detections = json.loads(data.read_bytes()), json.loads(results.read_bytes())
+    images, categories = ([entry["id"] for entry in truth[key]] for key in ("images", "categories"))
+    evaluation = pycocotools(images, categories, truth["annotations"], detections)
     assert [*report["metrics"].values()] == figures(evaluation.stats)
     assert 0 < report["metrics"]["map50_95"] < 1
 
@@ -89,17 +93,17 @@ def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED)
     (tmp_path / "images/0002.png").unlink()
     (tmp_path / "images/0004.png").write_bytes(b"torn")
-    report, done = evaluate(data)
-    assert done.returncode == 3
-    assert [one["source"] for one in report["failed"]] == ["0002.png", "0004.png"]
+    report, completed = evaluate(data)
+    assert completed.returncode == 3
+    assert [failure["source"] for failure in report["failed"]] == ["0002.png", "0004.png"]
     assert report["data"]["listed"] == 5
     assert report["data"]["evaluated"] == 3
     assert findings(report) == {"missing picture": 1, "unreadable picture": 1}
-    assert "missing picture (1): left out of the figures" in done.stderr
-    _, done = evaluate(data, "-q", "--conf", "0.3")
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "0004.png: not a picture" in done.stderr
+    assert "missing picture (1): left out of the figures" in completed.stderr
+    _, completed = evaluate(data, "-q", "--conf", "0.3")
+    assert completed.returncode == 3
+    assert completed.stderr.count("\n") == 1
+    assert "0004.png: not a picture" in completed.stderr
     rest, _ = evaluate(write_coco(tmp_path / "rest", [MIXED[0], MIXED[2], MIXED[4]]))
     assert rest["metrics"] == report["metrics"]
 
@@ -108,8 +112,8 @@ def test_no_picture_can_be_read(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED[:1])
     (tmp_path / "images/0001.png").write_bytes(b"torn")
     folder = tmp_path / "a/b"
-    report, done = evaluate(data, "--advise", "--plots", folder, "--conf", 0.5)
-    assert done.returncode == 3
+    report, completed = evaluate(data, "--advise", "--plots", folder, "--conf", 0.5)
+    assert completed.returncode == 3
     assert report["confusions"]["conf"] == 0.5  # not the usual one, below the run's
     assert report["metrics"]["map50_95"] is None
     assert report["advice"] is None
@@ -129,10 +133,12 @@ def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
         ]
         data["categories"].append({"id": 20, "name": "purple"})
         data["images"][1]["width"] = 640
-        data["annotations"] = [one for one in data["annotations"] if one["category_id"] != 13]
+        data["annotations"] = [
+            annotation for annotation in data["annotations"] if annotation["category_id"] != 13
+        ]
 
-    report, done = evaluate(edit_json(write_coco(tmp_path, MIXED), spoil), "--conf", "0.3")
-    assert done.returncode == 0
+    report, completed = evaluate(edit_json(write_coco(tmp_path, MIXED), spoil), "--conf", "0.3")
+    assert completed.returncode == 0
     assert findings(report) == {
         "box outside the picture": 1,
         "box of an unknown category": 1,
@@ -142,8 +148,8 @@ def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
         "crowd": 1,
         "high --conf": 1,
     }
-    assert done.stderr.count("warning: ") == 5
-    assert "note: " not in done.stderr  # these are not repeated here
+    assert completed.stderr.count("warning: ") == 5
+    assert "note: " not in completed.stderr  # these are not repeated here
     blue = report["classes"][2]
     assert blue["name"] == "blue"
     assert blue["boxes"] == 0
@@ -166,11 +172,11 @@ def test_predict_keeps_what_the_advice_says(evaluate, invoke, make_model, tmp_pa
     assert advice["conf"] == 0.25
     assert advice["by_class"]["f1"] == 1
     assert advice["by_class_argument"] == "--conf 0.25,red=0.65"
-    for argument, found in (("argument", 20), ("by_class_argument", 15)):
+    for argument, detection_count in (("argument", 20), ("by_class_argument", 15)):
         command = ["-m", make_model(), "--device", "cpu", *shlex.split(advice[argument])]
-        done = invoke("predict", tmp_path / "images/val", *command)
-        records = map(json.loads, done.stdout.splitlines())
-        assert sum(len(record["detections"]) for record in records) == found
+        completed = invoke("predict", tmp_path / "images/val", *command)
+        records = map(json.loads, completed.stdout.splitlines())
+        assert sum(len(record["detections"]) for record in records) == detection_count
 
 
 def test_names_from_a_file(evaluate, tmp_path):
@@ -178,7 +184,7 @@ def test_names_from_a_file(evaluate, tmp_path):
     names.write_text("green\nred\nother\n")
     report, _ = evaluate(write_coco(tmp_path, MIXED), "--names", names)
     assert report["data"]["mapped_by"] == "name"
-    assert [one["name"] for one in report["classes"]] == ["green", "red"]
+    assert [category["name"] for category in report["classes"]] == ["green", "red"]
     assert findings(report)["class that the data does not know"] == 1
 
 
@@ -187,9 +193,9 @@ def test_the_table(invoke, make_model, tmp_path):
     data = write_coco(tmp_path, [*MIXED, confused])
     (tmp_path / "images/0002.png").unlink()
     options = ["--device", "cpu", "--format", "table", "--advise"]
-    done = invoke("eval", make_model(), "--data", data, *options)
-    assert done.returncode == 3
-    titles = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    completed = invoke("eval", make_model(), "--data", data, *options)
+    assert completed.returncode == 3
+    titles = [line.split()[0] for line in completed.stdout.splitlines() if line.strip()]
     # The main figures come last, where a terminal stands still.
     assert titles[-7:] == ["all", "mAP50-95", "mAP50", "mAP75", "AR,", "AR,", "AR,"]
     for text in (
@@ -197,8 +203,8 @@ def test_the_table(invoke, make_model, tmp_path):
         *("confused above 0.", "blue found as green 1x", "class  boxes  AP50-95"),
         *(" *2  ", "* fewer than 10 boxes: may be chance, left out of --conf"),
     ):
-        assert text in done.stdout
-    assert "missing picture" not in done.stderr  # it is in the table
+        assert text in completed.stdout
+    assert "missing picture" not in completed.stderr  # it is in the table
 
 
 @pytest.mark.parametrize("module", ["hotcoco", "matplotlib"])
@@ -207,10 +213,10 @@ def test_without_a_package_it_says_what_to_install(
 ):
     monkeypatch.setitem(sys.modules, module, None)
     data = write_coco(tmp_path, MIXED)
-    done = invoke("eval", make_model(), "--data", data, "--plots", tmp_path / "plots")
-    assert done.returncode == 1
-    assert f"{module} does not load" in done.stderr
-    assert 'pip install "detcli[eval]"' in done.stderr
+    completed = invoke("eval", make_model(), "--data", data, "--plots", tmp_path / "plots")
+    assert completed.returncode == 1
+    assert f"{module} does not load" in completed.stderr
+    assert 'pip install "detcli[eval]"' in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -242,11 +248,11 @@ def test_usage_errors_leave_all_files_as_they_were(arguments, reason, invoke, ma
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     if "--data" not in arguments:
         arguments = ["--data", data, *arguments]
-    done = invoke("eval", make_model(), "--device", "cpu", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert reason in done.stderr
-    assert "hint: " in done.stderr
+    completed = invoke("eval", make_model(), "--device", "cpu", *arguments, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stdout == ""
+    assert reason in completed.stderr
+    assert "hint: " in completed.stderr
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
@@ -256,10 +262,10 @@ def test_small_objects_of_large_pictures_are_found_in_tiles(evaluate, tmp_path):
     large = cv2.copyMakeBorder(cv2.imread(str(path)), 0, 48, 0, 96, cv2.BORDER_CONSTANT)
     cv2.imwrite(str(path), large)
     edit_json(data, lambda content: content["images"][0].update(width=160, height=112))
-    whole, _ = evaluate(data, "--conf", 0.6)
-    tiles, done = evaluate(data, "--conf", 0.6, "--tile", "64,overlap=0.25")
-    assert whole["metrics"]["ar_100"] == 0
-    assert tiles["metrics"]["ar_100"] == 1
-    assert whole["limits"]["tile"] is None
-    assert tiles["limits"]["tile"] == "64,overlap=0.25"
-    assert done.returncode == 0
+    untiled, _ = evaluate(data, "--conf", 0.6)
+    tiled, completed = evaluate(data, "--conf", 0.6, "--tile", "64,overlap=0.25")
+    assert untiled["metrics"]["ar_100"] == 0
+    assert tiled["metrics"]["ar_100"] == 1
+    assert untiled["limits"]["tile"] is None
+    assert tiled["limits"]["tile"] == "64,overlap=0.25"
+    assert completed.returncode == 0

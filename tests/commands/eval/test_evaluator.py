@@ -49,7 +49,10 @@ def test_the_figures_are_those_of_pycocotools(seed):
     random = np.random.default_rng(seed)
     pictures = random_pictures(random, 8 * seed, categories=4)
     # Category 3 has detections and no boxes, category 4 neither.
-    pictures = [one._replace(objects=one.objects[one.objects["category"] < 3]) for one in pictures]
+    pictures = [
+        picture._replace(objects=picture.objects[picture.objects["category"] < 3])
+        for picture in pictures
+    ]
     if seed % 3 == 0:  # more detections of a class than take part
         boxes = random.uniform(0, 80, (150, 4)).tolist()
         crowded = [(box, 0, round(random.random(), 1)) for box in boxes]
@@ -70,18 +73,18 @@ def test_the_figures_are_those_of_pycocotools(seed):
 def test_matches_are_those_of_pycocotools(seed):
     pictures = random_pictures(np.random.default_rng(seed), 30)
     evaluator = second_opinion(pictures, range(3))
-    for number, found in score(pictures, range(3))[1].items():
+    for number, category_score in score(pictures, range(3))[1].items():
         start = number * 4 * len(pictures)  # all sizes come first
-        results = [one for one in evaluator.evalImgs[start : start + len(pictures)] if one]
-        boxes = sum(int(np.sum(one["gtIgnore"] == 0)) for one in results)
-        rows = [
-            row for one in results
-            for row in zip(one["dtScores"], one["dtMatches"][0], one["dtIgnore"][0], strict=True)
-        ]  # fmt: skip
+        results = [result for result in evaluator.evalImgs[start : start + len(pictures)] if result]
+        boxes = sum(int(np.sum(result["gtIgnore"] == 0)) for result in results)
+        rows = []
+        for result in results:
+            matches, ignored_rows = result["dtMatches"][0], result["dtIgnore"][0]
+            rows.extend(zip(result["dtScores"], matches, ignored_rows, strict=True))
         for limit in (-1, 0.2, 0.5, 0.77):
             hits = [match > 0 for value, match, ignored in rows if value > limit and not ignored]
-            assert found.curve.counts(limit) == (sum(hits), len(hits) - sum(hits))
-        assert found.curve.boxes == boxes > 0
+            assert category_score.curve.counts(limit) == (sum(hits), len(hits) - sum(hits))
+        assert category_score.curve.boxes == boxes > 0
 
 
 def counts(evaluator, confidence):
@@ -91,18 +94,20 @@ def counts(evaluator, confidence):
 @pytest.mark.parametrize("seed", range(2))
 def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     pictures = random_pictures(np.random.default_rng(seed), 30)
-    above = [one._replace(found=one.found[one.found["score"] > 0.3]) for one in pictures]
+    above = [
+        picture._replace(found=picture.found[picture.found["score"] > 0.3]) for picture in pictures
+    ]
     evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
     labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
     expected = Counter()
-    for one in filter(None, evaluator.evalImgs[: len(pictures)]):
+    for result in filter(None, evaluator.evalImgs[: len(pictures)]):
         for number, match, ignored in zip(
-            one["dtIds"], one["dtMatches"][0], one["dtIgnore"][0], strict=True
+            result["dtIds"], result["dtMatches"][0], result["dtIgnore"][0], strict=True
         ):
             true = labels[int(match)]["category_id"] if match else None
             expected[true, detections[number]["category_id"]] += not ignored
         for number, match, ignored in zip(
-            one["gtIds"], one["gtMatches"][0], one["gtIgnore"], strict=True
+            result["gtIds"], result["gtMatches"][0], result["gtIgnore"], strict=True
         ):
             expected[labels[number]["category_id"], None] += not match and not ignored
     assert counts(Evaluator(pictures, range(3)), 0.3) == +expected
@@ -119,12 +124,12 @@ def test_which_boxes_count():
 
 
 def test_outcomes_come_best_first_and_what_was_missed_last():
-    other = (70.0, 70.0, 9.0, 9.0)
-    pictures = [compared(2, [(BOX, 0, {}), (other, 0, {})], [((40, 5, 9, 9), 0, 0.5), HIT])]
+    far_box = (70.0, 70.0, 9.0, 9.0)
+    pictures = [compared(2, [(BOX, 0, {}), (far_box, 0, {})], [((40, 5, 9, 9), 0, 0.5), HIT])]
     outcomes = Evaluator([*pictures, compared(1, [], [])], [0]).outcomes(0.1)
     kinds = [(0.9, CORRECT), (0.5, FALSE), (None, MISSED)]
-    assert [(one.score, one.kind) for one in outcomes[2]] == kinds
-    assert outcomes[2][2].box == [*other]
+    assert [(outcome.score, outcome.kind) for outcome in outcomes[2]] == kinds
+    assert outcomes[2][2].box == [*far_box]
     assert outcomes[1] == []
 
 
@@ -138,10 +143,10 @@ def test_a_hundred_detections_of_a_class_take_part_but_all_are_confused():
 
 
 def test_confusions_and_outcomes_say_where():
-    other = (70.0, 70.0, 9.0, 9.0)
+    far_box = (70.0, 70.0, 9.0, 9.0)
     pictures = [
         compared(5, [(BOX, 0, {})], [(BOX, 1, 0.9)]),
-        compared(7, [(BOX, 0, {}), (other, 1, {})], [HIT, (BOX, 1, 0.8)]),
+        compared(7, [(BOX, 0, {}), (far_box, 1, {})], [HIT, (BOX, 1, 0.8)]),
     ]
     evaluator = Evaluator(pictures, range(2))
     assert evaluator.confusions(0.3) == {
@@ -199,8 +204,8 @@ def test_the_best_confidence(rows, expected):
 def test_neighbours_among_the_float32_numbers_are_parted():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    found = curve(1, (high, True), (low, False)).best(FLOOR)
-    assert low <= np.float32(found) < high
+    confidence = curve(1, (high, True), (low, False)).best(FLOOR)
+    assert low <= np.float32(confidence) < high
 
 
 @given(
@@ -211,62 +216,62 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    least = parse_conf(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
-    threshold = conf_thresholds(least, (), ("x",))[0]
+    confidence = parse_conf(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
+    threshold = conf_thresholds(confidence, (), ("x",))[0]
 
     def f1(limit):
-        kept = [hit for value, hit in rows if np.float32(value) > limit]
-        return 2 * sum(kept) / (len(kept) + boxes)
+        kept_hits = [hit for value, hit in rows if np.float32(value) > limit]
+        return 2 * sum(kept_hits) / (len(kept_hits) + boxes)
 
     limits = [np.float32(FLOOR), *(np.float32(value) for value, _ in rows)]
     assert f1(threshold) == pytest.approx(max(map(f1, limits)))
 
 
 def test_advice_overall_and_by_class():
-    found = advice(
+    advised = advice(
         ("red", "light green"),
         (12, *[(0.9, True)] * 10, *[(0.6, False)] * 40),
         (10, *[(0.3, True)] * 5, *[(0.2, True)] * 5, *[(0.1, False)] * 9),
     )
-    assert found.conf == 0.75
-    assert found.overall.precision == 1
-    assert found.overall.recall == pytest.approx(10 / 22, abs=1e-6)
-    assert found.argument == "--conf 0.75"
-    assert [one.name for one in found.classes] == ["red", "light green"]
-    assert [one.conf for one in found.classes] == [0.75, 0.15]
-    assert found.classes[1].best.f1 == 1
-    assert found.classes[1].at_overall.f1 == 0
-    assert found.classes[1].at_overall.precision is None
+    assert advised.conf == 0.75
+    assert advised.overall.precision == 1
+    assert advised.overall.recall == pytest.approx(10 / 22, abs=1e-6)
+    assert advised.argument == "--conf 0.75"
+    assert [advised_class.name for advised_class in advised.classes] == ["red", "light green"]
+    assert [advised_class.conf for advised_class in advised.classes] == [0.75, 0.15]
+    assert advised.classes[1].best.f1 == 1
+    assert advised.classes[1].at_overall.f1 == 0
+    assert advised.classes[1].at_overall.precision is None
     # Red gains nothing by a confidence of its own, so it is not named.
-    assert found.by_class_argument == "--conf '0.75,light green=0.15'"
-    assert found.by_class.f1 == pytest.approx(2 * 20 / (20 + 22), abs=1e-6)
+    assert advised.by_class_argument == "--conf '0.75,light green=0.15'"
+    assert advised.by_class.f1 == pytest.approx(2 * 20 / (20 + 22), abs=1e-6)
 
 
-@pytest.mark.parametrize(("boxes", "named"), [(9, False), (10, True)])
-def test_a_class_with_fewer_than_ten_boxes_has_no_confidence_of_its_own(boxes, named):
+@pytest.mark.parametrize(("boxes", "has_confidence"), [(9, False), (10, True)])
+def test_a_class_with_fewer_than_ten_boxes_has_no_confidence_of_its_own(boxes, has_confidence):
     red, green = (30, *[(0.9, True)] * 30, *[(0.6, False)] * 30), (boxes, *[(0.3, True)] * boxes)
-    found = advice(("red", "green"), red, green)
-    assert found.conf == 0.75
-    assert found.classes[1].conf == 0.15
-    assert ("green" in found.by_class_argument) is named
-    assert (found.by_class.f1 > found.overall.f1) is named
+    advised = advice(("red", "green"), red, green)
+    assert advised.conf == 0.75
+    assert advised.classes[1].conf == 0.15
+    assert ("green" in advised.by_class_argument) is has_confidence
+    assert (advised.by_class.f1 > advised.overall.f1) is has_confidence
 
 
 def test_false_positives_of_classes_without_boxes_count_overall():
     red = (10, *[(0.5, True)] * 5, *[(0.4, True)] * 5)
-    found = advice(("red", "green"), red, (0, *[(0.45, False)] * 25))
-    assert found.conf == 0.47
-    assert [one.name for one in found.classes] == ["red"]
-    assert found.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
-    assert found.by_class_argument == "--conf 0.47,red=0.2"
-    assert found.by_class.f1 == 1
+    advised = advice(("red", "green"), red, (0, *[(0.45, False)] * 25))
+    assert advised.conf == 0.47
+    assert [advised_class.name for advised_class in advised.classes] == ["red"]
+    assert advised.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
+    assert advised.by_class_argument == "--conf 0.47,red=0.2"
+    assert advised.by_class.f1 == 1
 
 
 def test_where_nothing_is_right():
-    found = advice(("red", "green"), (1, (0.5, True)), (3, (0.1, False)))
-    assert found.classes[1].conf is None
-    assert found.classes[1].best is None
-    assert found.by_class_argument == found.argument
+    advised = advice(("red", "green"), (1, (0.5, True)), (3, (0.1, False)))
+    assert advised.classes[1].conf is None
+    assert advised.classes[1].best is None
+    assert advised.by_class_argument == advised.argument
     assert advice(("red",), (3, (0.5, False))) is None
 
 
@@ -274,16 +279,16 @@ def test_where_nothing_is_right():
     "names", [("red", "a,b"), ("red", " b"), ("red", ""), ("red", "a=b"), ("red", "it's $HOME")]
 )
 def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
-    found = advice(
+    advised = advice(
         names,
         (10, *[(0.9, True)] * 10),
         (10, *[(0.3, True)] * 10, *[(0.1, False)] * 10),
     )
-    option, text = shlex.split(found.by_class_argument)
+    option, text = shlex.split(advised.by_class_argument)
     assert option == "--conf"
-    least, by_class = parse_conf(text).values()
-    thresholds = conf_thresholds(least, by_class, names)
-    assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
+    confidence, by_class = parse_conf(text).values()
+    thresholds = conf_thresholds(confidence, by_class, names)
+    assert thresholds.tolist() == pytest.approx([advised.conf, 0.2])
 
 
 def test_classes_that_a_name_does_not_tell_apart_are_given_by_id():
@@ -293,11 +298,11 @@ def test_classes_that_a_name_does_not_tell_apart_are_given_by_id():
     )
     mapping = ClassMapping("name", (0, 1, 1))  # names that differ only in case
     curves = {0: curve(*red), 1: curve(*green)}
-    found = advise(curves[0], curves, mapping, ("red", "Green", "green"), FLOOR)
-    assert found.by_class_argument.endswith(",1=0.2,2=0.2")
-    found = advice(("red", "red"), red, green)  # one name and two categories
-    assert "red" not in found.by_class_argument
-    assert found.by_class_argument.endswith("=0.2")
+    advised = advise(curves[0], curves, mapping, ("red", "Green", "green"), FLOOR)
+    assert advised.by_class_argument.endswith(",1=0.2,2=0.2")
+    advised = advice(("red", "red"), red, green)  # one name and two categories
+    assert "red" not in advised.by_class_argument
+    assert advised.by_class_argument.endswith("=0.2")
 
 
 def test_numbers_have_no_exponent():

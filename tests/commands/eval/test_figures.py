@@ -18,7 +18,7 @@ def plotted(pictures, names, title="a model"):
         Confusion(*(None if index is None else names[index] for index in pair), len(where))  # type: ignore[call-arg]
         for pair, where in evaluator.confusions(0.3).items()
     )
-    scores = [(names[index], one) for index, one in by_category.items()]
+    scores = [(names[index], category_score) for index, category_score in by_category.items()]
     return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows)
 
 
@@ -66,10 +66,10 @@ def test_curves_are_the_figures_of_the_evaluator(random):
     precision, f1 = curves_of(scores, confusions.conf)
     by_name = dict(scores)
     for name, boxes, figure, heights in precision.lines:
-        one = by_name[name]
-        assert boxes == one.curve.boxes
-        assert figure == one.metrics.map50
-        np.testing.assert_allclose(heights, one.precision, atol=5e-4)
+        category_score = by_name[name]
+        assert boxes == category_score.curve.boxes
+        assert figure == category_score.metrics.map50
+        np.testing.assert_allclose(heights, category_score.precision, atol=5e-4)
     for name, _, figure, heights in f1.lines:
         expected = [by_name[name].curve.quality(step / 100).f1 for step in range(101)]
         np.testing.assert_allclose(heights, expected, atol=5e-4)

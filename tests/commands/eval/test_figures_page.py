@@ -15,35 +15,35 @@ def evaluated(invoke, make_model, tmp_path):
         Scene([], [("green", 8, 8, 8, 8)]),
     ]
     data = write_coco(tmp_path, scenes)
-    place = tmp_path / "page"
-    done = invoke(
-        *("eval", make_model(), "--data", data, "--report", place),
+    page = tmp_path / "page"
+    completed = invoke(
+        *("eval", make_model(), "--data", data, "--report", page),
         *("--format", "json", "-q", "--conf", 0.5),
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), pages.entries(place), pages.runs(place)[0]
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout), pages.entries(page), pages.runs(page)[0]
 
 
 def test_each_picture_shows_what_became_of_its_boxes(evaluated):
     _, entries, run = evaluated
     kinds = [name for name, *_ in run["kinds"]]
-    found = [[(kinds[row[6]], row[1] is None) for row in one["found"]] for one in entries]
-    assert found == [
+    outcomes = [[(kinds[row[6]], row[1] is None) for row in entry["found"]] for entry in entries]
+    assert outcomes == [
         [("found", False)],
         [("found", False), ("false positive", False)],
         [("missed", True)],
     ]
     assert entries[2]["found"][0][2:6] == [8, 8, 16, 16]
-    assert all("picture" in one for one in entries)
+    assert all("picture" in entry for entry in entries)
 
 
 def test_the_figures_are_those_of_the_report(evaluated):
     report, entries, run = evaluated
     assert run["summary"][0].startswith(f"mAP50-95 {report['metrics']['map50_95']:.3f}, mAP50")
     assert "2 found, 1 false positives, 1 missed" in run["summary"][1]
-    (title, columns, rows, places), missed, false = run["tables"]
+    (title, columns, rows, entry_numbers), missed, false = run["tables"]
     assert title == "By class"
-    assert places[0] == [1]  # where a row leads
+    assert entry_numbers[0] == [1]  # where a row leads
     assert dict(zip(columns, rows[0], strict=True)) | {"AP50-95": 0, "AP50": 0} == {
         "class": "blue", "boxes": 0, "found": 0, "false positives": 1, "missed": 0,
         "AP50-95": 0, "AP50": 0,
@@ -76,9 +76,9 @@ def test_curves_and_sides_have_names(evaluated):
 
 @pytest.mark.parametrize(("option", "name"), [("--save-coco", "c.json"), ("--plots", "")])
 def test_the_page_has_its_folder_for_itself(invoke, make_model, tmp_path, option, name):
-    data, place = write_coco(tmp_path, [Scene.found(("red", 1, 1, 1.0))]), tmp_path / "page"
-    place.mkdir()
-    done = invoke("eval", make_model(), "--data", data, "--report", place, option, place / name)
-    assert done.returncode == 2
-    assert "the folder of the page, which holds nothing else" in done.stderr
-    assert not [*place.iterdir()]
+    data, page = write_coco(tmp_path, [Scene.found(("red", 1, 1, 1.0))]), tmp_path / "page"
+    page.mkdir()
+    completed = invoke("eval", make_model(), "--data", data, "--report", page, option, page / name)
+    assert completed.returncode == 2
+    assert "the folder of the page, which holds nothing else" in completed.stderr
+    assert not [*page.iterdir()]

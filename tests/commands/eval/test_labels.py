@@ -18,17 +18,17 @@ from detcli.core.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 
-def dataset(*names, named=True, boxes=()):
+def dataset(*names, has_names=True, boxes=()):
     objects = labelled(*(((0, 0, 1, 1), index, {}) for index in boxes))
     categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
     sample = Sample("a", None, 1, None, objects)
-    return Dataset("coco", None, categories, named, [sample])
+    return Dataset("coco", None, categories, has_names, [sample])
 
 
 def mapped(names, data):
     findings = Findings()
     mapping = map_classes(names, data, findings)
-    return mapping, {one.kind: one.examples for one in findings.report()}
+    return mapping, {finding.kind: finding.examples for finding in findings.report()}
 
 
 UNKNOWN = tuple(f"class_{number}" for number in range(UNKNOWN_CLASSES))
@@ -38,7 +38,7 @@ TWO = ("class_0", "class_1")
 
 
 @pytest.mark.parametrize(
-    ("names", "data", "by", "category_of", "found"),
+    ("names", "data", "by", "category_of", "findings"),
     [
         (("Bus", "person "), dataset("person", "bus"), "name", (1, 0), {}),
         (
@@ -50,8 +50,8 @@ TWO = ("class_0", "class_1")
         ),
         # One of them has no names.
         (TWO, dataset("a", "b", "c", boxes=[2]), "order", (0, 1), {NO_CLASS: ("c (1 boxes)",)}),
-        (("red", "green"), dataset("a", "b", named=False), "order", (0, 1), {}),
-        (TWO, dataset("a", named=False), "order", (0, None), {NO_CATEGORY: ("class_1",)}),
+        (("red", "green"), dataset("a", "b", has_names=False), "order", (0, 1), {}),
+        (TWO, dataset("a", has_names=False), "order", (0, None), {NO_CATEGORY: ("class_1",)}),
         # The model has a name twice, both have, or the data has.
         (("red", "green", "Red"), dataset("red", "green"), "name", (0, 1, 0), {}),
         (("a", "b", "A"), dataset("a", "a", "b", boxes=[0, 1]), "name", (0, 2, 1), {}),
@@ -66,11 +66,11 @@ TWO = ("class_0", "class_1")
         (UNKNOWN, dataset("person", "bicycle", boxes=[0]), "id", BY_ID, {}),
     ],
 )
-def test_classes_as_categories(names, data, by, category_of, found):
+def test_classes_as_categories(names, data, by, category_of, findings):
     mapping, reported = mapped(names, data)
     assert mapping.by == by
     assert mapping.category_of == category_of
-    assert reported == found
+    assert reported == findings
     assert mapping.categories == tuple(sorted({*category_of} - {None}))
     for index in mapping.categories:
         assert {category_of[class_id] for class_id in mapping.classes_of(index)} == {index}
@@ -95,10 +95,10 @@ def test_failures_come_first_and_five_examples_are_kept():
         findings.add(kind, "a")
     for number in range(1, 1000):
         findings.add(Kind.OUTSIDE, str(number), count=1000)
-    found = findings.report()
-    assert [one.level for one in found] == [Level.FAILURE, Level.WARNING, Level.NOTE]
-    assert found[1].count == 999_001
-    assert found[1].examples == ("a", "1", "2", "3", "4")
+    reported = findings.report()
+    assert [finding.level for finding in reported] == [Level.FAILURE, Level.WARNING, Level.NOTE]
+    assert reported[1].count == 999_001
+    assert reported[1].examples == ("a", "1", "2", "3", "4")
 
 
 def test_the_schema_has_every_kind():
@@ -110,9 +110,9 @@ def test_the_schema_has_every_kind():
 
 @pytest.mark.parametrize("write", [write_coco, write_yolo])
 def test_pictures_categories_and_boxes(write, tmp_path):
-    dataset, found = read(write(tmp_path, MIXED))
+    dataset, findings = read(write(tmp_path, MIXED))
     yolo = write is write_yolo
-    assert found == {}
+    assert findings == {}
     assert dataset.named is True
     assert dataset.split == ("val" if yolo else None)
     assert dataset.categories == tuple(enumerate(NAMES, start=0 if yolo else 11))
@@ -139,7 +139,7 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "found_names"),
     [
         (["val2014/0001.png"], ["0001.png"]),
         (["C:\\data\\0001.png"], ["0001.png"]),
@@ -148,15 +148,15 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
         *(([name], [None]) for name in ("\0", "x" * 5000, "", ".", "images")),
     ],
 )
-def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found, tmp_path):
+def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found_names, tmp_path):
     def rename(data):
-        for one, name in zip(data["images"], names, strict=False):
-            one["file_name"] = name
+        for image, name in zip(data["images"], names, strict=False):
+            image["file_name"] = name
 
     dataset, findings = read(edit_json(write_coco(tmp_path, MIXED), rename))
-    places = [name and tmp_path / "images" / name for name in found]
-    assert [one.path for one in dataset.samples[: len(found)]] == places
-    assert counts(findings).get("missing picture", 0) == found.count(None)
+    paths = [name and tmp_path / "images" / name for name in found_names]
+    assert [image.path for image in dataset.samples[: len(found_names)]] == paths
+    assert counts(findings).get("missing picture", 0) == found_names.count(None)
 
 
 def test_pictures_outside_the_folder_are_not_opened(tmp_path):
@@ -168,10 +168,10 @@ def test_pictures_outside_the_folder_are_not_opened(tmp_path):
         data["images"][1]["file_name"] = str(tmp_path / "secret.png")
         data["images"][2]["file_name"] = "images/../../secret.png"
 
-    dataset, found = read(edit_json(path, lead_out))
+    dataset, findings = read(edit_json(path, lead_out))
     assert [sample.path for sample in dataset.samples[:3]] == [None] * 3
-    assert found["missing picture"].count == 3
-    assert found["missing picture"].level == "failure"
+    assert findings["missing picture"].count == 3
+    assert findings["missing picture"].level == "failure"
 
 
 def test_unusable_labels_are_reported_and_left_out(tmp_path):
@@ -191,16 +191,16 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
         data["images"].append(data["images"][0])
         data["annotations"].append({"image_id": 2, "category_id": 20, "bbox": [1, 1, 2, 2]})
 
-    dataset, found = read(edit_json(write_coco(tmp_path, MIXED), spoil))
-    assert counts(found) == {
+    dataset, findings = read(edit_json(write_coco(tmp_path, MIXED), spoil))
+    assert counts(findings) == {
         "box of an unknown category": 1,
         "box of an unknown picture": 1,
         "unreadable label": 7,
         "category listed twice": 1,
         "picture listed twice": 1,
     }
-    assert found["box of an unknown category"].examples == ("0001.png: category_id 99",)
-    assert len(found["unreadable label"].examples) == 5
+    assert findings["box of an unknown category"].examples == ("0001.png: category_id 99",)
+    assert len(findings["unreadable label"].examples) == 5
     assert len(dataset.samples[0].objects) == 3
     assert len(dataset.samples) == len(MIXED)
     assert dataset.samples[1].objects["category"].tolist() == [0, 0]  # both are red
@@ -259,15 +259,15 @@ def test_other_refusals(tmp_path):
     ],
 )
 def test_null_and_an_impossible_area_are_the_default(tmp_path, fields, areas, odd):
-    dataset, found = read(write_coco(tmp_path, MIXED, **fields))
-    assert found == {}
+    dataset, findings = read(write_coco(tmp_path, MIXED, **fields))
+    assert findings == {}
     first = dataset.samples[0].objects
     assert [None if math.isnan(area) else area for area in first["area"]] == areas
     assert first["crowd"].tolist() == first["ignored"].tolist() == [odd] * 3
 
 
 @pytest.mark.parametrize(
-    ("text", "names", "named"),
+    ("text", "names", "has_names"),
     [
         ("names: [no, 1, red car]", ["no", "1", "red car"], True),
         ("names: {0: a, 2: c}", ["a", "class_1", "c"], True),
@@ -276,11 +276,11 @@ def test_null_and_an_impossible_area_are_the_default(tmp_path, fields, areas, od
         ("nc: 2", ["class_0", "class_1"], False),
     ],
 )
-def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
+def test_names_are_text_but_no_numbers(text, names, has_names, tmp_path):
     write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))]).write_text(f"val: images/val\n{text}\n")
     dataset, _ = read(tmp_path, 80)  # the data.yaml in it
-    assert [one.name for one in dataset.categories] == names
-    assert dataset.named == named
+    assert [category.name for category in dataset.categories] == names
+    assert dataset.named == has_names
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
@@ -315,10 +315,10 @@ def test_where_pictures_may_be(text, tmp_path):
         "".join(f"./images/val/{number:04}.png\n" for number in range(1, 6))
     )
     path.write_text(text.format(folder=tmp_path) + "\nnames: [red, green, blue]\n")
-    dataset, found = read(path)
+    dataset, findings = read(path)
     assert len(dataset.samples) == 5
     assert sum(len(sample.objects) for sample in dataset.samples) == 6
-    assert found == {}
+    assert findings == {}
 
 
 def test_a_path_from_where_the_program_runs(tmp_path, monkeypatch):
@@ -349,14 +349,14 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     listing = tmp_path / "list.txt"
     names = "images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n"
     listing.write_text(f"{names}images/../images/val/0001.png\n")
-    folder, found = read(tmp_path / "images")
+    folder, findings = read(tmp_path / "images")
     assert len(folder.samples) == 5
     assert len(folder.categories) == 3
     assert folder.named is False
-    assert found == {}
-    some, found = read(listing)
+    assert findings == {}
+    some, findings = read(listing)
     assert [sample.path is None for sample in some.samples] == [False, False, True]
-    assert counts(found) == {"missing picture": 1, "picture listed twice": 1}
+    assert counts(findings) == {"missing picture": 1, "picture listed twice": 1}
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")
     with pytest.raises(UsageError, match="itself says where its pictures are"):
@@ -392,17 +392,17 @@ def test_lines_of_labels(tmp_path):
     )
     (tmp_path / "labels/val/0002.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "labels/val/0003.txt").unlink()
-    dataset, found = read(tmp_path / "data.yaml")
+    dataset, findings = read(tmp_path / "data.yaml")
     objects = dataset.samples[0].objects
     assert objects["category"].tolist() == [0, 1]
     assert objects["box"].round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
-    assert counts(found) == {
+    assert counts(findings) == {
         "unreadable label": 8,
         "box of an unknown category": 2,
         "picture without a label file": 1,
     }
-    assert "0001.txt:4: 6 numbers in a line" in found["unreadable label"].examples[0]
-    assert found["picture without a label file"].level == "note"
+    assert "0001.txt:4: 6 numbers in a line" in findings["unreadable label"].examples[0]
+    assert findings["picture without a label file"].level == "note"
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,15 @@ def collector(objects, size, *, form="coco"):
     return collector
 
 
-def collect(objects, found=(), *, size=(40, 60), form="coco"):
-    """Add one picture of 60x40 pixels; `found` are (box, score, class id)."""
+def collect(objects, rows=(), *, size=(40, 60), form="coco"):
+    """Add one picture of 60x40 pixels; `rows` of detections are (box, score, class id)."""
     collected = collector(objects, size, form=form)
-    boxes = np.array([box for box, *_ in found], np.float32).reshape(-1, 4)
-    scores = np.array([score for _, score, _ in found], np.float32)
-    class_ids = np.array([class_id for *_, class_id in found], np.int64)
+    boxes = np.array([box for box, *_ in rows], np.float32).reshape(-1, 4)
+    scores = np.array([score for _, score, _ in rows], np.float32)
+    class_ids = np.array([class_id for *_, class_id in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
     collected.add(Record(Origin("a.png"), 0, "m", "cpu", PICTURE, detections))
-    return collected.pictures[0], {one.kind: one for one in collected.findings.report()}
+    return collected.pictures[0], {finding.kind: finding for finding in collected.findings.report()}
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def collect(objects, found=(), *, size=(40, 60), form="coco"):
     ],
 )
 def test_odd_labels_are_reported_and_kept(label, kinds):
-    collected, found = collect([label], size=(60, 40))
-    assert found.pop("picture of another size than the data says").examples == (
+    collected, findings = collect([label], size=(60, 40))
+    assert findings.pop("picture of another size than the data says").examples == (
         "a.png: 60x40, not 40x60",
     )
-    assert set(found) == kinds
+    assert set(findings) == kinds
     assert collected.objects["box"].tolist() == [pytest.approx(label[0])]
 
 
 def test_boxes_in_fractions_are_measured_in_the_decoded_picture():
-    collected, found = collect([((0.5, 0.5, 0.5, 0.6), 0, {})], size=None, form="yolo")
+    collected, findings = collect([((0.5, 0.5, 0.5, 0.6), 0, {})], size=None, form="yolo")
     assert collected.objects["box"].tolist() == [[30, 20, 30, 24]]
-    assert found["box outside the picture"].examples == ("a.png: [30.0, 20.0, 30.0, 24.0]",)
+    assert findings["box outside the picture"].examples == ("a.png: [30.0, 20.0, 30.0, 24.0]",)
 
 
 def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
@@ -80,8 +80,8 @@ def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
 def test_more_than_a_hundred_of_a_class_are_reported():
     hundred = [((0, 0, 5, 5), 0.5, 0)] * 100
     assert collect([], [*hundred, ((0, 0, 5, 5), 0.5, 2)])[1] == {}
-    _, found = collect([], [*hundred, ((0, 0, 5, 5), 0.5, 0)])
-    (cut,) = found.values()
+    _, findings = collect([], [*hundred, ((0, 0, 5, 5), 0.5, 0)])
+    (cut,) = findings.values()
     assert cut.examples == ("a.png: 101",)
 
 
@@ -89,5 +89,5 @@ def test_a_picture_that_failed_is_left_out():
     collected = collector([], None)
     collected.add(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
     assert collected.pictures == []
-    assert [(one.source, one.error) for one in collected.failed] == [("a.png", "torn")]
-    assert [one.kind for one in collected.findings.report()] == ["unreadable picture"]
+    assert [(failure.source, failure.error) for failure in collected.failed] == [("a.png", "torn")]
+    assert [finding.kind for finding in collected.findings.report()] == ["unreadable picture"]

@@ -15,9 +15,9 @@ FOUND = Scene.found(("red", 1, 1, 0.9), ("green", 4, 4, 0.8), ("blue", 6, 6, 0.9
 def test_a_perfect_detr_however_its_graph_ends(invoke, tmp_path, tail):
     (tmp_path / "model.onnx").write_bytes(query_model.named(tail).SerializeToString())
     data = write_coco(tmp_path, [FOUND])
-    done = invoke("eval", tmp_path / "model.onnx", "--data", data, "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["map50_95"] == 1
+    completed = invoke("eval", tmp_path / "model.onnx", "--data", data, "--device", "cpu")
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout)["metrics"]["map50_95"] == 1
 
 
 def labelled_by_its_family(shared, entry, folder):
@@ -26,14 +26,19 @@ def labelled_by_its_family(shared, entry, folder):
     for number, (name, answer) in enumerate(entry["reference"]["pictures"].items(), 1):
         width, height = answer["size"]
         images.append({"id": number, "file_name": name, "width": width, "height": height})
-        for one in answer["detections"]:
-            if one["score"] <= CONFIDENCE:
+        for detection in answer["detections"]:
+            if detection["score"] <= CONFIDENCE:
                 continue
-            x1, y1, x2, y2 = one["box"]
-            annotations.append(
-                {"id": len(annotations) + 1, "image_id": number, "category_id": one["class"] + 1,
-                 "bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
-            )  # fmt: skip
+            x1, y1, x2, y2 = detection["box"]
+            annotation = {
+                "id": len(annotations) + 1,
+                "image_id": number,
+                "category_id": detection["class"] + 1,
+                "bbox": [x1, y1, x2 - x1, y2 - y1],
+                "area": (x2 - x1) * (y2 - y1),
+                "iscrowd": 0,
+            }
+            annotations.append(annotation)
         assert cv2.imread(str(shared(f"data/{name}"))).shape[:2] == (height, width)
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(entry["names"])]
     content = {"images": images, "categories": categories, "annotations": annotations}
@@ -45,11 +50,11 @@ def test_a_file_finds_what_its_family_finds(invoke, shared, tmp_path, name):
     entry = json.loads(shared(f"families/{name}.json").read_text())
     data = labelled_by_its_family(shared, entry, tmp_path)
     model = shared(f"families/{name}.onnx")
-    more = ["--nms", entry["nms"]["iou"]] if entry["nms"] else []
-    done = invoke(
+    nms_options = ["--nms", entry["nms"]["iou"]] if entry["nms"] else []
+    completed = invoke(
         *("eval", model, "--data", data, "--images", shared("data"), "--device", "cpu"),
-        *("--conf", str(CONFIDENCE), *more),
+        *("--conf", str(CONFIDENCE), *nms_options),
     )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    report = json.loads(completed.stdout)
     assert report["metrics"]["map50_95"] > 0.95

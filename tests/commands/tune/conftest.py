@@ -35,10 +35,10 @@ class Commands:
         """What a command that really runs prints as JSON: in a fork, which is faster."""
         form = [] if name == "predict" else ["--format", "json"]
         environment = {**os.environ, "DETCLI_CONFIG": os.devnull}
-        done = forked.run([name, "--quiet", *form, *options], env=environment)
-        if done.returncode and (done.returncode not in FAILED or not done.stdout):
-            raise process_error(done.returncode, done.stderr)
-        return json.loads(done.stdout) if form else None
+        completed = forked.run([name, "--quiet", *form, *options], env=environment)
+        if completed.returncode and (completed.returncode not in FAILED or not completed.stdout):
+            raise process_error(completed.returncode, completed.stderr)
+        return json.loads(completed.stdout) if form else None
 
     def way(self, name, options):
         """The name of the way that a command's options are about."""
@@ -53,12 +53,12 @@ class Commands:
         return " ".join(filter(None, parts))
 
     def answer(self, tuning, name, options):
-        way = self.way(name, options)
-        self.asked.append((name, way))
-        for key in ((name, way), name):
+        way_name = self.way(name, options)
+        self.asked.append((name, way_name))
+        for key in ((name, way_name), name):
             if key in self.failures:
                 raise self.failures[key]
-        if self.ended(tuning, way):
+        if self.ended(tuning, way_name):
             return self.run_really(tuning, name, options)
         if name not in self.made:
             return self.run(name, options)
@@ -66,10 +66,10 @@ class Commands:
             return {"metrics": {"map50_95": 0.5}}
         if name in {"predict", "convert"}:
             return Path(options[options.index("-o") + 1]).write_bytes(name.encode())
-        return getattr(self, name)(way, options)
+        return getattr(self, name)(way_name, options)
 
-    def verify(self, way, options):
-        share = self.disagreeing.get(way, 0.0)
+    def verify(self, way_name, options):
+        share = self.disagreeing.get(way_name, 0.0)
         limit = float(options[options.index("--tolerance") + 1].rpartition("=")[2])
         numbers = {
             "pairs": self.pairs,
@@ -80,8 +80,8 @@ class Commands:
         largest = {"largest_score_difference": share, "largest_corner_difference": 0.0}
         return {"agree": share <= limit, "detections": numbers | largest}
 
-    def bench(self, way, options):
-        rate = self.rates.get(way, 10.0)
+    def bench(self, way_name, options):
+        rate = self.rates.get(way_name, 10.0)
         mode = options[options.index("--mode") + 1]
         low, high = rate * (1 - SPREAD), rate * (1 + SPREAD)
         return {
@@ -130,11 +130,13 @@ def tune(invoke, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").touch()
 
     def run(*words, code=0, says=""):
-        done = invoke("tune", *words, cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        return json.loads(done.stdout) if done.stdout.startswith("{") else done.stdout
+        completed = invoke("tune", *words, cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert says in completed.stderr
+        assert "Traceback" not in completed.stderr
+        return (
+            json.loads(completed.stdout) if completed.stdout.startswith("{") else completed.stdout
+        )
 
     return run
 

@@ -42,14 +42,14 @@ def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, picture
 def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, pictures, cache):
     commands.rates = {"cpu int8": 1000.0}
     report = tune(fragile, pictures, "--device", "cpu", "--write")
-    chosen = {choice["kind"]: choice for choice in report["choices"]}
-    assert chosen["many"]["way"] == "cpu int8"
-    assert [one["gain"] for one in chosen.values()] == pytest.approx([100] * 3)
-    kept = Path(chosen["many"]["options"]["model"])
-    assert kept.read_bytes() == b"convert"
-    assert kept.is_relative_to(cache.resolve() / "tuned")
-    assert f"--model {kept} --device cpu {pictures}" in chosen["many"]["command"]
-    assert str(kept) in (fragile.parent / "detcli.toml").read_text()
+    choices = {choice["kind"]: choice for choice in report["choices"]}
+    assert choices["many"]["way"] == "cpu int8"
+    assert [choice_entry["gain"] for choice_entry in choices.values()] == pytest.approx([100] * 3)
+    model = Path(choices["many"]["options"]["model"])
+    assert model.read_bytes() == b"convert"
+    assert model.is_relative_to(cache.resolve() / "tuned")
+    assert f"--model {model} --device cpu {pictures}" in choices["many"]["command"]
+    assert str(model) in (fragile.parent / "detcli.toml").read_text()
 
 
 def test_a_choice_needs_boxes(tune, commands, make_model, make_picture, tmp_path):

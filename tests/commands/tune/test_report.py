@@ -29,9 +29,9 @@ CHOICE = Choice("many", "openvino half", 2.35, (), {"device": "openvino", "half"
 def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
     figure = Measurement.add(None, estimate, estimate - noise, estimate + noise)
     boxes = None if equal is None else BoxAgreement(equal, 1, 2, 0.1, 3.0)
-    made = TuneRow(name, Configuration(name), boxes=boxes, keeps_boxes=keeps)
-    setattr(made, kind, figure)
-    return made
+    tune_row = TuneRow(name, Configuration(name), boxes=boxes, keeps_boxes=keeps)
+    setattr(tune_row, kind, figure)
+    return tune_row
 
 
 def report_of(*rows, choices=(CHOICE,)):
@@ -52,27 +52,27 @@ def report_of(*rows, choices=(CHOICE,)):
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
     rows = [row(name, rate, 0.5, kind=kind) for name, rate in figures.items()]
-    assert [one.name for one in candidates(rows, kind)] == may_be
-    assert [one.name for one in equals(rows, kind)] == expected
+    assert [candidate.name for candidate in candidates(rows, kind)] == may_be
+    assert [candidate.name for candidate in equals(rows, kind)] == expected
 
 
 def test_a_figure_of_unknown_noise_may_be_off_by_a_quarter():
     rows = [row(name, rate, kind="start") for name, rate in {"a": 1, "b": 1.5, "c": 1.6}.items()]
-    assert [one.name for one in candidates(rows, "start")] == ["a", "b"]
-    assert [one.name for one in equals(rows, "start")] == ["a"]
+    assert [candidate.name for candidate in candidates(rows, "start")] == ["a", "b"]
+    assert [candidate.name for candidate in equals(rows, "start")] == ["a"]
 
 
 def test_noise_of_its_own_makes_no_way_better():
     """The third is certainly faster than the first, and perhaps than the second, the slowest."""
     rows = [row("cpu", 10, 0.1), row("noisy", 8, 5), row("half", 12, 0.1)]
-    assert [one.name for one in candidates(rows, "many")] == ["noisy", "half"]
-    assert [one.name for one in equals(rows, "many")] == ["half"]
+    assert [candidate.name for candidate in candidates(rows, "many")] == ["noisy", "half"]
+    assert [candidate.name for candidate in equals(rows, "many")] == ["half"]
 
 
 def test_what_changes_boxes_or_was_not_measured_is_no_choice():
     unmeasured = TuneRow("x", Configuration("x"), keeps_boxes=True)
     rows = [row("cpu", 10), row("half", 99, keeps=False), unmeasured]
-    assert [one.name for one in candidates(rows, "many")] == ["cpu"]
+    assert [candidate.name for candidate in candidates(rows, "many")] == ["cpu"]
 
 
 def test_a_figure_of_several_turns():
@@ -124,11 +124,11 @@ def test_a_choice_is_added_to_the_file_and_replaced(tmp_path, before):
     assert tomllib.loads(first)["tuned"][SHA256][MACHINE] == {"many": many}
     path.write_text(f"{first}\n{OTHER if before != OTHER else ''}")
     write_defaults(path, report_of(choices=(replace(CHOICE, options={"device": "cpu"}),)))
-    found = tomllib.loads(path.read_text())
-    assert found["tuned"][SHA256][MACHINE] == {"many": {"device": "cpu"}}
-    assert found["tuned"]["cd" * 32] == {"elsewhere": {"many": {"device": "cpu"}}}
+    defaults = tomllib.loads(path.read_text())
+    assert defaults["tuned"][SHA256][MACHINE] == {"many": {"device": "cpu"}}
+    assert defaults["tuned"]["cd" * 32] == {"elsewhere": {"many": {"device": "cpu"}}}
     assert path.read_text().count(SHA256) == 1
-    assert found.get("conf") == (0.4 if "conf" in before else None)
+    assert defaults.get("conf") == (0.4 if "conf" in before else None)
 
 
 def test_other_machines_keep_their_choice(tmp_path):

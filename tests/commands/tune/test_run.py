@@ -15,8 +15,8 @@ NONE = DeviceError("this machine has no NVIDIA GPU")
 def rows(tune, make_model, pictures, commands):  # noqa: ARG001
     """Tune the colour model on two pictures with made answers: its rows by name."""
 
-    def run(*words, **more):
-        report = tune(make_model(), pictures, *words, **more)
+    def run(*words, **expectations):
+        report = tune(make_model(), pictures, *words, **expectations)
         return {row["name"]: row for row in report["rows"]}
 
     return run
@@ -24,22 +24,22 @@ def rows(tune, make_model, pictures, commands):  # noqa: ARG001
 
 @pytest.mark.usefixtures("commands")
 def test_what_is_simple_comes_first(rows):
-    found = [name for name, row in rows().items() if row["way"]["batch"] is None]
-    assert [name for name in found if "workers" not in name] == [
+    names = [name for name, row in rows().items() if row["way"]["batch"] is None]
+    assert [name for name in names if "workers" not in name] == [
         *("cpu", "cuda", "tensorrt", "openvino", "tensorrt half", "openvino half"),
         *("cpu int8", "cuda int8", "tensorrt int8", "openvino int8"),
     ]
-    assert found[:4] == ["cpu", "cpu workers 1", "cpu workers 4", "cuda"]
+    assert names[:4] == ["cpu", "cpu workers 1", "cpu workers 4", "cuda"]
 
 
 def test_a_device_that_is_not_there_is_one_row(rows, commands):
     commands.failures = {("predict", name): NONE for name in ("cuda", "tensorrt")}
-    found = rows()
-    absent = [name for name in found if name.startswith(("cuda", "tensorrt"))]
+    by_name = rows()
+    absent = [name for name in by_name if name.startswith(("cuda", "tensorrt"))]
     assert absent == ["cuda", "tensorrt"]
-    assert found["cuda"]["error"] == "this machine has no NVIDIA GPU"
-    assert found["cuda"]["many"] is None
-    assert found["openvino half"]["error"] is None
+    assert by_name["cuda"]["error"] == "this machine has no NVIDIA GPU"
+    assert by_name["cuda"]["many"] is None
+    assert by_name["openvino half"]["error"] is None
 
 
 def test_what_fails_in_the_middle_keeps_what_was_measured(rows, commands):
@@ -51,8 +51,8 @@ def test_what_fails_in_the_middle_keeps_what_was_measured(rows, commands):
 
 def test_a_model_that_cannot_be_quantised_is_a_reason(rows, commands):
     commands.failures["convert"] = UsageError("already in 8 bits")
-    found = rows("--device", "cpu,openvino")
-    reasons = [row["error"] for name, row in found.items() if "int8" in name]
+    by_name = rows("--device", "cpu,openvino")
+    reasons = [row["error"] for name, row in by_name.items() if "int8" in name]
     assert reasons == ["already in 8 bits"] * 2
     assert [name for name, _ in commands.asked].count("convert") == 1
 
@@ -111,57 +111,57 @@ def test_a_gpu_has_one_worker_and_other_batches(rows):
 
 
 @pytest.mark.parametrize(
-    ("usual", "others"), [(1, [4, 16]), (4, [1, 16]), (16, [1, 4]), (8, [1, 4, 16])]
+    ("usual", "other_sizes"), [(1, [4, 16]), (4, [1, 16]), (16, [1, 4]), (8, [1, 4, 16])]
 )
-def test_the_usual_batch_is_not_tried_again(rows, commands, monkeypatch, usual, others):
+def test_the_usual_batch_is_not_tried_again(rows, commands, monkeypatch, usual, other_sizes):
     answer = commands.bench
 
-    def bench(way, options):
-        report = answer(way, options)
+    def bench(way_name, options):
+        report = answer(way_name, options)
         report["conditions"]["batch"] = usual
         return report
 
     monkeypatch.setattr(commands, "bench", bench)
     varied = varied_of(rows("--device", "cuda"), "cuda:0")
-    assert varied == [f"cuda:0 batch {size}" for size in others]
+    assert varied == [f"cuda:0 batch {size}" for size in other_sizes]
 
 
 @pytest.mark.parametrize(("rate", "is_varied"), [(100 / REACH, True), (99 / REACH, False)])
 def test_a_way_within_reach_of_the_fastest_is_varied(rows, commands, rate, is_varied):
     commands.rates = {"cpu": rate, "cuda:0": 100.0}
-    found = rows("--device", "cpu,cuda")
-    assert ("cpu batch 4" in found) == is_varied
+    by_name = rows("--device", "cpu,cuda")
+    assert ("cpu batch 4" in by_name) == is_varied
 
 
 def test_a_half_that_has_no_device_leaves_the_8_bits(rows, commands):
     """Only where a device does not run the model as it is are its other ways left out."""
     commands.failures["predict", "openvino half"] = NONE
-    found = rows()
-    assert found["openvino half"]["error"] == str(NONE)
-    assert found["openvino int8"]["error"] is None
+    by_name = rows()
+    assert by_name["openvino half"]["error"] == str(NONE)
+    assert by_name["openvino int8"]["error"] is None
 
 
 def test_a_model_that_fails_on_a_device_leaves_its_other_ways(rows, commands):
     commands.failures["predict", "openvino"] = InferenceError("too large")
-    found = rows()
-    assert found["openvino"]["error"] == "too large"
-    assert found["openvino half"]["error"] is None
+    by_name = rows()
+    assert by_name["openvino"]["error"] == "too large"
+    assert by_name["openvino half"]["error"] is None
 
 
 def test_what_changes_boxes_is_not_varied(rows, commands):
     commands.disagreeing["cuda"] = 0.1
-    found = rows()
-    assert varied_of(found, "cuda") == []
-    assert "cuda int8 batch 4" in found
+    by_name = rows()
+    assert varied_of(by_name, "cuda") == []
+    assert "cuda int8 batch 4" in by_name
 
 
 def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
     commands.rates = {"cpu": 10.0, "openvino": 10.1, "cpu int8": 1.0}
-    found = rows("--device", "cpu,openvino")
-    turns = {name: len(row["many"]["turns"]) for name, row in found.items()}
+    by_name = rows("--device", "cpu,openvino")
+    turns = {name: len(row["many"]["turns"]) for name, row in by_name.items()}
     assert turns["cpu"] == 3
     assert turns["cpu int8"] == 1
-    last = [way for name, way in commands.asked if name == "bench"][-4:]
+    last = [way_name for name, way_name in commands.asked if name == "bench"][-4:]
     assert len({*last}) == 4  # one after the other, not one thrice
 
 
@@ -169,10 +169,10 @@ def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
     commands.rates = {"cpu": 10.0}
     rates = {"openvino:CPU": 100.0}
     commands.rates |= rates | {
-        f"openvino:CPU {one}": 50 for one in ("batch 4", "batch 16", "workers 1")
+        f"openvino:CPU {variation}": 50 for variation in ("batch 4", "batch 16", "workers 1")
     }
-    found = rows("--device", "openvino", "--tolerance", "boxes=0")
-    assert len(found["openvino:CPU"]["many"]["turns"]) == 1
+    by_name = rows("--device", "openvino", "--tolerance", "boxes=0")
+    assert len(by_name["openvino:CPU"]["many"]["turns"]) == 1
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def short(commands, monkeypatch):
     begun, late = time.monotonic(), [0.0]
     monkeypatch.setattr("detcli.commands.tune.run.time.monotonic", lambda: begun + late[0])
 
-    def ended(tuning, way):
-        if way.startswith("openvino"):
+    def ended(tuning, way_name):
+        if way_name.startswith("openvino"):
             late[0] = 1000.0
         return tuning.left_s <= 0
 
@@ -191,11 +191,11 @@ def short(commands, monkeypatch):
 
 
 def test_the_budget_ends_the_run(rows, short):
-    found = rows(*short, says="warning: the time ended first: give more, as in --budget 15min")
-    assert found["cpu"]["error"] is None
-    assert found["openvino:CPU"]["error"] == "the time ended first"
-    assert found["cpu int8"]["error"] == "the time ended first"
-    assert "cpu batch 4" not in found
+    by_name = rows(*short, says="warning: the time ended first: give more, as in --budget 15min")
+    assert by_name["cpu"]["error"] is None
+    assert by_name["openvino:CPU"]["error"] == "the time ended first"
+    assert by_name["cpu int8"]["error"] == "the time ended first"
+    assert "cpu batch 4" not in by_name
 
 
 def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, pictures, tmp_path):
@@ -205,17 +205,19 @@ def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, 
 
 
 def test_few_boxes_are_a_doubt(tune, make_model, pictures, commands):
-    for pairs, told in ((200, []), (199, ["only 199 boxes were compared"])):
+    for pairs, reasons in ((200, []), (199, ["only 199 boxes were compared"])):
         commands.pairs = pairs
         doubts = tune(make_model(), pictures, "--device", "cpu")["doubts"]
-        assert len(doubts) == len(told)
-        for doubt, reason in zip(doubts, told, strict=True):
+        assert len(doubts) == len(reasons)
+        for doubt, reason in zip(doubts, reasons, strict=True):
             assert reason in doubt
 
 
 def test_a_single_way_is_compared_with_nothing(tune, make_model, pictures, commands):
     for name in ("predict", "convert"):
-        commands.failures |= {(name, way): NONE for way in ("cuda", "tensorrt", "openvino")}
+        commands.failures |= {
+            (name, way_name): NONE for way_name in ("cuda", "tensorrt", "openvino")
+        }
     commands.failures["convert"] = UsageError("already in 8 bits")
     for size in ("batch 4", "batch 16", "workers 1", "workers 4"):
         commands.failures["bench", f"cpu {size}"] = InferenceError("out of memory: 8 GB")
@@ -231,8 +233,8 @@ def test_a_comparison_is_no_doubt(tune, make_model, pictures, commands):  # noqa
 
 def test_labels_add_map(rows, commands, tmp_path):
     (tmp_path / "data.yaml").touch()
-    found = rows("--device", "cpu", "--data", tmp_path / "data.yaml")
-    assert found["cpu"]["map50_95"] == found["cpu int8"]["map50_95"] == 0.5
+    by_name = rows("--device", "cpu", "--data", tmp_path / "data.yaml")
+    assert by_name["cpu"]["map50_95"] == by_name["cpu int8"]["map50_95"] == 0.5
     assert ("eval", "cpu int8 batch 4") not in commands.asked
 
 

@@ -24,9 +24,9 @@ def reports(verify):
     """Run verify, which ends with a code: its report."""
 
     def run(code, *arguments):
-        done = verify(*arguments)
-        assert done.returncode == code, done.stderr
-        return report_of(done)
+        completed = verify(*arguments)
+        assert completed.returncode == code, completed.stderr
+        return report_of(completed)
 
     return run
 

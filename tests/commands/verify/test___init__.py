@@ -17,10 +17,10 @@ PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 
 def test_own_selection_against_the_graphs(verify, make_model, pictures):
-    done = verify(make_model(tail="ultralytics"), "--images", pictures, "--conf", 0.6)
-    assert done.returncode == 0
-    assert done.stderr == ""
-    report = report_of(done)
+    completed = verify(make_model(tail="ultralytics"), "--images", pictures, "--conf", 0.6)
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    report = report_of(completed)
     assert report["agree"] is True
     assert report["right"]["selection"] == "graph"
     assert report["detections"]["pairs"] == 3
@@ -52,41 +52,43 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
     common = ["--images", picture, "--conf", 0.6]
     certificate = tmp_path / "c.json"
-    found = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
-    assert found["left"] == 1
-    assert found["right"] == 2
+    recommended = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
+    assert recommended["left"] == 1
+    assert recommended["right"] == 2
     certified = json.loads(certificate.read_text())
     assert [certified[side]["settings"]["nms"] for side in ("left", "right")] == [0.4, 0.9]
-    asked = reports(0, strict, lax, *common, "--nms", 0.4)["detections"]
-    assert asked["left"] == 1
-    assert asked["right"] == 1
+    with_nms = reports(0, strict, lax, *common, "--nms", 0.4)["detections"]
+    assert with_nms["left"] == 1
+    assert with_nms["right"] == 1
 
 
 def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6]
-    done = verify(*arguments, "--bisect", "--report", tmp_path / "out")
-    assert done.returncode == 6
-    report = report_of(done)
+    completed = verify(*arguments, "--bisect", "--report", tmp_path / "out")
+    assert completed.returncode == 6
+    report = report_of(completed)
     assert report["bisect"]["node"] == {"name": "low", "operator": "Sub"}
     assert [tensor["agrees"] for tensor in report["tensors"]] == [True, False]
     assert len(pages.pictures(tmp_path / "out")) == 2
-    complaint = done.stderr.splitlines()[0]
+    complaint = completed.stderr.splitlines()[0]
     assert "the two sides do not agree" in complaint
     assert "100.00% of 6 boxes disagree" in complaint
-    assert "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in done.stderr
-    assert done.stderr.count("\n") == 2
-    done = verify(*arguments, "--bisect", "--format", "table", "-q")
-    assert "first node that differs: Sub low" in done.stdout
-    complaint = done.stderr.splitlines()[0]
+    assert (
+        "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in completed.stderr
+    )
+    assert completed.stderr.count("\n") == 2
+    completed = verify(*arguments, "--bisect", "--format", "table", "-q")
+    assert "first node that differs: Sub low" in completed.stdout
+    complaint = completed.stderr.splitlines()[0]
     assert complaint == "detcli: the two sides do not agree"  # which differ, the table says
-    assert "\n  hint: " in done.stderr
-    assert "\ndiffers: 100.00% of 6 boxes disagree" in done.stdout
-    assert "━" not in done.stdout
-    done = verify(*arguments)
-    assert "--report DIR shows the pictures; --bisect names the first node" in done.stderr
-    done = verify(*arguments, "--tolerance", "boxes=100%")
-    assert done.returncode == 0
-    assert report_of(done)["tolerance"]["boxes"] == 1
+    assert "\n  hint: " in completed.stderr
+    assert "\ndiffers: 100.00% of 6 boxes disagree" in completed.stdout
+    assert "━" not in completed.stdout
+    completed = verify(*arguments)
+    assert "--report DIR shows the pictures; --bisect names the first node" in completed.stderr
+    completed = verify(*arguments, "--tolerance", "boxes=100%")
+    assert completed.returncode == 0
+    assert report_of(completed)["tolerance"]["boxes"] == 1
 
 
 def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, pictures, tmp_path):
@@ -134,19 +136,19 @@ def test_random_pictures(reports, make_model, broken):
     ],
 )
 def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):
-    done = verify(*arguments.format(model=make_model(), pics=pictures).split())
-    assert done.returncode == code
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = verify(*arguments.format(model=make_model(), pics=pictures).split())
+    assert completed.returncode == code
+    assert says in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert not (pictures / "x").exists()
 
 
 def test_two_that_find_nothing(verify, make_model, make_picture):
     grey = make_picture("grey.png")
-    done = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
-    assert done.returncode == 6
-    assert "neither side found anything above 0.9" in done.stderr
-    assert not report_of(done)["agree"]
+    completed = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
+    assert completed.returncode == 6
+    assert "neither side found anything above 0.9" in completed.stderr
+    assert not report_of(completed)["agree"]
 
 
 def test_bisecting_needs_two_networks(verify, pictures, tmp_path, make_model):
@@ -154,30 +156,32 @@ def test_bisecting_needs_two_networks(verify, pictures, tmp_path, make_model):
     model = build("authors")
     next(node for node in model.graph.node if "rank_u" in node.output).input[0] = "class_index"
     (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
-    done = verify(tmp_path / "tail.onnx", "--images", pictures, "--conf", 0.6)
-    assert done.returncode == 6
-    assert "--bisect" not in done.stderr
-    done = verify(make_model(), tmp_path / "tail.onnx", "--images", pictures, "--against", "graph")
-    assert "--bisect names" in done.stderr
+    completed = verify(tmp_path / "tail.onnx", "--images", pictures, "--conf", 0.6)
+    assert completed.returncode == 6
+    assert "--bisect" not in completed.stderr
+    completed = verify(
+        make_model(), tmp_path / "tail.onnx", "--images", pictures, "--against", "graph"
+    )
+    assert "--bisect names" in completed.stderr
 
 
 def test_a_truncated_picture(verify, make_model, pictures):
     (pictures / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
-    done = verify(make_model(), make_model("b.onnx"), "--images", pictures)
-    assert done.returncode == 3
-    report = report_of(done)
+    completed = verify(make_model(), make_model("b.onnx"), "--images", pictures)
+    assert completed.returncode == 3
+    report = report_of(completed)
     assert report["agree"] is True
     assert report["compared"] == 2
     assert report["failed"][0]["source"].endswith("torn.jpg")
-    assert "torn.jpg" in done.stderr
+    assert "torn.jpg" in completed.stderr
 
 
 def test_several_sources_and_subfolders(verify, make_model, pictures, make_picture):
     make_picture("pics/deep/c.png", ("green", 1, 1))
-    same = [make_model(), make_model("b.onnx"), "--images", pictures]
-    assert report_of(verify(*same))["compared"] == 2
-    assert report_of(verify(*same, "--recursive"))["compared"] == 3
-    assert report_of(verify(*same, "--images", pictures / "deep/c.png"))["compared"] == 3
+    arguments = [make_model(), make_model("b.onnx"), "--images", pictures]
+    assert report_of(verify(*arguments))["compared"] == 2
+    assert report_of(verify(*arguments, "--recursive"))["compared"] == 3
+    assert report_of(verify(*arguments, "--images", pictures / "deep/c.png"))["compared"] == 3
 
 
 def test_real_exports_agree(reports, shared):

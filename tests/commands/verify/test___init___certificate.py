@@ -45,11 +45,11 @@ CERTIFY = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
 
 
 def test_two_models_that_agree(verify, certificate_folder):
-    done = verify("colours.onnx", "b.onnx", *CERTIFY)
-    assert done.returncode == 0
-    assert done.stderr == "detcli: wrote a certificate: c.json\n"
+    completed = verify("colours.onnx", "b.onnx", *CERTIFY)
+    assert completed.returncode == 0
+    assert completed.stderr == "detcli: wrote a certificate: c.json\n"
     certificate = read(certificate_folder / "c.json")
-    report = json.loads(done.stdout)
+    report = json.loads(completed.stdout)
     del report["schema_version"]
     assert certificate["report"] == report
     assert [side["sha256"] for side in (report["left"], report["right"])] == [
@@ -70,13 +70,13 @@ def test_two_models_that_agree(verify, certificate_folder):
 
 
 def write(path, *records):
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in records))
 
 
 def test_two_saved_runs(verify, certificate_folder, make_picture):
     make_picture("pics/1.png", size=(40, 400))
-    made = {"detcli": "9.9", "gpu": "NVIDIA H200", "driver": "580.65", "x": [], "system": 1}
-    head = {"settings": SETTINGS, "provenance": made}
+    provenance = {"detcli": "9.9", "gpu": "NVIDIA H200", "driver": "580.65", "x": [], "system": 1}
+    head = {"settings": SETTINGS, "provenance": provenance}
     write(
         certificate_folder / "a.jsonl",
         record("/x/1.png", box(), sha256="1" * 64, **head),
@@ -87,8 +87,8 @@ def test_two_saved_runs(verify, certificate_folder, make_picture):
         record("/y/1.png", box(0.8), sha256="1" * 64),
         record("/y/2.png"),
     )
-    done = verify("a.jsonl", "b.jsonl", "--images", "pics", "--certificate", "c.json")
-    assert done.returncode == 6
+    completed = verify("a.jsonl", "b.jsonl", "--images", "pics", "--certificate", "c.json")
+    assert completed.returncode == 6
     certificate = read(certificate_folder / "c.json")
     assert certificate["left"]["records_sha256"] == sha256(certificate_folder / "a.jsonl")
     assert certificate["left"]["provenance"]["gpu"] == "NVIDIA H200"
@@ -110,8 +110,8 @@ def test_hashes_of_saved_runs(verify, certificate_folder, make_picture):
         for name, digit in (("a.mp4", "a"), ("b.mp4", "b"))
     ]  # in turns, as two cameras write them
     write(certificate_folder / "a.jsonl", record("/x/1.png", box()), *frames)
-    done = verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
-    assert done.returncode == 0
+    completed = verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
+    assert completed.returncode == 0
     assert read(certificate_folder / "c.json")["pictures"] == [
         {"source": "/x/1.png", "sha256": sha256(path), "found": True},
         {"source": "a.mp4", "sha256": "a" * 64, "found": False},
@@ -121,10 +121,10 @@ def test_hashes_of_saved_runs(verify, certificate_folder, make_picture):
 
 
 def test_names_of_strangers_are_only_text(verify, certificate_folder):
-    named = record(HOSTILE, box(name=HOSTILE), model=HOSTILE, provenance={"gpu": HOSTILE})
+    hostile_record = record(HOSTILE, box(name=HOSTILE), model=HOSTILE, provenance={"gpu": HOSTILE})
     write(
         certificate_folder / "a.jsonl",
-        named | {"settings": {HOSTILE: HOSTILE}},
+        hostile_record | {"settings": {HOSTILE: HOSTILE}},
         error(HOSTILE, "\ud800"),
     )
     write(
@@ -134,9 +134,9 @@ def test_names_of_strangers_are_only_text(verify, certificate_folder):
     )
     assert verify("a.jsonl", "b.jsonl", "--certificate", "<b>.json").returncode == 6
     assert read(certificate_folder / "<b>.json")["left"]["provenance"]["gpu"] == HOSTILE
-    done = verify("--check", "<b>.json", "--format", "table")
-    assert done.returncode == 6
-    assert "\x1b" not in done.stdout + done.stderr
+    completed = verify("--check", "<b>.json", "--format", "table")
+    assert completed.returncode == 6
+    assert "\x1b" not in completed.stdout + completed.stderr
 
 
 @pytest.mark.usefixtures("certified")
@@ -148,15 +148,15 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_pictu
     make_picture("pics/a.png", ("red", 1, 2))
     make_picture("pics/c.png")
     make_model("b.onnx", tail="authors")
-    done = verify("--check", "c.json")
-    assert done.returncode == 6
-    report = report_of(done)
+    completed = verify("--check", "c.json")
+    assert completed.returncode == 6
+    report = report_of(completed)
     assert not report["holds"]
     assert [change["what"] for change in report["changes"]] == [
         "right model sha256", "input pics/a.png", "input pics/c.png", "pictures compared",
     ]  # fmt: skip
     assert [change["matters"] for change in report["changes"]] == [True, True, True, False]
-    assert "c.json no longer holds: right model sha256 was " in done.stderr
+    assert "c.json no longer holds: right model sha256 was " in completed.stderr
     table = verify("--check", "c.json", "--format", "table").stdout
     assert "the certificate does not hold" in table
     assert "input pics/c.png" in table
@@ -164,15 +164,15 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_pictu
 
 def test_a_picture_may_be_named_twice(verify, certificate_folder):
     assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
-    done = verify("--check", "c.json")
-    assert done.returncode == 0
-    assert report_of(done)["changes"] == []
+    completed = verify("--check", "c.json")
+    assert completed.returncode == 0
+    assert report_of(completed)["changes"] == []
     certificate = json.loads((certificate_folder / "c.json").read_text())
     a = certificate["pictures"].pop(0)
     certificate["pictures"][0]["sha256"] = "00" * 32
     (certificate_folder / "c.json").write_text(json.dumps(certificate))
     changes = report_of(verify("--check", "c.json"))["changes"]
-    assert [(one["what"], one["before"]) for one in changes] == [
+    assert [(change["what"], change["before"]) for change in changes] == [
         ("input pics/a.png", None), ("input pics/b.png", "00" * 32)
     ]  # fmt: skip
     assert changes[0]["now"] == a["sha256"]
@@ -203,7 +203,7 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(
 
 def test_what_is_told_and_what_matters(verify, certified):
     before = certified.read_text()
-    for path, value, what, matters in (
+    for path, value, subject, matters in (
         (("report", "agree"), False, "verdict", True),
         (("left", "provenance", "onnxruntime"), "1.0", "left onnxruntime", False),
         (("left", "provenance", "begun"), "1.0", None, False),
@@ -228,10 +228,10 @@ def test_what_is_told_and_what_matters(verify, certified):
             part = part[name]
         part[path[-1]] = value
         certified.write_text(json.dumps(content))
-        done = verify("--check", "c.json")
-        assert done.returncode == (6 if matters else 0)
-        told = [(one["what"], one["matters"]) for one in report_of(done)["changes"]]
-        assert told == ([(what, matters)] if what else [])
+        completed = verify("--check", "c.json")
+        assert completed.returncode == (6 if matters else 0)
+        reported = [(entry["what"], entry["matters"]) for entry in report_of(completed)["changes"]]
+        assert reported == ([(subject, matters)] if subject else [])
 
 
 def test_a_check_of_saved_runs(reports, verify, certificate_folder):
@@ -243,7 +243,9 @@ def test_a_check_of_saved_runs(reports, verify, certificate_folder):
         certificate_folder / "b.jsonl",
         record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}),
     )
-    changed = {one["what"] for one in reports(6, "--check", "c.json")["changes"] if one["matters"]}
+    changed = {
+        change["what"] for change in reports(6, "--check", "c.json")["changes"] if change["matters"]
+    }
     assert changed == {"right records sha256", "right setting max_det"}
 
 
@@ -258,31 +260,31 @@ def test_a_check_of_saved_runs_looks_at_their_pictures(
     path.unlink()
     if change == "bytes":
         make_picture("pics/1.png", ("red", 1, 1), size=(40, 400))
-    found = reports(6, "--check", "c.json")
+    report = reports(6, "--check", "c.json")
     assert ("verdict" if change == "bytes" else "input /x/1.png") in {
-        one["what"] for one in found["changes"]
+        entry["what"] for entry in report["changes"]
     }
 
 
 @pytest.mark.usefixtures("certified")
 def test_a_check_takes_no_other_options(verify):
     """Not even with the value that the certificate has."""
-    for given in (
+    for options in (
         ["MODEL"], ["--conf", 0.6], ["--device", "cpu"], ["--half"], ["--random", 0],
         ["--certificate", "d.json"],
     ):  # fmt: skip
-        done = verify(*given, "--check", "c.json")
-        assert done.returncode == 2
-        assert f"takes no {given[0]}\n  hint: leave out {given[0]}\n" in done.stderr
+        completed = verify(*options, "--check", "c.json")
+        assert completed.returncode == 2
+        assert f"takes no {options[0]}\n  hint: leave out {options[0]}\n" in completed.stderr
 
 
 @pytest.mark.usefixtures("certified")
 def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
     monkeypatch.setenv("DETCLI_MODEL", "none.onnx")
     monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
-    done = verify("--check", "c.json", "--report", "page", "-q")
-    assert done.returncode == 0
-    assert done.stderr == ""
+    completed = verify("--check", "c.json", "--report", "page", "-q")
+    assert completed.returncode == 0
+    assert completed.stderr == ""
 
 
 @pytest.fixture
@@ -327,11 +329,11 @@ def test_certificates_of_strangers(verify, certificate_folder, asked, change, sa
     request = asked | change
     del request["nms"], request["recursive"]  # what is not there was not asked for
     (certificate_folder / "c.json").write_text(json.dumps(strange | {"request": request}))
-    done = verify("--check", "c.json", "--format", "table")
-    assert done.returncode == (2 if says else 6)
-    assert (says or "no longer holds") in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
-    assert "bug" not in done.stderr
+    completed = verify("--check", "c.json", "--format", "table")
+    assert completed.returncode == (2 if says else 6)
+    assert (says or "no longer holds") in completed.stderr
+    assert "\x1b" not in completed.stdout + completed.stderr
+    assert "bug" not in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -354,20 +356,20 @@ def test_a_certificate_of_another_schema_version_is_refused(verify, certified, v
     assert content["schema_version"] == 2
     content["schema_version"] = version
     certified.write_text(json.dumps(content))
-    done = verify("--check", certified)
-    assert done.returncode == 2
-    assert f"cannot check c.json: the certificate {says}" in done.stderr
-    assert "this detcli reads version 2" in done.stderr
-    assert len(done.stderr) < 1000
+    completed = verify("--check", certified)
+    assert completed.returncode == 2
+    assert f"cannot check c.json: the certificate {says}" in completed.stderr
+    assert "this detcli reads version 2" in completed.stderr
+    assert len(completed.stderr) < 1000
 
 
 def test_a_certificate_without_a_schema_version_is_refused(verify, certified):
     content = read(certified)
     del content["schema_version"]
     certified.write_text(json.dumps(content))
-    done = verify("--check", certified)
-    assert done.returncode == 2
-    assert "does not say its schema version" in done.stderr
+    completed = verify("--check", certified)
+    assert completed.returncode == 2
+    assert "does not say its schema version" in completed.stderr
 
 
 def test_names_in_certificates_of_strangers(verify, certificate_folder, asked):
@@ -378,21 +380,21 @@ def test_names_in_certificates_of_strangers(verify, certificate_folder, asked):
         return verify("--check", "c.json")
 
     for name in ("\0.jsonl", "x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"):
-        done = check(other=name)
-        assert done.returncode == 3
-        assert "cannot read" in done.stderr
+        completed = check(other=name)
+        assert completed.returncode == 3
+        assert "cannot read" in completed.stderr
     for field, value in (("model", "\0.onnx"), ("images", ["\0"]), ("device", "\0")):
-        done = check(**{"model": "x.onnx", "other": None, "images": ["pics"], field: value})
-        assert done.returncode in {2, 4}
-        assert "bug" not in done.stderr
+        completed = check(**{"model": "x.onnx", "other": None, "images": ["pics"], field: value})
+        assert completed.returncode in {2, 4}
+        assert "bug" not in completed.stderr
 
 
 def test_other_files_are_no_certificates(verify, certificate_folder):
     for content in ("", "[]", "{}", "1", '{"request": {}, "report": {}}', "[" * 9999):
         (certificate_folder / "c.json").write_text(content)
-        done = verify("--check", "c.json")
-        assert done.returncode == 2
-        assert "cannot check c.json" in done.stderr
+        completed = verify("--check", "c.json")
+        assert completed.returncode == 2
+        assert "cannot check c.json" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -409,9 +411,9 @@ def test_other_files_are_no_certificates(verify, certificate_folder):
 def test_requests_that_cannot_be_met(verify, certificate_folder, arguments, code, says):
     content = f"[\n{json.dumps(record('1.png', box()))}\n]\n"
     (certificate_folder / "a.json").write_text(content)
-    done = verify(*arguments)
-    assert done.returncode == code
-    assert says in done.stderr
+    completed = verify(*arguments)
+    assert completed.returncode == code
+    assert says in completed.stderr
     assert (certificate_folder / "a.json").read_text() == content
     assert not [path for path in certificate_folder.iterdir() if path.suffix == ".part"]
 

@@ -19,11 +19,11 @@ def seen_from_behind(names):
     """A colour model whose classes are in the order blue, green, red, with these names."""
     model = build()
     graph = model.graph
-    place = next(place for place, node in enumerate(graph.node) if "scores" in node.input)
-    graph.node[place].input[1] = "reversed"
+    number = next(number for number, node in enumerate(graph.node) if "scores" in node.input)
+    graph.node[number].input[1] = "reversed"
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1, 0]), "order"))
     gather = onnx.helper.make_node("Gather", ["scores", "order"], ["reversed"], axis=1)
-    graph.node.insert(place, gather)
+    graph.node.insert(number, gather)
     del model.metadata_props[:]
     onnx.helper.set_model_props(model, {"names": str(dict(enumerate(names)))})
     return model
@@ -59,8 +59,8 @@ def test_models_differ_whose_names_are_exchanged(reports, two_models, pictures):
 
 
 def test_a_renamed_class_is_compared_by_its_id(reports, make_model, pictures, verify):
-    other = make_model("other.onnx", metadata={"names": "['crimson', 'green', 'blue']"})
-    models = make_model(), other
+    renamed = make_model("other.onnx", metadata={"names": "['crimson', 'green', 'blue']"})
+    models = make_model(), renamed
     report = reports(0, *models, "--images", pictures)
     assert report["agree"]
     says = verify(*models, "--images", pictures).stderr

@@ -12,23 +12,25 @@ def compare(verify, make_model, pictures, tmp_path):
     (pictures / "torn.png").write_bytes((pictures / "a.png").read_bytes()[:60])
 
     def run(*options):
-        place = tmp_path / "page"
+        page = tmp_path / "page"
         command = (make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
-        done = verify(*command, "--report", place)
-        return done.returncode, pages.entries(place), pages.runs(place)[0]
+        completed = verify(*command, "--report", page)
+        return completed.returncode, pages.entries(page), pages.runs(page)[0]
 
     return run
 
 
 def kinds_of(entries, run):
-    return [[run["kinds"][row[6]][0] for row in one["found"]] for one in entries if "found" in one]
+    return [
+        [run["kinds"][row[6]][0] for row in entry["found"]] for entry in entries if "found" in entry
+    ]
 
 
 def test_sides_that_agree(compare, make_model):
     code, entries, run = compare(make_model("same.onnx"))
     assert code == 3  # for the torn picture
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
-    assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
+    assert all(row[2:6] == row[8:12] for entry in entries[:2] for row in entry["found"])
     assert "error" in entries[2]
     verdict, left, right = run["summary"]
     assert verdict == "the two sides agree"
@@ -49,18 +51,18 @@ def test_sides_that_differ(compare, broken, tmp_path):
     assert kinds_of(entries, run)[0] == ["only colours.onnx", "only broken.onnx"]
     assert "100.00% of 6 boxes disagree" in run["summary"][0]
     assert run["agree"] is False
-    ((title, columns, rows, places),) = run["tables"]
+    ((title, columns, rows, entry_numbers),) = run["tables"]
     assert title == "Worst pictures"
     assert columns[0] == "picture"
     assert columns[-1] == "extra"
-    assert sorted(places) == [[0], [1]]
-    assert rows[0][0] == entries[places[0][0]]["source"].split("/")[-1]
+    assert sorted(entry_numbers) == [[0], [1]]
+    assert rows[0][0] == entries[entry_numbers[0][0]]["source"].split("/")[-1]
     assert len(pages.pictures(tmp_path / "page")) == 2
 
 
 def test_two_sides_of_one_model_are_told_apart_by_what_differs():
-    def named(**more):
-        return side_names(SideReport("a/m.onnx"), SideReport("b/m.onnx", **more))
+    def named(**fields):
+        return side_names(SideReport("a/m.onnx"), SideReport("b/m.onnx", **fields))
 
     assert side_names(SideReport("a.onnx"), SideReport("b.onnx")) == ("a.onnx", "b.onnx")
     assert named(device="cpu") == ("m.onnx, unknown", "m.onnx, cpu")
@@ -68,20 +70,20 @@ def test_two_sides_of_one_model_are_told_apart_by_what_differs():
 
 
 def test_a_refused_run_leaves_the_page(verify, compare, make_model, pictures, tmp_path):
-    same = make_model("same.onnx")
-    compare(same)
+    same_model = make_model("same.onnx")
+    compare(same_model)
     before = {path: path.read_bytes() for path in (tmp_path / "page").rglob("*") if path.is_file()}
-    for code, *others in ((2, same, "--imgsz", 333), (4, "missing.onnx")):
-        command = (make_model(), *others, "--images", pictures)
+    for code, *arguments in ((2, same_model, "--imgsz", 333), (4, "missing.onnx")):
+        command = (make_model(), *arguments, "--images", pictures)
         assert verify(*command, "--report", tmp_path / "page").returncode == code
         assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_page_has_its_folder_for_itself(verify, make_model, pictures, tmp_path):
-    models, place = (make_model(), make_model("same.onnx")), tmp_path / "page"
-    place.mkdir()
-    done = verify(*models, "--images", pictures, "--report", place,
-                  "--certificate", place / "c.json")  # fmt: skip
-    assert done.returncode == 2
-    assert "the folder of the page, which holds nothing else" in done.stderr
-    assert not [*place.iterdir()]
+    models, page = (make_model(), make_model("same.onnx")), tmp_path / "page"
+    page.mkdir()
+    completed = verify(*models, "--images", pictures, "--report", page,
+                  "--certificate", page / "c.json")  # fmt: skip
+    assert completed.returncode == 2
+    assert "the folder of the page, which holds nothing else" in completed.stderr
+    assert not [*page.iterdir()]

@@ -100,9 +100,9 @@ def test_tensors(left, right, sentence):
 
 
 def test_a_node_that_differs():
-    found = BisectReport("a", NodeReport("n", "Sub"), "swapped")
-    assert wrong(bisect=found) == ["Sub n is the first node that differs: swapped"]
-    assert wrong(bisect=replace(found, node=None)) == []
+    bisect_report = BisectReport("a", NodeReport("n", "Sub"), "swapped")
+    assert wrong(bisect=bisect_report) == ["Sub n is the first node that differs: swapped"]
+    assert wrong(bisect=replace(bisect_report, node=None)) == []
 
 
 def text(**parts):
@@ -115,25 +115,25 @@ def test_the_table():
         report_on([(0, 0.9)], [(0, 0.89)], "near.jpg"),
         report_on([(n, 0.9) for n in range(5)], [(9, 0.4)], "folder/worst.jpg"),
     ]
-    shown = text(
+    table = text(
         detections=summarise(pictures),
         tensors=(tensor(4.0, np.inf, left=(4.0, 1.0)),),
         failures=("it differs",),
     )
-    assert "[red]a.onnx on cpu, float32, selection by detcli (abababababab)" in shown
-    assert "\x1b" not in shown
-    assert "7 on the left, 3 on the right, above 0.25" in shown
-    assert "5 on the left only" in shown
-    rows = [line for line in shown.splitlines() if ".jpg" in line]
+    assert "[red]a.onnx on cpu, float32, selection by detcli (abababababab)" in table
+    assert "\x1b" not in table
+    assert "7 on the left, 3 on the right, above 0.25" in table
+    assert "5 on the left only" in table
+    rows = [line for line in table.splitlines() if ".jpg" in line]
     assert len(rows) == 3
     assert "worst.jpg" in rows[0]
     assert "near.jpg" in rows[1]
-    assert "person 0.90, person 0.90" in shown
-    assert "2 more" in shown
-    assert "folder" not in shown
-    assert "t on a.jpg: differs" in shown
-    assert "right: float64[2] from 4 to 4, 0 NaN, 1 infinite" in shown
-    assert shown.splitlines()[-1] == "differs: it differs"
+    assert "person 0.90, person 0.90" in table
+    assert "2 more" in table
+    assert "folder" not in table
+    assert "t on a.jpg: differs" in table
+    assert "right: float64[2] from 4 to 4, 0 NaN, 1 infinite" in table
+    assert table.splitlines()[-1] == "differs: it differs"
     assert text(agree=True).splitlines()[-1] == "the two sides agree"
     assert text().splitlines()[-1] == "nothing was compared"
     assert "detections were not compared: \\x1b" in text(no_detections="\x1b")
@@ -142,14 +142,14 @@ def test_the_table():
 def test_the_text_of_a_node():
     nodes = tuple(NodeReport(f"n{number}", "Add") for number in range(5))
     differs = tensor(4.0, 9.0)
-    found = BisectReport(
+    bisect_report = BisectReport(
         "x/a.jpg", nodes[0], "it differs", differs, (differs,) * 4, nodes, nodes[:1], 9, 3
     )
-    shown = text(bisect=found)
-    assert "first node that differs: Add n0" in shown
-    assert "found in 3 rounds, 9 tensors compared, on x/a.jpg" in shown
-    assert "and 1 more inputs, all of which agree" in shown
-    assert "left:  Add n0, Add n1, Add n2, 2 more" in shown
-    assert "right: Add n0" in shown
+    table = text(bisect=bisect_report)
+    assert "first node that differs: Add n0" in table
+    assert "found in 3 rounds, 9 tensors compared, on x/a.jpg" in table
+    assert "and 1 more inputs, all of which agree" in table
+    assert "left:  Add n0, Add n1, Add n2, 2 more" in table
+    assert "right: Add n0" in table
     nothing = BisectReport("a.jpg", None, "the outputs agree")
     assert "no node found on a.jpg: the outputs agree" in text(bisect=nothing)

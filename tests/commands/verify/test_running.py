@@ -65,10 +65,10 @@ def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
 
 
 def test_random_pictures_are_the_same_for_a_seed():
-    one, again, other = (random_item(seed, (8, 16)).load().pixels for seed in (1, 1, 2))
-    assert one.shape == (8, 16, 3)
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).any()
+    image, same_seed, other_seed = (random_item(seed, (8, 16)).load().pixels for seed in (1, 1, 2))
+    assert image.shape == (8, 16, 3)
+    np.testing.assert_array_equal(image, same_seed)
+    assert (image != other_seed).any()
 
 
 def test_a_damaged_picture_is_compared_with_a_warning(make_model):
@@ -86,8 +86,8 @@ def test_batches_and_a_rest(make_model):
     assert report.agree is True
     assert report.compared == 3
     assert report.tensors is None
-    found = [(picture.source, picture.left) for picture in report.detections.pictures]
-    assert found == [("grey", 0), ("red", 1), ("two", 2)]
+    boxes_left = [(picture.source, picture.left) for picture in report.detections.pictures]
+    assert boxes_left == [("grey", 0), ("red", 1), ("two", 2)]
 
 
 class Overwriting(BatchDetector):
@@ -138,15 +138,15 @@ def test_a_buffer_that_is_overwritten_shows(make_model, cuda_is):
 @pytest.fixture
 def plan(make_model, tmp_path):
     """Plan with models of these names: of a head, of a whole graph, of half of it, of neither."""
-    made = {
+    paths = {
         "body": make_model("body.onnx"),
         "whole": make_model("whole.onnx", tail="ultralytics"),
         "half": make_model("half.onnx", dtype=np.float16),
         "neither": tmp_path / "neither.onnx",
     }
-    model = cut(infer_shapes(onnx.load(made["whole"])), "scores")
-    made["neither"].write_bytes(model.SerializeToString())
-    return lambda names, **values: plan_of(*(made[name] for name in names.split()), **values)
+    model = cut(infer_shapes(onnx.load(paths["whole"])), "scores")
+    paths["neither"].write_bytes(model.SerializeToString())
+    return lambda names, **values: plan_of(*(paths[name] for name in names.split()), **values)
 
 
 def devices(plan):
@@ -169,17 +169,17 @@ def devices(plan):
     ],
 )
 def test_sides(plan, models, values, right, tolerance):
-    found = plan(models, **values)
-    first, second = (f"{one.device} {one.selection} {one.precision}" for one in found.reports)
+    planned = plan(models, **values)
+    first, second = (f"{side.device} {side.selection} {side.precision}" for side in planned.reports)
     assert first == f"{values.get('device', 'cpu')} detcli float32"
     assert second == right
-    assert found.rules.tolerance == tolerance
-    assert [side.options.half for side in found.sides] == [False, "half" in values]
+    assert planned.rules.tolerance == tolerance
+    assert [side.options.half for side in planned.sides] == [False, "half" in values]
     by_graph = "graph" in right
-    assert found.compares_heads != by_graph
-    most = 16 if by_graph else 300  # what the graph keeps
-    assert found.rules.max_det == most
-    assert found.settings.max_det == most
+    assert planned.compares_heads != by_graph
+    max_det = 16 if by_graph else 300  # what the graph keeps
+    assert planned.rules.max_det == max_det
+    assert planned.settings.max_det == max_det
 
 
 def test_one_model_is_read_once(plan):
@@ -206,18 +206,18 @@ def test_both_sides_run_with_the_lowered_confidence(plan, make_model):
         "r.onnx", metadata={"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
     )
     assert plan_of(recommends, make_model()).rules.conf == 0.6
-    found = plan("body whole", conf=0.5, tolerance={"score": 0.1})
-    assert found.rules.conf == 0.5
-    assert found.settings.conf == pytest.approx(0.4)
+    planned = plan("body whole", conf=0.5, tolerance={"score": 0.1})
+    assert planned.rules.conf == 0.5
+    assert planned.settings.conf == pytest.approx(0.4)
 
 
 def test_other_class_names(make_model):
-    other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
+    other_model = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
     with pytest.warns(DetcliWarning, match="2 have different ids: 'blue' is 2 and 1"):
-        plan_of(make_model(), other)
-    other = make_model("other.onnx", metadata={"names": "['red', 'lime', 'azure']"})
+        plan_of(make_model(), other_model)
+    other_model = make_model("other.onnx", metadata={"names": "['red', 'lime', 'azure']"})
     with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'lime'"):
-        plan_of(make_model(), other)
+        plan_of(make_model(), other_model)
 
 
 @optional.needs("openvino")
@@ -239,18 +239,18 @@ def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, plan):
     monkeypatch.setattr(cuda, "open_tensors", refuse)
     for model in ("body", "neither"):
         with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
-            found = plan(f"{model} whole", device="auto", tensors=True)
-        assert devices(found) == ["cpu", "cpu"]
+            planned = plan(f"{model} whole", device="auto", tensors=True)
+        assert devices(planned) == ["cpu", "cpu"]
 
 
 def test_the_input_size_of_both_networks(make_model):
     fixed, free = make_model(), make_model("free.onnx", size=None)
-    other = make_model("other.onnx", size=128)
+    other_model = make_model("other.onnx", size=128)
     assert plan_of(fixed, free).input_size == (64, 64)
     assert plan_of(free, free, imgsz=96).input_size == (96, 96)
     assert plan_of(free, free).input_size == (640, 640)
     for model, imgsz, says in (
-        (other, None, "64x64 and 128x128"),
+        (other_model, None, "64x64 and 128x128"),
         (free, 96, "64x64 pictures only"),
     ):
         with pytest.raises((ModelError, UsageError), match=says):

@@ -66,7 +66,9 @@ def test_a_selection_that_mistakes_classes_for_queries_is_found(write_query_mode
 @pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])
 def test_a_planted_change_is_found(write_query_model, tails):
     def change(model):
-        [weights] = [one for one in model.graph.initializer if one.name == "weights"]
+        [weights] = [
+            initializer for initializer in model.graph.initializer if initializer.name == "weights"
+        ]
         values = onnx.numpy_helper.to_array(weights).copy()
         values[0, 0] += 3
         weights.CopyFrom(onnx.numpy_helper.from_array(values, "weights"))

@@ -19,7 +19,7 @@ def write_records(tmp_path):
     def write(name, *records, **settings):
         first, *others = records
         first = {"settings": SETTINGS | settings, **first}
-        text = "".join(json.dumps(one) + "\n" for one in (first, *others))
+        text = "".join(json.dumps(entry) + "\n" for entry in (first, *others))
         path = tmp_path / name
         path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
         return path
@@ -32,21 +32,21 @@ def compare(verify, write_records):
     """Compare two lists of records: exit code, text on stderr, and the report."""
 
     def run(left, right, *options, **settings):
-        done = verify(
+        completed = verify(
             write_records("a.jsonl", *left), write_records("b.jsonl", *right, **settings), *options
         )
-        return done.returncode, done.stderr, report_of(done)
+        return completed.returncode, completed.stderr, report_of(completed)
 
     return run
 
 
 def test_two_runs_that_agree(compare, tmp_path):
-    others = record("x/2.png", box(0.5, 1), box(0.4))
-    code, said, report = compare(
-        [record("x/1.png", box()), others], [record("x/1.png", box(0.9005)), others]
+    second_record = record("x/2.png", box(0.5, 1), box(0.4))
+    code, stderr, report = compare(
+        [record("x/1.png", box()), second_record], [record("x/1.png", box(0.9005)), second_record]
     )
     assert code == 0
-    assert said == ""
+    assert stderr == ""
     assert report["agree"] is True
     assert report["compared"] == 2
     assert report["unlike"] == []
@@ -54,18 +54,18 @@ def test_two_runs_that_agree(compare, tmp_path):
         "model": "m", "sha256": SHA, "device": "cpu", "selection": None, "precision": None,
         "records": str(tmp_path / "a.jsonl"),
     }  # fmt: skip
-    found = report["detections"]
-    assert found["pairs"] == 3
-    assert found["conf"] == 0.25
-    assert found["max_det"] == 300
-    assert found["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
+    detections = report["detections"]
+    assert detections["pairs"] == 3
+    assert detections["conf"] == 0.25
+    assert detections["max_det"] == 300
+    assert detections["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
 
 
 def test_records_of_version_1_are_compared(compare):
     records = [record(f"caf\udce9{n}.png", box(), device="openvino:CPU (bf16)") for n in range(3)]
-    code, said, report = compare([*map(of_version_1, records)], records)
+    code, stderr, report = compare([*map(of_version_1, records)], records)
     assert code == 0
-    assert said == ""
+    assert stderr == ""
     assert report["compared"] == 3
     assert report["left"]["device"] == "openvino:CPU"
     assert report["left"]["precision"] == "bfloat16"
@@ -73,17 +73,17 @@ def test_records_of_version_1_are_compared(compare):
 
 def test_pictures_that_agree_are_not_kept(compare):
     """But for the worst, so that memory does not grow with runs that agree."""
-    same = [record(f"{number}.png", box()) for number in range(50)]
+    equal_records = [record(f"{number}.png", box()) for number in range(50)]
     near = [record(f"near{number}.png", box(0.9)) for number in range(20)]
     nearly = [record(f"near{number}.png", box(0.9 - number / 1e5)) for number in range(20)]
-    _, _, report = compare([*same, *near], [*same, *nearly])
+    _, _, report = compare([*equal_records, *near], [*equal_records, *nearly])
     assert report["compared"] == report["detections"]["pairs"] == 70
     names = [picture["source"] for picture in report["detections"]["pictures"]]
     assert names == [f"near{number}.png" for number in range(10, 20)]
 
 
 @pytest.mark.parametrize(
-    ("folder", "other", "names"),
+    ("folder", "other_folder", "names"),
     [
         ("/home/ann/pics/{}", "/mnt/data/photos/{}", ["1.png", "2.png"]),
         ("pics/{}", "/home/bob/pics/{}", ["1.png", "sub/1.png"]),
@@ -93,42 +93,42 @@ def test_pictures_that_agree_are_not_kept(compare):
         ("pics/{}", "./pics/{}", ["1.png"]),
     ],
 )
-def test_folders_may_have_other_names(compare, folder, other, names):
+def test_folders_may_have_other_names(compare, folder, other_folder, names):
     boxes = [box(0.9 - number / 10) for number in range(len(names))]
-    slash = "\\" if "\\" in other else "/"
+    slash = "\\" if "\\" in other_folder else "/"
     other_names = [unicodedata.normalize("NFD", name).replace("/", slash) for name in names]
     left = [*map(record, map(folder.format, names), boxes)]
-    right = [*map(record, map(other.format, other_names), boxes)]
-    code, said, report = compare(left, right[::-1])
+    right = [*map(record, map(other_folder.format, other_names), boxes)]
+    code, stderr, report = compare(left, right[::-1])
     assert code == 0
-    assert said == ""
+    assert stderr == ""
     assert report["compared"] == len(names)
 
 
 def test_a_part_of_the_pictures(compare):
     """By whole names where runs have some in common, else below the folder of each run."""
     left = [record("p/1.png", box()), record("p/sub/1.png", box(0.5))]
-    _, said, report = compare(left, [record("p/sub/1.png", box(0.5))])
+    _, stderr, report = compare(left, [record("p/sub/1.png", box(0.5))])
     assert report["left_only"] == ["p/1.png"]
     assert report["unlike"] == []
     assert report["detections"]["disagreeing"] == 0
-    _, said, report = compare(left, [record("/q/1.png", box()), record("/q/2.png", box())])
+    _, stderr, report = compare(left, [record("/q/1.png", box()), record("/q/2.png", box())])
     assert report["left_only"] == ["p/sub/1.png"]
     assert report["right_only"] == ["/q/2.png"]
-    assert "names below p and /q, and 2 of them have no counterpart" in said
-    code, said, report = compare(left, [record("2.png", box())])
+    assert "names below p and /q, and 2 of them have no counterpart" in stderr
+    code, stderr, report = compare(left, [record("2.png", box())])
     assert report["unlike"] == [
         "inputs are paired by their names below p and ., and 3 of them have no counterpart"
     ]
     assert code == 6  # there is nothing to show
-    assert ("--report" in said) is False
+    assert ("--report" in stderr) is False
 
 
 def test_pictures_of_one_run_only(compare):
     left = [record(f"{number}.png", box()) for number in range(6)]
-    code, said, report = compare(left, [record("0.png", box()), record("other.png", box())])
+    code, stderr, report = compare(left, [record("0.png", box()), record("other.png", box())])
     assert code == 6
-    assert ("--bisect" in said) is False
+    assert ("--bisect" in stderr) is False
     assert report["left_only"] == [f"{number}.png" for number in range(1, 6)]
     assert report["right_only"] == ["other.png"]
     assert report["failures"] == [
@@ -145,9 +145,9 @@ def test_errors(compare):
     assert code == 3
     assert report["agree"] is True
     assert report["failed"] == [{"source": "2.png", "error": "left: torn; right: torn"}]
-    code, said, report = compare(records, [records[0], record("2.png", box())])
+    code, stderr, report = compare(records, [records[0], record("2.png", box())])
     assert code == 6
-    assert "1 input (2.png) with an error on one side only" in said
+    assert "1 input (2.png) with an error on one side only" in stderr
     assert report["failed"] == [{"source": "2.png", "error": "left: torn"}]
 
 
@@ -177,15 +177,15 @@ def test_other_files_of_the_same_name(compare):
 )
 def test_unlike_settings_are_said(compare, settings, says):
     """They do not fail by themselves, as two models may be compared."""
-    same = [record("1.png", box())]
-    code, said, report = compare(same, same, **settings)
+    records = [record("1.png", box())]
+    code, stderr, report = compare(records, records, **settings)
     assert code == 0
     assert report["unlike"] == ([says] if says else [])
     assert report["detections"]["max_det"] == settings.get("max_det", 300)
-    assert said == (f"detcli: warning: {says}\n" if says else "")
-    code, said, _ = compare(same, [record("1.png")], **settings)
+    assert stderr == (f"detcli: warning: {says}\n" if says else "")
+    code, stderr, _ = compare(records, [record("1.png")], **settings)
     assert code == 6
-    assert (f"hint: the runs are not alike: {says}; --report" in said) == bool(says)
+    assert (f"hint: the runs are not alike: {says}; --report" in stderr) == bool(says)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
 ):
     left = record("1.png", box(0.9), box(score, 1), settings=SETTINGS | settings)
     _, _, report = compare([left], [record("1.png", box(0.9))], "--conf", 0.25, **settings)
-    found = report["detections"]
-    assert found["missing"] == missing
-    assert found["borderline"] == 1 - missing
+    detections = report["detections"]
+    assert detections["missing"] == missing
+    assert detections["borderline"] == 1 - missing
 
 
 def test_scores_count_from_the_higher_confidence_on(compare):
@@ -242,26 +242,26 @@ def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
     assert verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-q").stderr == ""
     mixed = record("2.png", box(), settings=SETTINGS | {"conf": 0.3})
     right = [record("1.png", box(name="auto\x1b[31m")), record("2.png", box())]
-    _, said, _ = compare([record("1.png", box(name="car")), mixed], right)
+    _, stderr, _ = compare([record("1.png", box(name="car")), mixed], right)
     for sentence in (
         "the left run has records of 2 settings",
         "the left run has several names for class 0",
         "1 class has another name: 0 is car and auto\\x1b[31m",
     ):
-        assert sentence in said
+        assert sentence in stderr
 
 
 @pytest.mark.parametrize(
-    ("more", "options", "score"),
+    ("fields", "options", "score"),
     [
         ({"provenance": {"precision": "float16"}}, [], 0.02),
         ({"device": "openvino:CPU", "precision": "bf16"}, [], 0.05),
         ({"device": "openvino:CPU", "precision": "bf16"}, ["--tolerance", "score=0.3"], 0.3),
     ],
 )
-def test_precision_decides_the_tolerance(compare, more, options, score):
+def test_precision_decides_the_tolerance(compare, fields, options, score):
     left = record("1.png", box(), provenance={"precision": "float32"})
-    _, _, report = compare([left], [record("1.png", box(), **more)], *options)
+    _, _, report = compare([left], [record("1.png", box(), **fields)], *options)
     precision = report["right"]["precision"]
     assert report["unlike"] == [f"precision is float32 and {precision}"]
     assert report["tolerance"]["score"] == score
@@ -269,7 +269,7 @@ def test_precision_decides_the_tolerance(compare, more, options, score):
 
 def test_frames_are_paired_by_number(compare):
     frames = [record("a.mp4", box(0.9 - n / 100), frame=n, time_s=n / 10) for n in range(9)]
-    _, _, report = compare(frames[::2], [one | {"source": "/x/a.mp4"} for one in frames])
+    _, _, report = compare(frames[::2], [frame | {"source": "/x/a.mp4"} for frame in frames])
     assert report["compared"] == 5
     assert report["detections"]["disagreeing"] == 0
     assert report["right_only"] == [f"/x/a.mp4 frame {n}" for n in (1, 3, 5, 7)]
@@ -280,8 +280,8 @@ def test_records_that_come_twice_or_in_another_order(compare):
     assert compare(twice, twice)[2]["compared"] == 2
     assert compare(twice, twice[:1])[2]["left_only"] == ["1.png"]
     records = [record(f"{n}.png", box(0.9 - n / 100)) for n in range(9)]
-    again = [*records[4:], {**records[0], "settings": SETTINGS}, *records[1:4]]
-    _, _, report = compare(records, again)
+    reordered = [*records[4:], {**records[0], "settings": SETTINGS}, *records[1:4]]
+    _, _, report = compare(records, reordered)
     assert report["agree"] is True
     assert report["compared"] == 9
     assert report["unlike"] == []
@@ -311,10 +311,10 @@ def test_a_run_in_shards(invoke, detcli, make_model, make_picture, tmp_path):
     predict = ("predict", tmp_path / "pics", "-m", model, "-q", "-o")
     assert detcli(*predict, f"{tmp_path}/boxes/").returncode == 0
     assert invoke(*predict, tmp_path / "b.jsonl", "--provenance").returncode == 0
-    done = invoke("verify", tmp_path / "boxes", tmp_path / "b.jsonl")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    report = report_of(done)
+    completed = invoke("verify", tmp_path / "boxes", tmp_path / "b.jsonl")
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    report = report_of(completed)
     assert report["left"]["sha256"] == report["right"]["sha256"]
     assert report["compared"] == 3
 
@@ -334,10 +334,10 @@ def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content,
     path = tmp_path / "a.jsonl"
     if content is not None:
         path.write_bytes(content)
-    done = verify(path, write_records("b.jsonl", record("1.png", box())))
-    assert done.returncode == code
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = verify(path, write_records("b.jsonl", record("1.png", box())))
+    assert completed.returncode == code
+    assert says in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -365,9 +365,9 @@ def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content,
 )
 def test_requests_that_do_not_fit_saved_records(verify, write_records, arguments, says):
     path = write_records("a.jsonl", record("1.png", box()))
-    done = verify(*arguments.format(a=path).split())
-    assert done.returncode == 2
-    assert says in done.stderr
+    completed = verify(*arguments.format(a=path).split())
+    assert completed.returncode == 2
+    assert says in completed.stderr
 
 
 def test_a_device_of_the_users_defaults_does_not_matter(verify, write_records, monkeypatch):
@@ -396,10 +396,10 @@ def nested(depth):
 )
 def test_settings_of_strangers_are_only_text(verify, write_records, field):
     left = write_records("a.jsonl", record("1.png", box(), **field))
-    done = verify(left, write_records("b.jsonl", record("1.png", box())), "--format", "table",
+    completed = verify(left, write_records("b.jsonl", record("1.png", box())), "--format", "table",
                   "--certificate", left.with_name("c.json"))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stderr
+    assert "\x1b" not in completed.stdout + completed.stderr
 
 
 def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path):
@@ -409,8 +409,8 @@ def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path
     code, _, report = compare(left, right, "--images", tmp_path / "now", "--report", page)
     assert code == 6
     assert len(pages.pictures(page)) == 1
-    (about,) = pages.runs(page)
-    assert dict(about["facts"])["left records"] == report["left"]["records"]
+    (page_run,) = pages.runs(page)
+    assert dict(page_run["facts"])["left records"] == report["left"]["records"]
 
 
 # A yardstick: the differences of two files, counted without anything of detcli.
@@ -445,9 +445,11 @@ def test_counts_are_those_of_another_program(compare, random):
             for class_id in range(3)
             if random.random() < 0.8
         ]
-        run.append(record(f"{number}.png", *sorted(rows, key=lambda one: -one["score"])))
-    found = compare(*runs)[2]["detections"]
-    counts = found["missing"], found["extra"], found["pairs"]
+        run.append(
+            record(f"{number}.png", *sorted(rows, key=lambda detection: -detection["score"]))
+        )
+    detections = compare(*runs)[2]["detections"]
+    counts = detections["missing"], detections["extra"], detections["pairs"]
     assert counts == counted(*runs)
     assert min(counts) > 10
 
@@ -456,13 +458,13 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     """In like order, what waits does not grow with the run."""
     from detcli.commands.verify import saved_run as module
 
-    most = 0
+    most_waiting = 0
 
     class Counting(module.defaultdict):
         def __setitem__(self, key, value):
-            nonlocal most
+            nonlocal most_waiting
             super().__setitem__(key, value)
-            most = max(most, len(self))
+            most_waiting = max(most_waiting, len(self))
 
         def __missing__(self, key):
             self[key] = self.default_factory()
@@ -474,11 +476,11 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     ]
     left, right = (module.SavedRun.read(str(path), str(path)) for path in paths)
     assert sum(1 for _ in right.pairs(left)) == 300
-    assert most == 1
+    assert most_waiting == 1
 
 
 def test_nothing_to_look_at(verify, tmp_path):
     (tmp_path / "a.jsonl").touch()
-    done = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
-    assert done.returncode == 3
-    assert "hint: name records of the same pictures" in done.stderr
+    completed = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
+    assert completed.returncode == 3
+    assert "hint: name records of the same pictures" in completed.stderr

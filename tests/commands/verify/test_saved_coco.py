@@ -20,7 +20,7 @@ def write_text_file(tmp_path):
 
 
 def lines(*records):
-    return "".join(json.dumps(one | {"index": n}) + "\n" for n, one in enumerate(records))
+    return "".join(json.dumps(entry | {"index": n}) + "\n" for n, entry in enumerate(records))
 
 
 def element(image_id, category_id, bbox=(0, 0, 40, 40), score=0.9):
@@ -32,13 +32,13 @@ def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_pic
         make_picture(f"pics/{number}.png", ("red", number, number), ("blue", 6, 5))
     make_picture("pics/grey.png")
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--conf", 0.5, "-q"]
-    done = invoke(*arguments, "-o", tmp_path / "a.jsonl", "--save-coco", tmp_path / "coco.json",
-                  "--provenance")  # fmt: skip
-    assert done.returncode == 0
-    done = verify(tmp_path / "a.jsonl", tmp_path / "coco.json")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    report = report_of(done)
+    arguments += ["-o", tmp_path / "a.jsonl", "--save-coco", tmp_path / "coco.json", "--provenance"]
+    completed = invoke(*arguments)
+    assert completed.returncode == 0
+    completed = verify(tmp_path / "a.jsonl", tmp_path / "coco.json")
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    report = report_of(completed)
     assert report["detections"]["pairs"] == 6
     assert report["compared"] == 4  # a picture without results has no detections
     assert report["right"]["records"].endswith("coco.json")
@@ -63,12 +63,12 @@ def test_numbers_of_classes(verify, write_text_file, names, numbers):
         boxes.append(box(score, column, class_id=key, name=name))
         # In any order: the last one is the best.
         results.insert(0, element(7, numbers[key], (100 * column, 0, 40, 40), score))
-    done = verify(
+    completed = verify(
         write_text_file("a.jsonl", lines(record("7.png", *boxes))),
         write_text_file("r.json", results),
     )
-    assert done.returncode == 0, done.stderr
-    assert report_of(done)["detections"]["pairs"] == len(names)
+    assert completed.returncode == 0, completed.stderr
+    assert report_of(completed)["detections"]["pairs"] == len(names)
 
 
 def test_what_differs(reports, write_text_file):
@@ -103,9 +103,9 @@ def test_ids_of_a_list_of_images(reports, verify, write_text_file):
     assert report["pairs"] == 1
     assert report["extra"] == 1
     left = write_text_file("a.jsonl", lines(record("none.png", box())))
-    done = verify(left, right, "--coco-images", write_text_file("instances.json", images))
-    assert done.returncode == 2
-    assert "none.png is not among the images" in done.stderr
+    completed = verify(left, right, "--coco-images", write_text_file("instances.json", images))
+    assert completed.returncode == 2
+    assert "none.png is not among the images" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_ids_of_a_list_of_images(reports, verify, write_text_file):
     ],
 )
 def test_results_of_strangers(verify, write_text_file, content, says):
-    done = verify(
+    completed = verify(
         write_text_file("a.jsonl", lines(record("1.png", box()))),
         write_text_file("r.json", content),
     )
-    assert done.returncode == (2 if says else 6)
-    assert (says or "boxes disagree") in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == (2 if says else 6)
+    assert (says or "boxes disagree") in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_results_behind_gzip(verify, write_text_file):
-    elements = [element(1, 1, score=1 / place) for place in range(1, 5000)]
+    elements = [element(1, 1, score=1 / image_id) for image_id in range(1, 5000)]
     left, right = (
         write_text_file("a.jsonl", lines(record("1.png", box()))),
         write_text_file("r.json.gz", elements),
@@ -145,9 +145,9 @@ def test_results_behind_gzip(verify, write_text_file):
     right.write_bytes(content)
     assert "boxes disagree" in verify(left, right).stderr
     right.write_bytes(content[:-99])
-    done = verify(left, right)
-    assert done.returncode == 2
-    assert ("Compressed file ended" in done.stderr) is True
+    completed = verify(left, right)
+    assert completed.returncode == 2
+    assert ("Compressed file ended" in completed.stderr) is True
 
 
 def test_results_come_second(verify, write_text_file):
@@ -155,6 +155,6 @@ def test_results_come_second(verify, write_text_file):
         write_text_file("r.json", [element(1, 1)]),
         write_text_file("a.jsonl", lines(record("1.png"))),
     )
-    done = verify(results, records)
-    assert done.returncode == 2
-    assert "COCO results" in done.stderr
+    completed = verify(results, records)
+    assert completed.returncode == 2
+    assert "COCO results" in completed.stderr

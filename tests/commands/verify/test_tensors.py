@@ -39,8 +39,8 @@ def compare(left, right, dtype=np.float32, limit=LIMIT, source="a.jpg"):
 def test_the_figures(left, right, agrees, figures):
     report = compare(left, right)
     assert report.agrees == agrees
-    found = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
-    assert figures is None or found == pytest.approx(figures)
+    reported = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
+    assert figures is None or reported == pytest.approx(figures)
     assert report.left.shape == np.shape(left)
     assert report.right.shape == np.shape(right)
 
@@ -75,17 +75,17 @@ def test_worse_is_disagreement_then_the_larger_difference():
 GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
 
 
-def compared(*paths, whole=False, limit=0.001):
-    return OutputComparison(*(probe(path, at_head=not whole) for path in paths), limit)  # type: ignore[call-arg]
+def compared(*paths, whole_network=False, limit=0.001):
+    return OutputComparison(*(probe(path, at_head=not whole_network) for path in paths), limit)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_any_tensor_of_a_network(make_model, dtype):
     network = probe(make_model(dtype=dtype, batch=3))
-    found = network.fetch(RED, ["cells", "head", "cells"])
-    assert found["head"].dtype == dtype
-    assert found["head"].shape == (3, 7, 64)
-    np.testing.assert_array_equal(found["cells"][0, :, 1, 1], [1, 0, 0])
+    tensors = network.fetch(RED, ["cells", "head", "cells"])
+    assert tensors["head"].dtype == dtype
+    assert tensors["head"].shape == (3, 7, 64)
+    np.testing.assert_array_equal(tensors["cells"][0, :, 1, 1], [1, 0, 0])
     assert list(network.fetch(RED, ["scores"])) == ["scores"]
     assert network.half == (dtype is np.float16)
 
@@ -138,18 +138,18 @@ def with_outputs(path, *names):
 
 
 def test_other_outputs_are_paired_by_name_else_by_order(make_model):
-    one = with_outputs(make_model(), "cells", "scores", "anchors")
-    two = with_outputs(make_model("b.onnx"), "scores", "cells")
-    three = with_outputs(make_model("c.onnx"), "low", "high")
+    first = with_outputs(make_model(), "cells", "scores", "anchors")
+    second = with_outputs(make_model("b.onnx"), "scores", "cells")
+    third = with_outputs(make_model("c.onnx"), "low", "high")
     with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
-        outputs = compared(one, two, whole=True)
+        outputs = compared(first, second, whole_network=True)
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["cells", "scores"]
-    outputs = compared(two, three, whole=True)
+    outputs = compared(second, third, whole_network=True)
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
     with pytest.raises(ModelError, match="cannot be paired"):
-        compared(one, three, whole=True)
+        compared(first, third, whole_network=True)
 
 
 def test_outputs_that_are_not_tensors(tmp_path):

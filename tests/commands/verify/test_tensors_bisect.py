@@ -27,9 +27,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_equal_graphs(bisected):
-    found = bisected(build(), build())
-    assert found.node is None
-    assert found.finding == "the outputs agree"
+    bisection = bisected(build(), build())
+    assert bisection.node is None
+    assert bisection.finding == "the outputs agree"
 
 
 def test_nothing_was_compared(make_model):
@@ -40,49 +40,49 @@ def test_nothing_was_compared(make_model):
 @pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])
 def test_a_missing_transpose(bisected, tail):
     """The shapes stay the same, so nothing else reports it."""
-    whole = build(tail)
-    found = bisected(whole, without_transpose(whole, "rows", [1, 64, 7]))
-    assert found.node.operator == "Transpose"
-    assert found.node.name == "rows"
-    assert found.finding == "it is Reshape in b.onnx"
-    assert found.output.left.shape == found.output.right.shape == (1, 64, 7)
-    assert [(tensor.name, tensor.agrees) for tensor in found.inputs] == [("head", True)]
+    graph = build(tail)
+    bisection = bisected(graph, without_transpose(graph, "rows", [1, 64, 7]))
+    assert bisection.node.operator == "Transpose"
+    assert bisection.node.name == "rows"
+    assert bisection.finding == "it is Reshape in b.onnx"
+    assert bisection.output.left.shape == bisection.output.right.shape == (1, 64, 7)
+    assert [(tensor.name, tensor.agrees) for tensor in bisection.inputs] == [("head", True)]
 
 
 def test_a_constant_that_overflows_in_float16(bisected):
     left = scaled_and_back(build(), "cells", 1e5)
     right = scaled_and_back(build(dtype=np.float16), "cells", 1e5, np.float16)
-    found = bisected(left, right, limit=0.1)
-    assert found.node.operator == "Mul"
-    assert found.node.name == "up"
-    assert "values are not finite" in found.finding
-    assert found.output.right.infinite == 188  # 0 x inf
-    assert found.output.right.nan == 4
-    assert found.inputs[0].agrees
+    bisection = bisected(left, right, limit=0.1)
+    assert bisection.node.operator == "Mul"
+    assert bisection.node.name == "up"
+    assert "values are not finite" in bisection.finding
+    assert bisection.output.right.infinite == 188  # 0 x inf
+    assert bisection.output.right.nan == 4
+    assert bisection.inputs[0].agrees
 
 
 def test_an_overflow_between_two_nodes(bisected):
     """The CPU computes in float32 between float16 nodes, so the outputs may agree."""
-    found = bisected(
+    bisection = bisected(
         far_and_back(build()), far_and_back(build(dtype=np.float16), np.float16), limit=0.1
     )
-    assert found.node.operator == "Mul"
-    assert found.node.name == "further"
-    assert "the float16 limit is 65504, the other side has 262144" in found.finding
-    assert "the outputs agree, since the CPU computes float16 in float32" in found.finding
-    assert found.output.right.infinite > 0
+    assert bisection.node.operator == "Mul"
+    assert bisection.node.name == "further"
+    assert "the float16 limit is 65504, the other side has 262144" in bisection.finding
+    assert "the outputs agree, since the CPU computes float16 in float32" in bisection.finding
+    assert bisection.output.right.infinite > 0
 
 
 def test_a_missing_node(bisected):
     """Its output is missing too, so the next common tensor shows the difference."""
     left = scaled_and_back(build(), "cells", 2)
-    found = bisected(left, bypassed(left, "scaled"))
-    assert found.node.name == "up"
-    assert found.finding == "the node is missing in b.onnx"
-    assert [node.name for node in found.left_nodes] == ["up", "down"]
-    assert [node.name for node in found.right_nodes] == ["down"]
-    assert found.output.name == "scaled_back"
-    assert [tensor.name for tensor in found.inputs] == ["cells"]
+    bisection = bisected(left, bypassed(left, "scaled"))
+    assert bisection.node.name == "up"
+    assert bisection.finding == "the node is missing in b.onnx"
+    assert [node.name for node in bisection.left_nodes] == ["up", "down"]
+    assert [node.name for node in bisection.right_nodes] == ["down"]
+    assert bisection.output.name == "scaled_back"
+    assert [tensor.name for tensor in bisection.inputs] == ["cells"]
 
 
 def chain(*wrong, hide=None, length=60):
@@ -100,17 +100,17 @@ def chain(*wrong, hide=None, length=60):
 
 @pytest.mark.parametrize("wrong", [0, 11, 12, 59])
 def test_a_long_chain_takes_few_rounds(bisected, wrong):
-    found = bisected(chain(), chain(wrong), size=(8, 8))
-    assert found.node.name == f"n{wrong}"
-    assert found.rounds <= 5
-    assert found.compared < 30
+    bisection = bisected(chain(), chain(wrong), size=(8, 8))
+    assert bisection.node.name == f"n{wrong}"
+    assert bisection.rounds <= 5
+    assert bisection.compared < 30
 
 
 @pytest.mark.parametrize(("hide", "first"), [(None, "n20"), (30, "n40")])
 def test_the_first_of_two_differences(bisected, hide, first):
     """Behind a Clip the graphs agree up to the second difference."""
-    found = bisected(chain(hide=hide), chain(20, 40, hide=hide), size=(8, 8))
-    assert found.node.name == first
+    bisection = bisected(chain(hide=hide), chain(20, 40, hide=hide), size=(8, 8))
+    assert bisection.node.name == first
 
 
 @pytest.mark.parametrize("size", [1, 12])
@@ -168,13 +168,13 @@ def test_damaged_copies_of_a_real_model(bisected, shared, damage, limit, node, s
 
 def test_a_search_that_takes_too_long_says_how_far_it_came(bisected, monkeypatch):
     monkeypatch.setattr(module, "MAX_SECONDS", 0)
-    found = bisected(build(), swapped(build(), "low"))
-    assert found.node is None
-    assert found.finding == f"head differs; {module.GIVEN_UP}"
+    bisection = bisected(build(), swapped(build(), "low"))
+    assert bisection.node is None
+    assert bisection.finding == f"head differs; {module.GIVEN_UP}"
     half = build(dtype=np.float16)
-    found = bisected(half, half)
-    assert found.node is None
+    bisection = bisected(half, half)
+    assert bisection.node is None
     assert re.fullmatch(
         rf"the outputs agree, and 0 of \d+ tensors of a.onnx do not overflow; {module.GIVEN_UP}",
-        found.finding,
+        bisection.finding,
     )

@@ -73,10 +73,10 @@ IF = """<float one = {1.0}, bool yes = {1}, float factor = {2.0}> {
     ],
 )  # fmt: skip
 def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs):
-    found = bisected(parsed(left), parsed(left.replace(*change)), size=(8, 8), limit=0.0001)
-    assert found.node.name == node
-    assert finding == found.finding
-    assert [tensor.name for tensor in found.inputs] == inputs.split()
+    bisection = bisected(parsed(left), parsed(left.replace(*change)), size=(8, 8), limit=0.0001)
+    assert bisection.node.name == node
+    assert finding == bisection.finding
+    assert [tensor.name for tensor in bisection.inputs] == inputs.split()
 
 
 def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
@@ -88,16 +88,16 @@ def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
     for model, factor in ((left, 1), (right, np.float32(1.08))):
         kernel[2] *= factor
         model.graph.initializer.append(numpy_helper.from_array(kernel, "w"))
-    found = bisected(left, right, size=(8, 8), limit=0.0001)
-    assert "its constant input w differs in b.onnx by up to 0.08" in found.finding
+    bisection = bisected(left, right, size=(8, 8), limit=0.0001)
+    assert "its constant input w differs in b.onnx by up to 0.08" in bisection.finding
 
 
 def test_an_output_that_is_a_constant(bisected):
     graph, outputs = "<float c = {%s}> { y = Relu (images) }", f"{PICTURE} y, float c"
-    found = bisected(parsed(graph % 1.0, outputs), parsed(graph % 2.0, outputs), size=(8, 8))
-    assert found.node is None
-    assert found.finding == "c is a constant"
-    assert not found.output.agrees
+    bisection = bisected(parsed(graph % 1.0, outputs), parsed(graph % 2.0, outputs), size=(8, 8))
+    assert bisection.node is None
+    assert bisection.finding == "c is a constant"
+    assert not bisection.output.agrees
 
 
 def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
@@ -111,10 +111,10 @@ def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
     maker(right, "bscores").input[0] = "faded"
     right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))  # type: ignore[arg-type]
     right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
-    found = bisected(left, right)
-    assert found.output.name == "scores"
-    assert found.output.agrees is False
-    assert found.node is not None
+    bisection = bisected(left, right)
+    assert bisection.output.name == "scores"
+    assert bisection.output.agrees is False
+    assert bisection.node is not None
 
 
 def test_infinities_that_both_have_are_no_overflow(bisected):
@@ -125,9 +125,9 @@ def test_infinities_that_both_have_are_no_overflow(bisected):
         [add] y = Add (masked, one)
     }"""
     model = parsed(graph, f"{HALVES} y", HALVES)
-    found = bisected(model, model, size=(8, 8))
-    assert found.node is None
-    assert found.finding == "the outputs agree"
+    bisection = bisected(model, model, size=(8, 8))
+    assert bisection.node is None
+    assert bisection.finding == "the outputs agree"
 
 
 @pytest.mark.parametrize(
