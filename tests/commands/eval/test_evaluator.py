@@ -25,7 +25,8 @@ def score(pictures, categories=(0,)):
 
 
 def second_opinion(pictures, categories, **parameters):
-    labels, results = [], []
+    labels = []
+    results = []
     for picture in pictures:
         for row in picture.objects:
             area = row["box"][2] * row["box"][3] if np.isnan(row["area"]) else row["area"]
@@ -35,11 +36,11 @@ def second_opinion(pictures, categories, **parameters):
                 {"image_id": picture.image_id, "category_id": int(row["category"]),
                  "area": float(area), "bbox": row["box"].tolist(), "iscrowd": int(row["crowd"])}
             )  # fmt: skip
-        results += [
-            {"image_id": picture.image_id, "category_id": int(row["category"]),
-             "bbox": row["box"].tolist(), "score": float(row["score"])}
-            for row in picture.found
-        ]  # fmt: skip
+        for row in picture.found:
+            results.append(
+                {"image_id": picture.image_id, "category_id": int(row["category"]),
+                 "bbox": row["box"].tolist(), "score": float(row["score"])}
+            )  # fmt: skip
     images = [picture.image_id for picture in pictures]
     return pycocotools(images, categories, labels, results, **parameters)
 
@@ -100,7 +101,9 @@ def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
     labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
     expected = Counter()
-    for result in filter(None, evaluator.evalImgs[: len(pictures)]):
+    for result in evaluator.evalImgs[: len(pictures)]:
+        if not result:
+            continue
         for number, match, ignored in zip(
             result["dtIds"], result["dtMatches"][0], result["dtIgnore"][0], strict=True
         ):
@@ -125,11 +128,13 @@ def test_which_boxes_count():
 
 def test_outcomes_come_best_first_and_what_was_missed_last():
     far_box = (70.0, 70.0, 9.0, 9.0)
-    pictures = [compared(2, [(BOX, 0, {}), (far_box, 0, {})], [((40, 5, 9, 9), 0, 0.5), HIT])]
-    outcomes = Evaluator([*pictures, compared(1, [], [])], [0]).outcomes(0.1)
+    labels = [(BOX, 0, {}), (far_box, 0, {})]
+    detections = [((40, 5, 9, 9), 0, 0.5), HIT]
+    pictures = [compared(2, labels, detections), compared(1, [], [])]
+    outcomes = Evaluator(pictures, [0]).outcomes(0.1)
     kinds = [(0.9, CORRECT), (0.5, FALSE), (None, MISSED)]
     assert [(outcome.score, outcome.kind) for outcome in outcomes[2]] == kinds
-    assert outcomes[2][2].box == [*far_box]
+    assert outcomes[2][2].box == list(far_box)
     assert outcomes[1] == []
 
 
@@ -152,7 +157,7 @@ def test_confusions_and_outcomes_say_where():
     assert evaluator.confusions(0.3) == {
         (0, 0): [7], (0, 1): [5], (1, None): [7], (None, 1): [7],
     }  # fmt: skip
-    assert evaluator.outcomes(0.3)[7][0].label == [*BOX]
+    assert evaluator.outcomes(0.3)[7][0].label == list(BOX)
 
 
 @given(
@@ -160,8 +165,9 @@ def test_confusions_and_outcomes_say_where():
     st.floats(0, 1),
 )
 def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
-    values, hits = (np.array(column) for column in zip(*rows, strict=True)) if rows else ([], [])
-    curve = Curve.of(np.array(values, np.float64), np.array(hits, np.bool_), 100)
+    values = np.array([value for value, _ in rows], np.float64)
+    hits = np.array([hit for _, hit in rows], np.bool_)
+    curve = Curve.of(values, hits, 100)
     above = [hit for value, hit in rows if value > confidence]
     assert curve.counts(confidence) == (sum(above), len(above) - sum(above))
     assert (np.diff(curve.score) < 0).all()
@@ -170,16 +176,23 @@ def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
 FLOOR = 0.001
 
 
-def curve(boxes, *rows):
-    scores = np.array([value for value, _ in rows], np.float32).astype(np.float64)
-    return Curve.of(scores, np.array([hit for _, hit in rows], np.bool_), boxes)
+def curve(boxes, rows):
+    scores = np.array([score for score, _ in rows], np.float32).astype(np.float64)
+    hits = np.array([hit for _, hit in rows], np.bool_)
+    return Curve.of(scores, hits, boxes)
 
 
 def advice(names, *classes):
-    """Of classes, each the number of its boxes and its detections."""
-    boxes = sum(one[0] for one in classes)
-    together = curve(boxes, *(row for one in classes for row in one[1:]))
-    curves = {index: curve(*one) for index, one in enumerate(classes)}
+    """Advise on classes, each of them the number of its boxes and its detections."""
+    all_boxes = 0
+    all_rows = []
+    curves = {}
+    for index, (boxes, rows) in enumerate(classes):
+        all_boxes += boxes
+        all_rows += rows
+        curves[index] = curve(boxes, rows)
+
+    together = curve(all_boxes, all_rows)
     mapping = ClassMapping("name", tuple(range(len(classes))))
     return advise(together, curves, mapping, names, FLOOR)
 
@@ -198,13 +211,13 @@ def advice(names, *classes):
     ],
 )
 def test_the_best_confidence(rows, expected):
-    assert curve(1, *rows).best(FLOOR) == expected
+    assert curve(1, rows).best(FLOOR) == expected
 
 
 def test_neighbours_among_the_float32_numbers_are_parted():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    confidence = curve(1, (high, True), (low, False)).best(FLOOR)
+    confidence = curve(1, [(high, True), (low, False)]).best(FLOOR)
     assert low <= np.float32(confidence) < high
 
 
@@ -216,22 +229,24 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    confidence = parse_conf(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
+    confidence = parse_conf(decimal(curve(boxes, rows).best(FLOOR)))["conf"]
     threshold = conf_thresholds(confidence, (), ("x",))[0]
 
     def f1(limit):
         kept_hits = [hit for value, hit in rows if np.float32(value) > limit]
         return 2 * sum(kept_hits) / (len(kept_hits) + boxes)
 
-    limits = [np.float32(FLOOR), *(np.float32(value) for value, _ in rows)]
-    assert f1(threshold) == pytest.approx(max(map(f1, limits)))
+    best = f1(np.float32(FLOOR))
+    for value, _ in rows:
+        best = max(best, f1(np.float32(value)))
+    assert f1(threshold) == pytest.approx(best)
 
 
 def test_advice_overall_and_by_class():
     advised = advice(
         ("red", "light green"),
-        (12, *[(0.9, True)] * 10, *[(0.6, False)] * 40),
-        (10, *[(0.3, True)] * 5, *[(0.2, True)] * 5, *[(0.1, False)] * 9),
+        (12, [(0.9, True)] * 10 + [(0.6, False)] * 40),
+        (10, [(0.3, True)] * 5 + [(0.2, True)] * 5 + [(0.1, False)] * 9),
     )
     assert advised.conf == 0.75
     assert advised.overall.precision == 1
@@ -249,7 +264,8 @@ def test_advice_overall_and_by_class():
 
 @pytest.mark.parametrize(("boxes", "has_confidence"), [(9, False), (10, True)])
 def test_a_class_with_fewer_than_ten_boxes_has_no_confidence_of_its_own(boxes, has_confidence):
-    red, green = (30, *[(0.9, True)] * 30, *[(0.6, False)] * 30), (boxes, *[(0.3, True)] * boxes)
+    red = (30, [(0.9, True)] * 30 + [(0.6, False)] * 30)
+    green = (boxes, [(0.3, True)] * boxes)
     advised = advice(("red", "green"), red, green)
     assert advised.conf == 0.75
     assert advised.classes[1].conf == 0.15
@@ -258,8 +274,8 @@ def test_a_class_with_fewer_than_ten_boxes_has_no_confidence_of_its_own(boxes, h
 
 
 def test_false_positives_of_classes_without_boxes_count_overall():
-    red = (10, *[(0.5, True)] * 5, *[(0.4, True)] * 5)
-    advised = advice(("red", "green"), red, (0, *[(0.45, False)] * 25))
+    red = (10, [(0.5, True)] * 5 + [(0.4, True)] * 5)
+    advised = advice(("red", "green"), red, (0, [(0.45, False)] * 25))
     assert advised.conf == 0.47
     assert [advised_class.name for advised_class in advised.classes] == ["red"]
     assert advised.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
@@ -268,11 +284,11 @@ def test_false_positives_of_classes_without_boxes_count_overall():
 
 
 def test_where_nothing_is_right():
-    advised = advice(("red", "green"), (1, (0.5, True)), (3, (0.1, False)))
+    advised = advice(("red", "green"), (1, [(0.5, True)]), (3, [(0.1, False)]))
     assert advised.classes[1].conf is None
     assert advised.classes[1].best is None
     assert advised.by_class_argument == advised.argument
-    assert advice(("red",), (3, (0.5, False))) is None
+    assert advice(("red",), (3, [(0.5, False)])) is None
 
 
 @pytest.mark.parametrize(
@@ -281,8 +297,8 @@ def test_where_nothing_is_right():
 def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
     advised = advice(
         names,
-        (10, *[(0.9, True)] * 10),
-        (10, *[(0.3, True)] * 10, *[(0.1, False)] * 10),
+        (10, [(0.9, True)] * 10),
+        (10, [(0.3, True)] * 10 + [(0.1, False)] * 10),
     )
     option, text = shlex.split(advised.by_class_argument)
     assert option == "--conf"
@@ -292,10 +308,8 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
 
 
 def test_classes_that_a_name_does_not_tell_apart_are_given_by_id():
-    red, green = (
-        (10, *[(score, True)] * 10, *[(false, False)] * count)
-        for score, false, count in ((0.9, 0.4, 50), (0.3, 0.1, 10))
-    )
+    red = (10, [(0.9, True)] * 10 + [(0.4, False)] * 50)
+    green = (10, [(0.3, True)] * 10 + [(0.1, False)] * 10)
     mapping = ClassMapping("name", (0, 1, 1))  # names that differ only in case
     curves = {0: curve(*red), 1: curve(*green)}
     advised = advise(curves[0], curves, mapping, ("red", "Green", "green"), FLOOR)
