@@ -1,7 +1,6 @@
 """`detcli verify A.jsonl B.jsonl`: saved runs, as a user compares them."""
 
 import gzip
-import itertools
 import json
 import os
 import threading
@@ -17,11 +16,16 @@ def write_records(tmp_path):
     """Write records; the first gets settings, unless it has some."""
 
     def write(name, *records, **settings):
-        first, *others = records
-        first = {"settings": SETTINGS | settings, **first}
-        text = "".join(json.dumps(entry) + "\n" for entry in (first, *others))
+        first = {"settings": SETTINGS | settings} | records[0]
+        lines = json.dumps(first) + "\n"
+        for entry in records[1:]:
+            lines += json.dumps(entry) + "\n"
+
+        content = lines.encode()
+        if name.endswith(".gz"):
+            content = gzip.compress(content)
         path = tmp_path / name
-        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        path.write_bytes(content)
         return path
 
     return write
@@ -42,9 +46,9 @@ def compare(verify, write_records):
 
 def test_two_runs_that_agree(compare, tmp_path):
     second_record = record("x/2.png", box(0.5, 1), box(0.4))
-    code, stderr, report = compare(
-        [record("x/1.png", box()), second_record], [record("x/1.png", box(0.9005)), second_record]
-    )
+    left = [record("x/1.png", box()), second_record]
+    right = [record("x/1.png", box(0.9005)), second_record]
+    code, stderr, report = compare(left, right)
     assert code == 0
     assert stderr == ""
     assert report["agree"] is True
@@ -63,7 +67,8 @@ def test_two_runs_that_agree(compare, tmp_path):
 
 def test_records_of_version_1_are_compared(compare):
     records = [record(f"caf\udce9{n}.png", box(), device="openvino:CPU (bf16)") for n in range(3)]
-    code, stderr, report = compare([*map(of_version_1, records)], records)
+    old_records = [of_version_1(entry) for entry in records]
+    code, stderr, report = compare(old_records, records)
     assert code == 0
     assert stderr == ""
     assert report["compared"] == 3
@@ -73,10 +78,12 @@ def test_records_of_version_1_are_compared(compare):
 
 def test_pictures_that_agree_are_not_kept(compare):
     """But for the worst, so that memory does not grow with runs that agree."""
-    equal_records = [record(f"{number}.png", box()) for number in range(50)]
-    near = [record(f"near{number}.png", box(0.9)) for number in range(20)]
-    nearly = [record(f"near{number}.png", box(0.9 - number / 1e5)) for number in range(20)]
-    _, _, report = compare([*equal_records, *near], [*equal_records, *nearly])
+    left = [record(f"{number}.png", box()) for number in range(50)]
+    right = list(left)
+    for number in range(20):
+        left.append(record(f"near{number}.png", box(0.9)))
+        right.append(record(f"near{number}.png", box(0.9 - number / 1e5)))
+    _, _, report = compare(left, right)
     assert report["compared"] == report["detections"]["pairs"] == 70
     names = [picture["source"] for picture in report["detections"]["pictures"]]
     assert names == [f"near{number}.png" for number in range(10, 20)]
@@ -94,11 +101,13 @@ def test_pictures_that_agree_are_not_kept(compare):
     ],
 )
 def test_folders_may_have_other_names(compare, folder, other_folder, names):
-    boxes = [box(0.9 - number / 10) for number in range(len(names))]
     slash = "\\" if "\\" in other_folder else "/"
-    other_names = [unicodedata.normalize("NFD", name).replace("/", slash) for name in names]
-    left = [*map(record, map(folder.format, names), boxes)]
-    right = [*map(record, map(other_folder.format, other_names), boxes)]
+    left = []
+    right = []
+    for number, name in enumerate(names):
+        other_name = unicodedata.normalize("NFD", name).replace("/", slash)
+        left.append(record(folder.format(name), box(0.9 - number / 10)))
+        right.append(record(other_folder.format(other_name), box(0.9 - number / 10)))
     code, stderr, report = compare(left, right[::-1])
     assert code == 0
     assert stderr == ""
@@ -211,7 +220,8 @@ def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
 
 
 def test_scores_count_from_the_higher_confidence_on(compare):
-    left, right = [record("1.png", box(0.9), box(0.4, 1))], [record("1.png", box(0.9))]
+    left = [record("1.png", box(0.9), box(0.4, 1))]
+    right = [record("1.png", box(0.9))]
     _, _, report = compare(left, right, conf=0.5)
     assert report["agree"] is True
     assert report["detections"]["conf"] == 0.5
@@ -280,7 +290,7 @@ def test_records_that_come_twice_or_in_another_order(compare):
     assert compare(twice, twice)[2]["compared"] == 2
     assert compare(twice, twice[:1])[2]["left_only"] == ["1.png"]
     records = [record(f"{n}.png", box(0.9 - n / 100)) for n in range(9)]
-    reordered = [*records[4:], {**records[0], "settings": SETTINGS}, *records[1:4]]
+    reordered = records[4:] + [records[0] | {"settings": SETTINGS}] + records[1:4]
     _, _, report = compare(records, reordered)
     assert report["agree"] is True
     assert report["compared"] == 9
@@ -346,14 +356,16 @@ def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content,
         ("{a}", "holds saved records"),
         ("{a} yolov10n", "a.jsonl holds saved records, and yolov10n is neither"),
         ("yolov10n {a}", "a.jsonl holds saved records, and yolov10n is neither"),
-        *(
-            (f"{{a}} {{a}} {option}", f"{option.split()[0]} applies to running a model")
-            for option in (
-                *("--half", "--tensors", "--bisect", "--box-format xyxy"),
-                *("--preprocess stretch", "--imgsz 64", "--nms 0.5", "--random 0"),
-                *("--against cpu", "--device cpu"),
-            )
-        ),
+        ("{a} {a} --half", "--half applies to running a model"),
+        ("{a} {a} --tensors", "--tensors applies to running a model"),
+        ("{a} {a} --bisect", "--bisect applies to running a model"),
+        ("{a} {a} --box-format xyxy", "--box-format applies to running a model"),
+        ("{a} {a} --preprocess stretch", "--preprocess applies to running a model"),
+        ("{a} {a} --imgsz 64", "--imgsz applies to running a model"),
+        ("{a} {a} --nms 0.5", "--nms applies to running a model"),
+        ("{a} {a} --random 0", "--random applies to running a model"),
+        ("{a} {a} --against cpu", "--against applies to running a model"),
+        ("{a} {a} --device cpu", "--device applies to running a model"),
         ("{a} {a} --recursive", "--recursive needs --images"),
         ("{a} {a} --conf 2", "conf is 2"),
         ("{a} {a} --iou -1", "--iou is -1"),
@@ -396,8 +408,9 @@ def nested(depth):
 )
 def test_settings_of_strangers_are_only_text(verify, write_records, field):
     left = write_records("a.jsonl", record("1.png", box(), **field))
-    completed = verify(left, write_records("b.jsonl", record("1.png", box())), "--format", "table",
-                  "--certificate", left.with_name("c.json"))  # fmt: skip
+    right = write_records("b.jsonl", record("1.png", box()))
+    certificate = left.with_name("c.json")
+    completed = verify(left, right, "--format", "table", "--certificate", certificate)
     assert completed.returncode == 0, completed.stderr
     assert "\x1b" not in completed.stdout + completed.stderr
 
@@ -405,7 +418,8 @@ def test_settings_of_strangers_are_only_text(verify, write_records, field):
 def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path):
     make_picture("now/1.png", size=(40, 400))
     left = [record("/gone/1.png", box()), record("/gone/2.png", box())]
-    right, page = [record("/other/1.png"), record("/other/2.png")], tmp_path / "page"
+    right = [record("/other/1.png"), record("/other/2.png")]
+    page = tmp_path / "page"
     code, _, report = compare(left, right, "--images", tmp_path / "now", "--report", page)
     assert code == 6
     assert len(pages.pictures(page)) == 1
@@ -418,39 +432,54 @@ def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path
 
 def counted(left, right):
     """Boxes on the left only, on the right only, and pairs; scores are all above 0.3."""
-    runs = [{one["source"]: one["detections"] for one in run} for run in (left, right)]
+    right_boxes = {entry["source"]: entry["detections"] for entry in right}
     missing = extra = paired = 0
-    for source, ours in runs[0].items():
-        theirs = [*runs[1][source]]
-        for one in ours:
-            # Two boxes of 40 pixels have an IoU of 0.5 where one is 40 / 3 further right.
-            match = [other for other in theirs if other["class_id"] == one["class_id"]
-                     and abs(other["x1"] - one["x1"]) <= 40 / 3]  # fmt: skip
-            if match:
-                theirs.remove(match[0])
-                paired += 1
-            else:
+    for entry in left:
+        unpaired = list(right_boxes[entry["source"]])
+        for detection in entry["detections"]:
+            match = counterpart(detection, unpaired)
+            if match is None:
                 missing += 1
-        extra += len(theirs)
+            else:
+                unpaired.remove(match)
+                paired += 1
+        extra += len(unpaired)
     return missing, extra, paired
+
+
+def counterpart(detection, candidates):
+    """The first candidate of the same class that overlaps enough; None if there is none."""
+    for candidate in candidates:
+        # Two boxes of 40 pixels have an IoU of 0.5 where one is 40 / 3 further right.
+        is_near = abs(candidate["x1"] - detection["x1"]) <= 40 / 3
+        if candidate["class_id"] == detection["class_id"] and is_near:
+            return candidate
+    return None
+
+
+def random_boxes(random):
+    """Boxes of three classes in four columns, about a fifth of them left out; best first."""
+    boxes = []
+    for column in range(4):
+        for class_id in range(3):
+            if random.random() < 0.8:
+                score = round(random.uniform(0.3, 0.99), 4)
+                boxes.append(box(score, column, float(random.normal(0, 4)), class_id))
+    return sorted(boxes, key=lambda detection: -detection["score"])
 
 
 def test_counts_are_those_of_another_program(compare, random):
     """Boxes of one class are apart, so pairs are unambiguous."""
-    runs = [[], []]
-    for number, run in itertools.product(range(40), runs):
-        rows = [
-            box(round(random.uniform(0.3, 0.99), 4), column, float(random.normal(0, 4)), class_id)
-            for column in range(4)
-            for class_id in range(3)
-            if random.random() < 0.8
-        ]
-        run.append(
-            record(f"{number}.png", *sorted(rows, key=lambda detection: -detection["score"]))
-        )
-    detections = compare(*runs)[2]["detections"]
+    left = []
+    right = []
+    for number in range(40):
+        left.append(record(f"{number}.png", *random_boxes(random)))
+        right.append(record(f"{number}.png", *random_boxes(random)))
+
+    _, _, report = compare(left, right)
+    detections = report["detections"]
     counts = detections["missing"], detections["extra"], detections["pairs"]
-    assert counts == counted(*runs)
+    assert counts == counted(left, right)
     assert min(counts) > 10
 
 
@@ -471,10 +500,11 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
             return self[key]
 
     monkeypatch.setattr(module, "defaultdict", Counting)
-    paths = [
-        write_records(f"{name}.jsonl", *(record(f"{n}.png") for n in range(300))) for name in "ab"
-    ]
-    left, right = (module.SavedRun.read(str(path), str(path)) for path in paths)
+    records = [record(f"{number}.png") for number in range(300)]
+    left_path = str(write_records("a.jsonl", *records))
+    right_path = str(write_records("b.jsonl", *records))
+    left = module.SavedRun.read(left_path, left_path)
+    right = module.SavedRun.read(right_path, right_path)
     assert sum(1 for _ in right.pairs(left)) == 300
     assert most_waiting == 1
 
