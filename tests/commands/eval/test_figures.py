@@ -14,12 +14,13 @@ pytestmark = pytest.mark.slow
 def plotted(pictures, names, title="a model"):
     evaluator = Evaluator(pictures, range(len(names)))
     overall, by_category = evaluator.score()
-    rows = tuple(
-        Confusion(*(None if index is None else names[index] for index in pair), len(where))  # type: ignore[call-arg]
-        for pair, where in evaluator.confusions(0.3).items()
-    )
+    name_of = {None: None} | dict(enumerate(names))
+    rows = []
+    for (true, predicted), where in evaluator.confusions(0.3).items():
+        rows.append(Confusion(name_of[true], name_of[predicted], len(where)))
     scores = [(names[index], category_score) for index, category_score in by_category.items()]
-    return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows)
+    scores.append(("all", overall))
+    return title, scores, Confusions(0.3, IOU, tuple(rows))
 
 
 @pytest.mark.parametrize("count", [3, 40])
@@ -41,8 +42,10 @@ def test_any_name_is_drawn(tmp_path, random):
 
 def test_nothing_found_and_nothing_to_be_found(tmp_path):
     box = (0.0, 0.0, 10.0, 10.0)
-    for picture in (compared(1, [(box, 0, {})], []), compared(1, [], [(box, 0, 0.9)])):
-        assert len(plot(tmp_path, *plotted([picture], ["a"]))) == 3
+    missed = compared(1, [(box, 0, {})], [])
+    assert len(plot(tmp_path, *plotted([missed], ["a"]))) == 3
+    false = compared(1, [], [(box, 0, 0.9)])
+    assert len(plot(tmp_path, *plotted([false], ["a"]))) == 3
     assert len(plot(tmp_path, *plotted([], ["a"]))) == 3
 
 
@@ -74,4 +77,4 @@ def test_curves_are_the_figures_of_the_evaluator(random):
         expected = [by_name[name].curve.quality(step / 100).f1 for step in range(101)]
         np.testing.assert_allclose(heights, expected, atol=5e-4)
         assert figure == pytest.approx(by_name[name].curve.f1.max(), abs=5e-4)
-    assert [name for name, *_ in f1.lines] == ["a", "b", "c", "all"]
+    assert [line[0] for line in f1.lines] == ["a", "b", "c", "all"]

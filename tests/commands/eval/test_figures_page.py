@@ -16,18 +16,18 @@ def evaluated(invoke, make_model, tmp_path):
     ]
     data = write_coco(tmp_path, scenes)
     page = tmp_path / "page"
-    completed = invoke(
-        *("eval", make_model(), "--data", data, "--report", page),
-        *("--format", "json", "-q", "--conf", 0.5),
-    )
+    arguments = ["--data", data, "--report", page, "--format", "json", "-q", "--conf", 0.5]
+    completed = invoke("eval", make_model(), *arguments)
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout), pages.entries(page), pages.runs(page)[0]
 
 
 def test_each_picture_shows_what_became_of_its_boxes(evaluated):
     _, entries, run = evaluated
-    kinds = [name for name, *_ in run["kinds"]]
-    outcomes = [[(kinds[row[6]], row[1] is None) for row in entry["found"]] for entry in entries]
+    kinds = [kind[0] for kind in run["kinds"]]
+    outcomes = []
+    for entry in entries:
+        outcomes.append([(kinds[row[6]], row[1] is None) for row in entry["found"]])
     assert outcomes == [
         [("found", False)],
         [("found", False), ("false positive", False)],
@@ -52,8 +52,8 @@ def test_the_figures_are_those_of_the_report(evaluated):
     assert false == ["Found where nothing is", ["class", "times"], [["blue", 1]], [[1]]]
 
     counts = report["confusions"]["counts"]
-    right = sum(one["count"] for one in counts if one["true"] == one["found"])
-    assert right == sum(row[6] == 0 for one in entries for row in one["found"])
+    right = sum(row["count"] for row in counts if row["true"] == row["found"])
+    assert right == sum(row[6] == 0 for entry in entries for row in entry["found"])
     assert run["floor"] == report["confusions"]["conf"]
 
 
@@ -76,9 +76,10 @@ def test_curves_and_sides_have_names(evaluated):
 
 @pytest.mark.parametrize(("option", "name"), [("--save-coco", "c.json"), ("--plots", "")])
 def test_the_page_has_its_folder_for_itself(invoke, make_model, tmp_path, option, name):
-    data, page = write_coco(tmp_path, [Scene.found(("red", 1, 1, 1.0))]), tmp_path / "page"
+    data = write_coco(tmp_path, [Scene.found(("red", 1, 1, 1.0))])
+    page = tmp_path / "page"
     page.mkdir()
     completed = invoke("eval", make_model(), "--data", data, "--report", page, option, page / name)
     assert completed.returncode == 2
     assert "the folder of the page, which holds nothing else" in completed.stderr
-    assert not [*page.iterdir()]
+    assert list(page.iterdir()) == []

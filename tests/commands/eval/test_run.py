@@ -29,9 +29,9 @@ def collector(objects, size, *, form="coco"):
 def collect(objects, rows=(), *, size=(40, 60), form="coco"):
     """Add one picture of 60x40 pixels; `rows` of detections are (box, score, class id)."""
     collected = collector(objects, size, form=form)
-    boxes = np.array([box for box, *_ in rows], np.float32).reshape(-1, 4)
-    scores = np.array([score for _, score, _ in rows], np.float32)
-    class_ids = np.array([class_id for *_, class_id in rows], np.int64)
+    boxes = np.array([row[0] for row in rows], np.float32).reshape(-1, 4)
+    scores = np.array([row[1] for row in rows], np.float32)
+    class_ids = np.array([row[2] for row in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
     collected.add(Record(Origin("a.png"), 0, "m", "cpu", PICTURE, detections))
     return collected.pictures[0], {finding.kind: finding for finding in collected.findings.report()}
