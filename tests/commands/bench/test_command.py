@@ -45,8 +45,9 @@ def test_latency_without_any_source(bench, make_model, tmp_path):
     assert report["conditions"].items() >= (conditions | {"canvas": [640, 640]}).items()
     assert report["cold_start"]["processes"] == 1
     assert report["memory"]["host_peak_bytes"] > 20e6
-    absent = report["throughput"], report["comparison"], report["memory"]["device_bytes"]
-    assert absent == (None, None, None)
+    assert report["throughput"] is None
+    assert report["comparison"] is None
+    assert report["memory"]["device_bytes"] is None
     stages = report["latency"]["stages"]
     total = sum(stage["summary"]["mean_s"] for stage in stages if stage["summary"])
     assert total == pytest.approx(report["latency"]["wall"]["mean_s"])
@@ -102,17 +103,20 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
         (["--seconds", "nan"], 2, "--seconds: 'nan' is not a valid float"),
         (["-m", "MODEL", "--seconds", "-1"], 2, "--seconds: -1.0 is not in the range x>=0"),
         (["-m", "MODEL", "--seconds", "inf"], 2, "--seconds: 'inf' is not a valid float"),
-        *(
-            (["-m", "MODEL", name], 2, "cannot be read again and again")
-            for name in ("-", "camera:0", "rtsp://example.org/stream")
-        ),
+        (["-m", "MODEL", "-"], 2, "cannot be read again and again"),
+        (["-m", "MODEL", "camera:0"], 2, "cannot be read again and again"),
+        (["-m", "MODEL", "rtsp://example.org/stream"], 2, "cannot be read again and again"),
         (["model.ONNX"], 2, "name it with -m model.ONNX"),
         (["--max-regress", "5%"], 2, "--max-regress needs --baseline"),
         (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
-        *(
-            (["--baseline", "a.json", "--max-regress", text], 2, "not a percentage")
-            for text in ("5", "%", "five%", "-1%", "nan%", "inf%", "5%%", "5% more")
-        ),
+        (["--baseline", "a.json", "--max-regress", "5"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "five%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "-1%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "nan%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "inf%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "5%%"], 2, "not a percentage"),
+        (["--baseline", "a.json", "--max-regress", "5% more"], 2, "not a percentage"),
     ],
 )
 def test_errors(arguments, exit_code, complaint, bench, make_model):

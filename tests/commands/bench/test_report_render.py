@@ -53,8 +53,13 @@ RUN = RunReport(
     conditions=Conditions("latency", "cuda:0", 8, 1, (), "00", (640, 480)),  # type: ignore[arg-type]
     latency=LATENCY,
     throughput=Throughput(
-        *(12.34, Interval(12.34, 11.0, 13.0), 100, 8.1, WarmUp(20, 1.5, 0.3, stable=True)),
-        *({"decode": 0.002, "network": 0.05}, Overhead(1e-7, 1e-5, None)),
+        12.34,
+        Interval(12.34, 11.0, 13.0),
+        100,
+        8.1,
+        WarmUp(20, 1.5, 0.3, stable=True),
+        {"decode": 0.002, "network": 0.05},
+        Overhead(1e-7, 1e-5, None),
     ),
     cold_start=ColdStart(5, 0.31, 0.33, 157_000_000),
     memory=PeakMemory(200_000_000, 1_500_000_000),
