@@ -47,19 +47,16 @@ def report_of(completed):
 
 def test_several_at_once(convert, colour_model_path, square, tmp_path):
     (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
-    completed = convert(
-        colour_model_path,
-        *("--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"),
-        *("--names", tmp_path / "names.txt", "--metadata", "author=me = you"),
-        *("--metadata", "stride=", "--image", square),
-    )
+    options = ["--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"]
+    options += ["--names", tmp_path / "names.txt", "--metadata", "author=me = you"]
+    options += ["--metadata", "stride=", "--image", square]
+    completed = convert(colour_model_path, *options)
     assert completed.returncode == 0
     assert completed.stderr == ""
     report = report_of(completed)
     assert report["written"]
-    assert [step["name"] for step in report["steps"]] == [
-        *("names", "metadata", "cut", "batch", "half", "guard-transpose")
-    ]
+    steps = [step["name"] for step in report["steps"]]
+    assert steps == ["names", "metadata", "cut", "batch", "half", "guard-transpose"]
     assert report["difference"]["source"] == str(square)
     assert report["output"]["batch"] is None
     converted = onnx.load(tmp_path / "out.onnx")
@@ -105,11 +102,11 @@ def test_above_the_tolerance(convert, colour_model_path, tmp_path):
     [
         ([], "there is nothing to do"),
         (["--int8"], "--int8 needs --calibrate"),
-        *(
-            (["--batch", size], f"--batch '{size}' must be 1 or more, or dynamic")
-            for size in ("many", 0, -1)
-        ),
-        *((["--imgsz", side], f"--imgsz: {side} is not in the range") for side in (0, 16385)),
+        (["--batch", "many"], "--batch 'many' must be 1 or more, or dynamic"),
+        (["--batch", 0], "--batch '0' must be 1 or more, or dynamic"),
+        (["--batch", -1], "--batch '-1' must be 1 or more, or dynamic"),
+        (["--imgsz", 0], "--imgsz: 0 is not in the range"),
+        (["--imgsz", 16385], "--imgsz: 16385 is not in the range"),
         (["--end-to-end", "--max-det", 0], "--max-det: 0 is not in the range x>=1"),
         (["--metadata", "author"], "is not KEY=VALUE"),
         (["--metadata", "=me"], "is not KEY=VALUE"),
