@@ -63,11 +63,9 @@ def test_jpegs_are_decoded_into_the_devices_memory(evaluate, tmp_path, allocated
 
 
 def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tmp_path):
-    data, saved_by_eval, saved_by_predict = (
-        write_coco(tmp_path, MIXED),
-        tmp_path / "a.json",
-        tmp_path / "b.json",
-    )
+    data = write_coco(tmp_path, MIXED)
+    saved_by_eval = tmp_path / "a.json"
+    saved_by_predict = tmp_path / "b.json"
     evaluate(data, "--save-coco", saved_by_eval)
     options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu", "-q"]
     options += ["--coco-images", data, "--save-coco", saved_by_predict]
@@ -78,14 +76,17 @@ def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tm
 def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     """On noise, where the scores of hundreds of boxes differ in the seventh digit."""
     boxes = [(NAMES[x % 3], 8 * x, 8 * y, 8, 8) for x in range(8) for y in range(0, 8, 2)]
-    data, results = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)]), tmp_path / "r.json"  # type: ignore[arg-type]
+    data = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)])  # type: ignore[arg-type]
+    results = tmp_path / "r.json"
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
     report, _ = evaluate(data, "--save-coco", results)
-    truth, detections = json.loads(data.read_bytes()), json.loads(results.read_bytes())
-    images, categories = ([entry["id"] for entry in truth[key]] for key in ("images", "categories"))
+    truth = json.loads(data.read_bytes())
+    detections = json.loads(results.read_bytes())
+    images = [image["id"] for image in truth["images"]]
+    categories = [category["id"] for category in truth["categories"]]
     evaluation = pycocotools(images, categories, truth["annotations"], detections)
-    assert [*report["metrics"].values()] == figures(evaluation.stats)
+    assert list(report["metrics"].values()) == figures(evaluation.stats)
     assert 0 < report["metrics"]["map50_95"] < 1
 
 
@@ -199,9 +200,16 @@ def test_the_table(invoke, make_model, tmp_path):
     # The main figures come last, where a terminal stands still.
     assert titles[-7:] == ["all", "mAP50-95", "mAP50", "mAP75", "AR,", "AR,", "AR,"]
     for text in (
-        *("small", "hotcoco", "missing picture (1): left out", "\n  0002.png\n", "--conf "),
-        *("confused above 0.", "blue found as green 1x", "class  boxes  AP50-95"),
-        *(" *2  ", "* fewer than 10 boxes: may be chance, left out of --conf"),
+        "small",
+        "hotcoco",
+        "missing picture (1): left out",
+        "\n  0002.png\n",
+        "--conf ",
+        "confused above 0.",
+        "blue found as green 1x",
+        "class  boxes  AP50-95",
+        " *2  ",
+        "* fewer than 10 boxes: may be chance, left out of --conf",
     ):
         assert text in completed.stdout
     assert "missing picture" not in completed.stderr  # it is in the table
