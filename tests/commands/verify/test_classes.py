@@ -60,7 +60,7 @@ def test_models_differ_whose_names_are_exchanged(reports, two_models, pictures):
 
 def test_a_renamed_class_is_compared_by_its_id(reports, make_model, pictures, verify):
     renamed = make_model("other.onnx", metadata={"names": "['crimson', 'green', 'blue']"})
-    models = make_model(), renamed
+    models = [make_model(), renamed]
     report = reports(0, *models, "--images", pictures)
     assert report["agree"]
     says = verify(*models, "--images", pictures).stderr
@@ -105,9 +105,11 @@ def test_no_two_classes_become_one_and_equal_names_meet(first, second):
     def plain(names):
         return [name.strip().lower() for name in names]
 
-    for name in {*plain(first)} & {*plain(second)}:
-        met = [index for index in ids if index < len(first) and plain(first)[index] == name]
-        assert len(met) >= min(plain(first).count(name), plain(second).count(name))
+    first_names = plain(first)
+    second_names = plain(second)
+    for name in set(first_names) & set(second_names):
+        met = [index for index in ids if index < len(first) and first_names[index] == name]
+        assert len(met) >= min(first_names.count(name), second_names.count(name))
 
 
 def test_detections_keep_the_words_of_their_own_model():

@@ -13,24 +13,28 @@ def compare(verify, make_model, pictures, tmp_path):
 
     def run(*options):
         page = tmp_path / "page"
-        command = (make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
-        completed = verify(*command, "--report", page)
+        common = ["--images", pictures, "--conf", 0.6, "-q", "--report", page]
+        completed = verify(make_model(), *options, *common)
         return completed.returncode, pages.entries(page), pages.runs(page)[0]
 
     return run
 
 
 def kinds_of(entries, run):
-    return [
-        [run["kinds"][row[6]][0] for row in entry["found"]] for entry in entries if "found" in entry
-    ]
+    kinds = []
+    for entry in entries:
+        if "found" in entry:
+            kinds.append([run["kinds"][row[6]][0] for row in entry["found"]])
+    return kinds
 
 
 def test_sides_that_agree(compare, make_model):
     code, entries, run = compare(make_model("same.onnx"))
     assert code == 3  # for the torn picture
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
-    assert all(row[2:6] == row[8:12] for entry in entries[:2] for row in entry["found"])
+    for entry in entries[:2]:
+        for row in entry["found"]:
+            assert row[2:6] == row[8:12]
     assert "error" in entries[2]
     verdict, left, right = run["summary"]
     assert verdict == "the two sides agree"
@@ -72,18 +76,21 @@ def test_two_sides_of_one_model_are_told_apart_by_what_differs():
 def test_a_refused_run_leaves_the_page(verify, compare, make_model, pictures, tmp_path):
     same_model = make_model("same.onnx")
     compare(same_model)
-    before = {path: path.read_bytes() for path in (tmp_path / "page").rglob("*") if path.is_file()}
-    for code, *arguments in ((2, same_model, "--imgsz", 333), (4, "missing.onnx")):
-        command = (make_model(), *arguments, "--images", pictures)
-        assert verify(*command, "--report", tmp_path / "page").returncode == code
-        assert {path: path.read_bytes() for path in before} == before
+    page = tmp_path / "page"
+    before = {path: path.read_bytes() for path in page.rglob("*") if path.is_file()}
+
+    common = ["--images", pictures, "--report", page]
+    assert verify(make_model(), same_model, "--imgsz", 333, *common).returncode == 2
+    assert {path: path.read_bytes() for path in before} == before
+    assert verify(make_model(), "missing.onnx", *common).returncode == 4
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_page_has_its_folder_for_itself(verify, make_model, pictures, tmp_path):
-    models, page = (make_model(), make_model("same.onnx")), tmp_path / "page"
+    page = tmp_path / "page"
     page.mkdir()
-    completed = verify(*models, "--images", pictures, "--report", page,
-                  "--certificate", page / "c.json")  # fmt: skip
+    options = ["--images", pictures, "--report", page, "--certificate", page / "c.json"]
+    completed = verify(make_model(), make_model("same.onnx"), *options)
     assert completed.returncode == 2
     assert "the folder of the page, which holds nothing else" in completed.stderr
-    assert not [*page.iterdir()]
+    assert list(page.iterdir()) == []
