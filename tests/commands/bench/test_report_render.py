@@ -38,7 +38,12 @@ LATENCY = Latency(
     overhead=Overhead(1.5e-6, 0.0006, Interval(1.08, 1.05, 1.11)),
 )
 COMPARISON = BaselineComparison(
-    *("old.json", SOFTWARE, ("the times deviate by 30% of their mean",), 0.1, 0.25, 0.05),
+    "old.json",
+    SOFTWARE,
+    ("the times deviate by 30% of their mean",),
+    0.1,
+    0.25,
+    0.05,
     (
         Change("wall clock", 0.002, 0.0025, Interval(1.25, 1.2, 1.3), RegressionVerdict.REGRESSION),
         Change("upload", 0.001, 0.001, None, None),

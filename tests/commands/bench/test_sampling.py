@@ -56,13 +56,13 @@ def warmed(monkeypatch):
 
 
 def test_it_ends_when_two_blocks_take_equally_long(warmed):
-    warm_up = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
-    assert warm_up.stable is True
-    assert warm_up.first_s == 2.0
+    summary = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
+    assert summary.stable is True
+    assert summary.first_s == 2.0
     # The first block without anything above 0.4 begins with run 7; two of them are needed, of whose
     # first one the median is 0.4 already when two larger ones are still in it.
-    assert warm_up.runs == 14
-    assert warm_up.seconds == pytest.approx(6.4 + 8 * 0.4)
+    assert summary.runs == 14
+    assert summary.seconds == pytest.approx(6.4 + 8 * 0.4)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_it_ends_when_two_blocks_take_equally_long(warmed):
     ],
 )
 def test_it_lasts_a_second_and_at_most_twenty(warmed, waits, runs, stable):
-    warm_up = warmed(*waits)
-    assert warm_up.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
-    assert warm_up.stable is stable
+    summary = warmed(*waits)
+    assert summary.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
+    assert summary.stable is stable
 
 
 @pytest.mark.parametrize("statistic", [np.median, np.mean])
