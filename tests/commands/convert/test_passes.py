@@ -64,15 +64,15 @@ def passed(change, model):
 
 def assert_same_output(model, other_model, pictures):
     """Of one model for all pictures, and the other for each."""
-    [batched] = session_output(model, pictures)
+    [output] = session_output(model, pictures)
     separate = [session_output(other_model, picture[None])[0] for picture in pictures]
-    np.testing.assert_array_equal(batched, np.concatenate(separate), strict=True)
+    np.testing.assert_array_equal(output, np.concatenate(separate), strict=True)
 
 
 @pytest.mark.parametrize(("old", "size"), [(1, 3), (1, None), (2, 3), (2, None)])
 def test_each_picture_of_a_batch_is_as_alone(old, size, random):
     model = passed(partial(set_batch, size=size), batched(old))
-    for value in (*model.graph.input, *model.graph.output):
+    for value in list(model.graph.input) + list(model.graph.output):
         dim = value.type.tensor_type.shape.dim[0]
         if size is None:
             assert dim.dim_value == 0
@@ -154,9 +154,8 @@ def test_a_concat_guards_the_output(opset, random):
     assert last_node(guarded).op_type == "Concat"
     assert helper.get_node_attr_value(last_node(guarded), "axis") == -1
     assert_same_output(guarded, model, random.random((1, 3, 64, 64), np.float32))
-    plain_contract, guarded_contract = (
-        read_graph(infer_shapes(side), "m").contract for side in (model, guarded)
-    )
+    plain_contract = read_graph(infer_shapes(model), "m").contract
+    guarded_contract = read_graph(infer_shapes(guarded), "m").contract
     assert guarded_contract == plain_contract
     assert guarded_contract.layout == Layout.TRANSPOSED_BODY
     assert guarded_contract.box_format == BoxFormat.XYXY
@@ -246,9 +245,9 @@ def distribution():
 
 
 def test_the_mean_of_a_distribution_belongs_to_the_decode(distribution):
-    assert decode_nodes(distribution, ["head"]) == {
-        *("apart", "shares", "expected", "four_sides", "near", "low", "high", "boxes")
-    }
+    sides = {"apart", "shares", "expected", "four_sides"}
+    corners = {"near", "low", "high", "boxes"}
+    assert decode_nodes(distribution, ["head"]) == sides | corners
 
 
 def test_convolutions_from_both_ends(distribution):
@@ -419,10 +418,8 @@ def test_the_chosen_convolutions_are_quantised(convolution_network, exact, rando
     onnx.checker.check_model(quantised, full_check=True)
     assert convolutions(quantised) == {name: name not in exact for name in CONVOLUTIONS}
     picture = random.random((1, 3, 64, 64), np.float32)
-    [head], [expected] = (
-        session_output(quantised, picture),
-        session_output(convolution_network, picture),
-    )
+    [head] = session_output(quantised, picture)
+    [expected] = session_output(convolution_network, picture)
     np.testing.assert_array_equal(head[:, :4], expected[:, :4])
     np.testing.assert_allclose(head[:, 4:], expected[:, 4:], atol=0.03)
     assert np.abs(head[:, 4:] - expected[:, 4:]).max() > 0

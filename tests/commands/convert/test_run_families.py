@@ -44,15 +44,17 @@ def detected(path, settings=None):
 def types_of(path):
     """The types that nodes compute in, by operator and the tensor that they read or make."""
     index = GraphIndex(ModelFile.read(path).model.graph)
-    return {
-        (node.op_type, name): index.types.get(node.output[0])
-        for node in index.graph.node
-        for name in (*node.input, *node.output)
-    }
+    types = {}
+    for node in index.graph.node:
+        for name in list(node.input) + list(node.output):
+            types[node.op_type, name] = index.types.get(node.output[0])
+    return types
 
 
 def same(first, second, within=0.01):
-    return all(np.allclose(*pair, atol=within) for pair in zip(first, second, strict=True))
+    return all(
+        np.allclose(left, right, atol=within) for left, right in zip(first, second, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,8 @@ def test_an_appended_selection_gives_the_same_detections(write_query_model, tail
     path = write_query_model(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
     assert same(detected(path), detected(output))
-    old, new = (ModelFile.read(model_path).detector() for model_path in (path, output))
+    old = ModelFile.read(path).detector()
+    new = ModelFile.read(output).detector()
     assert new.layout is Layout.END_TO_END
     assert new.family == old.family
     assert new.preprocessing == old.preprocessing

@@ -41,7 +41,7 @@ HEAD = Contract(
 
 def ending_in(head, contract, max_det, opset=17):
     """Run the selection on heads (B, 4 + C, N) or (B, N, 4 + C)."""
-    dims = [*head.shape]
+    dims = list(head.shape)
     if contract.batch is None:
         dims[0] = "b"
     if contract.anchor_count is None:
@@ -97,7 +97,8 @@ def test_rows_are_those_of_the_specification(
 ):
     """Queries have logits and fractions, DETR's one class each; only sigmoids differ in bits."""
     batch, classes, anchors = scores.shape
-    logits, one_class = "logits" in kind, "one class" in kind
+    logits = "logits" in kind
+    one_class = "one class" in kind
     boxes = np.random.default_rng(0).uniform(0, 1 if logits else 640, (batch, 4, anchors))
     scores = scores * 16 - 8.1 if logits else scores
     head = np.concatenate([boxes, scores], axis=1)

@@ -185,9 +185,9 @@ def test_precisions_that_are_refused():
     half = convolution_model.build(dtype=np.float16)
     with pytest.raises(ModelError, match="is in float16"):
         converted(half, int8=True)
-    quantised = converted(convolution_model.build(), int8=True).model
+    int8_model = converted(convolution_model.build(), int8=True).model
     with pytest.raises(ModelError, match="is quantised"):
-        converted(quantised, half=True)
+        converted(int8_model, half=True)
 
 
 RED = Picture.whole(colour_model.picture(("red", 0, 0)))
@@ -202,7 +202,7 @@ def test_ranges_are_those_of_all_batches(scaled_convolutions):
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
     ranges = observe(scaled_convolutions, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
     expected = [(0.25, 0.75), (0.25, 0.75), (2.5, 7.5), (0.25, 0.75)]
-    np.testing.assert_allclose([*ranges.values()], expected, rtol=1e-5)
+    np.testing.assert_allclose(list(ranges.values()), expected, rtol=1e-5)
 
 
 def test_a_share_of_the_pictures_may_go_beyond_a_range(scaled_convolutions):
