@@ -115,11 +115,11 @@ def test_the_kernels_pass(driver, monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found[:1],
-        lambda found: changed(found, xyxy=found.xyxy + 1),
-        lambda found: changed(found, score=found.score / 2),
-        lambda found: changed(found, class_id=found.class_id[::-1].copy()),
-        lambda found: changed(found, xyxy=np.full_like(found.xyxy, np.nan)),
+        lambda detections: detections[:1],
+        lambda detections: changed(detections, xyxy=detections.xyxy + 1),
+        lambda detections: changed(detections, score=detections.score / 2),
+        lambda detections: changed(detections, class_id=detections.class_id[::-1].copy()),
+        lambda detections: changed(detections, xyxy=np.full_like(detections.xyxy, np.nan)),
     ],
     ids=["one missing", "boxes", "scores", "classes", "NaN"],
 )

@@ -73,7 +73,7 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     clear_cached()
     assert list(cache.iterdir()) == []  # nor do empty folders stay
     put(cache, OWN + OTHERS)
-    assert [*sizes(describe_cache()).values()] == [
+    assert list(sizes(describe_cache()).values()) == [
         (5, 25),
         (2, 10),
         (3, 15),
@@ -173,7 +173,9 @@ def test_a_cache_that_others_can_write_to_is_reported(cache, part):
     assert describe_cache().distrusted == ()
     (cache / part).chmod(0o777)
     [problem] = describe_cache().distrusted
-    shown_folder = "/".join(["$DETCLI_CACHE_DIR", *filter(None, [part])])
+    shown_folder = "$DETCLI_CACHE_DIR"
+    if part:
+        shown_folder += f"/{part}"
     assert problem.reason == f"the cache, since others can write to {shown_folder}"
     assert problem.command == 'chmod -R go-w "$DETCLI_CACHE_DIR"'
     subprocess.run(problem.command, shell=True, check=True)  # noqa: S602 - a user would
