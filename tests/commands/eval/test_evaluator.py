@@ -311,7 +311,7 @@ def test_classes_that_a_name_does_not_tell_apart_are_given_by_id():
     red = (10, [(0.9, True)] * 10 + [(0.4, False)] * 50)
     green = (10, [(0.3, True)] * 10 + [(0.1, False)] * 10)
     mapping = ClassMapping("name", (0, 1, 1))  # names that differ only in case
-    curves = {0: curve(*red), 1: curve(*green)}
+    curves = {0: curve(red[0], red[1]), 1: curve(green[0], green[1])}
     advised = advise(curves[0], curves, mapping, ("red", "Green", "green"), FLOOR)
     assert advised.by_class_argument.endswith(",1=0.2,2=0.2")
     advised = advice(("red", "red"), red, green)  # one name and two categories

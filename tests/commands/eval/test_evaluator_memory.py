@@ -39,11 +39,18 @@ def results_of(pictures, pictures_at_once, monkeypatch):
     monkeypatch.setattr(evaluator, "PICTURES_AT_ONCE", pictures_at_once)
     compared = Evaluator(pictures, CLASSES)
     overall, by_category = compared.score()
-    curves = [score.curve for score in (overall, *by_category.values())]
-    columns = [column.tolist() for curve in curves for column in curve[:3]]
+    metrics = []
+    boxes = []
+    columns = []
+    for score in [overall] + list(by_category.values()):
+        metrics.append(score.metrics)
+        boxes.append(score.curve.boxes)
+        for column in score.curve[:3]:
+            columns.append(column.tolist())
+
     return {
-        "metrics": [overall.metrics, *(score.metrics for score in by_category.values())],
-        "boxes": [curve.boxes for curve in curves],
+        "metrics": metrics,
+        "boxes": boxes,
         "curves": columns,
         "confusions": [compared.confusions(conf) for conf in (0.001, 0.5, 0.99, 1)],
         "outcomes": compared.outcomes(0.3),

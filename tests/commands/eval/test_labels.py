@@ -19,7 +19,8 @@ from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 
 def dataset(*names, has_names=True, boxes=()):
-    objects = labelled(*(((0, 0, 1, 1), index, {}) for index in boxes))
+    rows = [((0, 0, 1, 1), index, {}) for index in boxes]
+    objects = labelled(*rows)
     categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
     sample = Sample("a", None, 1, None, objects)
     return Dataset("coco", None, categories, has_names, [sample])
@@ -145,7 +146,11 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
         (["C:\\data\\0001.png"], ["0001.png"]),
         (["/srv/data/0001.png"], ["0001.png"]),
         (["a/0001.png", "b/0001.png"], [None, None]),  # which of the two?
-        *(([name], [None]) for name in ("\0", "x" * 5000, "", ".", "images")),
+        (["\0"], [None]),
+        (["x" * 5000], [None]),
+        ([""], [None]),
+        (["."], [None]),
+        (["images"], [None]),
     ],
 )
 def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found_names, tmp_path):
@@ -253,7 +258,10 @@ def test_other_refusals(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "areas", "odd"),
     [
-        *(({"area": value}, [None] * 3, False) for value in (None, -1, math.inf, math.nan)),
+        ({"area": None}, [None] * 3, False),
+        ({"area": -1}, [None] * 3, False),
+        ({"area": math.inf}, [None] * 3, False),
+        ({"area": math.nan}, [None] * 3, False),
         ({"iscrowd": None, "ignore": None}, [64] * 3, False),
         ({"iscrowd": 1, "ignore": 1, "area": 7}, [7] * 3, True),
     ],

@@ -50,11 +50,11 @@ def test_a_file_finds_what_its_family_finds(invoke, shared, tmp_path, name):
     entry = json.loads(shared(f"families/{name}.json").read_text())
     data = labelled_by_its_family(shared, entry, tmp_path)
     model = shared(f"families/{name}.onnx")
-    nms_options = ["--nms", entry["nms"]["iou"]] if entry["nms"] else []
-    completed = invoke(
-        *("eval", model, "--data", data, "--images", shared("data"), "--device", "cpu"),
-        *("--conf", str(CONFIDENCE), *nms_options),
-    )
+    options = ["--data", data, "--images", shared("data"), "--device", "cpu"]
+    options += ["--conf", str(CONFIDENCE)]
+    if entry["nms"]:
+        options += ["--nms", entry["nms"]["iou"]]
+    completed = invoke("eval", model, *options)
     assert completed.returncode == 0, completed.stderr
     report = json.loads(completed.stdout)
     assert report["metrics"]["map50_95"] > 0.95
