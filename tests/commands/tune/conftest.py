@@ -33,12 +33,16 @@ class Commands:
 
     def run(self, name, options):
         """What a command that really runs prints as JSON: in a fork, which is faster."""
-        form = [] if name == "predict" else ["--format", "json"]
-        environment = {**os.environ, "DETCLI_CONFIG": os.devnull}
-        completed = forked.run([name, "--quiet", *form, *options], env=environment)
+        prints_json = name != "predict"
+        words = [name, "--quiet"]
+        if prints_json:
+            words += ["--format", "json"]
+        words += options
+        environment = os.environ | {"DETCLI_CONFIG": os.devnull}
+        completed = forked.run(words, env=environment)
         if completed.returncode and (completed.returncode not in FAILED or not completed.stdout):
             raise process_error(completed.returncode, completed.stderr)
-        return json.loads(completed.stdout) if form else None
+        return json.loads(completed.stdout) if prints_json else None
 
     def way(self, name, options):
         """The name of the way that a command's options are about."""
@@ -46,11 +50,18 @@ class Commands:
             return Path(options[1]).stem.replace("-", " ")
         words = dict(itertools.pairwise(options))
         model = words.get("--model", options[-1])
-        parts = [words.get("--device"), "half" * ("--half" in words), "int8" * ("int8" in model)]
-        parts += [
-            f"{size} {words[f'--{size}']}" for size in ("batch", "workers") if f"--{size}" in words
-        ]
-        return " ".join(filter(None, parts))
+        parts = []
+        if words.get("--device"):
+            parts.append(words["--device"])
+        if "--half" in words:
+            parts.append("half")
+        if "int8" in model:
+            parts.append("int8")
+        if "--batch" in words:
+            parts.append(f"batch {words['--batch']}")
+        if "--workers" in words:
+            parts.append(f"workers {words['--workers']}")
+        return " ".join(parts)
 
     def answer(self, tuning, name, options):
         way_name = self.way(name, options)
@@ -134,9 +145,9 @@ def tune(invoke, tmp_path, monkeypatch):
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr
-        return (
-            json.loads(completed.stdout) if completed.stdout.startswith("{") else completed.stdout
-        )
+        if completed.stdout.startswith("{"):
+            return json.loads(completed.stdout)
+        return completed.stdout
 
     return run
 

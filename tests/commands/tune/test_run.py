@@ -26,8 +26,16 @@ def rows(tune, make_model, pictures, commands):  # noqa: ARG001
 def test_what_is_simple_comes_first(rows):
     names = [name for name, row in rows().items() if row["way"]["batch"] is None]
     assert [name for name in names if "workers" not in name] == [
-        *("cpu", "cuda", "tensorrt", "openvino", "tensorrt half", "openvino half"),
-        *("cpu int8", "cuda int8", "tensorrt int8", "openvino int8"),
+        "cpu",
+        "cuda",
+        "tensorrt",
+        "openvino",
+        "tensorrt half",
+        "openvino half",
+        "cpu int8",
+        "cuda int8",
+        "tensorrt int8",
+        "openvino int8",
     ]
     assert names[:4] == ["cpu", "cpu workers 1", "cpu workers 4", "cuda"]
 
@@ -69,9 +77,8 @@ def test_without_pictures_nothing_is_quantised(tune, commands, make_model):
 
 
 def test_only_devices_that_are_named_are_tried(rows):
-    assert {row["way"]["device"] for row in rows("--device", "openvino").values()} == {
-        *("cpu", "openvino:CPU")
-    }
+    by_name = rows("--device", "openvino")
+    assert {row["way"]["device"] for row in by_name.values()} == {"cpu", "openvino:CPU"}
 
 
 def test_a_default_device_does_not_keep_others_out(rows, tmp_path):
@@ -162,14 +169,16 @@ def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
     assert turns["cpu"] == 3
     assert turns["cpu int8"] == 1
     last = [way_name for name, way_name in commands.asked if name == "bench"][-4:]
-    assert len({*last}) == 4  # one after the other, not one thrice
+    assert len(set(last)) == 4  # one after the other, not one thrice
 
 
 def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
-    commands.rates = {"cpu": 10.0}
-    rates = {"openvino:CPU": 100.0}
-    commands.rates |= rates | {
-        f"openvino:CPU {variation}": 50 for variation in ("batch 4", "batch 16", "workers 1")
+    commands.rates = {
+        "cpu": 10.0,
+        "openvino:CPU": 100.0,
+        "openvino:CPU batch 4": 50,
+        "openvino:CPU batch 16": 50,
+        "openvino:CPU workers 1": 50,
     }
     by_name = rows("--device", "openvino", "--tolerance", "boxes=0")
     assert len(by_name["openvino:CPU"]["many"]["turns"]) == 1
