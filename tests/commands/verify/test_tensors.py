@@ -72,11 +72,14 @@ def test_worse_is_disagreement_then_the_larger_difference():
         assert sorted(reports, key=rank) == worst_last
 
 
-GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
+GREY = Picture.whole(picture())
+RED = Picture.whole(picture(("red", 1, 1)))
 
 
-def compared(*paths, whole_network=False, limit=0.001):
-    return OutputComparison(*(probe(path, at_head=not whole_network) for path in paths), limit)  # type: ignore[call-arg]
+def compared(left, right, *, whole_network=False, limit=0.001):
+    left_probe = probe(left, at_head=not whole_network)
+    right_probe = probe(right, at_head=not whole_network)
+    return OutputComparison(left_probe, right_probe, limit)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
