@@ -132,7 +132,8 @@ def test_errors(arguments, exit_code, complaint, bench, make_model):
 
 
 def test_no_input_is_overwritten(bench, make_model, make_picture):
-    model, picture = make_model(), make_picture("pics/a.png")
+    model = make_model()
+    picture = make_picture("pics/a.png")
     model_before = model.read_bytes()
     picture_before = picture.read_bytes()
     for output, source in ((model, picture), (picture, picture), (picture, picture.parent)):

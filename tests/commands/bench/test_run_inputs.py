@@ -62,10 +62,11 @@ def test_the_digest_depends_on_the_content(tmp_path, make_picture):
 
 def test_the_digest_of_folders(tmp_path, make_picture):
     make_picture("a/one.png", ("red", 1, 1))
-    a, b = str(tmp_path / "a"), str(shutil.copytree(tmp_path / "a", tmp_path / "b"))
-    before = digest((a,))
-    assert before == digest((b,))
+    folder = str(tmp_path / "a")
+    copy = str(shutil.copytree(tmp_path / "a", tmp_path / "b"))
+    before = digest((folder,))
+    assert before == digest((copy,))
     make_picture("b/two.png", size=(8, 8))
-    assert before != digest((b,))
+    assert before != digest((copy,))
     (tmp_path / "a/gone.png").symlink_to("nothing")
-    assert digest((a,)) != before
+    assert digest((folder,)) != before

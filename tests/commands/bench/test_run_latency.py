@@ -23,7 +23,7 @@ def test_batches_of_two(make_model, make_picture):
     means = [stage.summary.mean_s for stage in latency.stages if stage.summary is not None]
     assert sum(means) == pytest.approx(latency.wall.mean_s, rel=1e-12)
     assert sum(stage.share or 0 for stage in latency.stages) == pytest.approx(1)
-    assert min(map(min, samples.values())) >= 0
+    assert min(min(seconds) for seconds in samples.values()) >= 0
     assert [stage.name for stage in latency.stages] == module.STAGES  # empty where a CPU lacks them
     assert [stage.name for stage in latency.stages if stage.summary] == CPU_STAGES
     assert list(samples) == [WALL, *CPU_STAGES]

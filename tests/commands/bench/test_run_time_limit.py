@@ -31,7 +31,8 @@ def test_a_step_that_never_ends_is_an_error(hang):
 
 
 def test_many_steps_may_take_longer_than_one_and_end_with_their_measurement():
-    time_limit, pause = TimeLimit(), threading.Event().wait
+    time_limit = TimeLimit()
+    pause = threading.Event().wait
 
     def measure():
         for _ in range(10):
@@ -44,7 +45,8 @@ def test_many_steps_may_take_longer_than_one_and_end_with_their_measurement():
 
 
 def test_an_interrupted_measurement_ends_at_its_next_step(monkeypatch):
-    time_limit, ended = TimeLimit(), threading.Event()
+    time_limit = TimeLimit()
+    ended = threading.Event()
 
     def measure():
         try:

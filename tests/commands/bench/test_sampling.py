@@ -98,25 +98,26 @@ def test_an_interval_holds_the_truth_mostly(statistic, random):
 def test_an_interval_of_runs_that_drift_is_wider_than_that_of_the_same_runs_shuffled(random):
     drifting = 10 + np.repeat(random.normal(0, 1, 30), 10)  # what the machine does lasts a while
     shuffled = random.permutation(drifting)
-    wide, narrow = interval(np.mean, drifting), interval(np.mean, shuffled)
+    wide = interval(np.mean, drifting)
+    narrow = interval(np.mean, shuffled)
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
 
 
 def test_a_ratio(random):
-    before, after = random.normal(10, 0.2, 80), random.normal(12, 0.2, 70)
+    before = random.normal(10, 0.2, 80)
+    after = random.normal(12, 0.2, 70)
     ratio = interval(np.median, after, before)
     assert ratio.estimate == np.median(after) / np.median(before)
     assert 1.15 < ratio.low < 1.2 < ratio.high < 1.25
 
 
 def test_too_few_samples_give_no_interval():
-    few_samples, enough_samples = [1.0] * (MIN_SAMPLES - 1), [1.0] * MIN_SAMPLES
-    assert interval(np.median, few_samples) is interval(np.mean, few_samples) is None
-    assert (
-        interval(np.median, few_samples, enough_samples)
-        is interval(np.median, enough_samples, few_samples)
-        is None
-    )
+    few_samples = [1.0] * (MIN_SAMPLES - 1)
+    enough_samples = [1.0] * MIN_SAMPLES
+    assert interval(np.median, few_samples) is None
+    assert interval(np.mean, few_samples) is None
+    assert interval(np.median, few_samples, enough_samples) is None
+    assert interval(np.median, enough_samples, few_samples) is None
     assert interval(np.median, enough_samples, enough_samples) is not None
 
 
