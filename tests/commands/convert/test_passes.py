@@ -308,7 +308,7 @@ FAR = """
 
 
 @pytest.fixture
-def far():
+def overflowing():
     model = onnx.parser.parse_model(FAR)
     weights = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "weights")
     model.graph.initializer.append(weights)
@@ -357,16 +357,16 @@ EXACT = {"large", "larger", "smaller", "twice", "small", "last"}
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
+def test_exact_nodes_are_computed_in_float32_from_end_to_end(overflowing, keep):
     values = np.array([[0, 1, 2, 3]], np.float32 if keep else np.float16)
-    [rows] = in_float16(to_half(far), values.astype(np.float16))
+    [rows] = in_float16(to_half(overflowing), values.astype(np.float16))
     assert not np.isfinite(rows[0, 1:]).any()  # what this is about
-    before = far.SerializeToString(deterministic=True)
+    before = overflowing.SerializeToString(deterministic=True)
     # The last one is cast for its reader, under the name it had, or feeds an output.
     for exact in (EXACT, {*EXACT, "result"}):
-        half = to_half(far, exact, keep_inputs_and_outputs=keep)
-        assert far.SerializeToString(deterministic=True) == before
-        assert same_bytes(to_half(far, exact, keep_inputs_and_outputs=keep), half)
+        half = to_half(overflowing, exact, keep_inputs_and_outputs=keep)
+        assert overflowing.SerializeToString(deterministic=True) == before
+        assert same_bytes(to_half(overflowing, exact, keep_inputs_and_outputs=keep), half)
         onnx.checker.check_model(half, full_check=True)
         [rows] = in_float16(half, values)
         np.testing.assert_allclose(rows, 2 * values, rtol=0.001, strict=True)  # type: ignore[arg-type]
@@ -381,8 +381,8 @@ def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
     assert makers["result"].op_type == ("Add" if keep else "Cast")
 
 
-def test_a_tensor_that_several_exact_nodes_read_is_cast_once(far):
-    half = to_half(far, {"larger", "smaller", "twice"})
+def test_a_tensor_that_several_exact_nodes_read_is_cast_once(overflowing):
+    half = to_half(overflowing, {"larger", "smaller", "twice"})
     makers = Counter(name for node in half.graph.node for name in node.output)
     assert set(makers.values()) == {1}
     onnx.checker.check_model(half, full_check=True)
