@@ -155,11 +155,12 @@ def test_no_personal_names_and_no_values_of_variables(detcli, tmp_path):
     (home / "site/libcudnn.so.9").touch()
     names = "USER LOGNAME USERNAME CUDA_HOME MY_TOKEN CUDA_CACHE_PATH DISPLAY HOSTNAME".split()
     marked = {name: f"zaphod-{number}" for number, name in enumerate(names)}
+    python_path = [str(home / "site")] + [folder for folder in sys.path if folder]
     folders = {
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / "zaphod-cache"),
         "LD_LIBRARY_PATH": str(home / "site"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(home / "site"), *sys.path])),
+        "PYTHONPATH": os.pathsep.join(python_path),
         "TMPDIR": str(home),
     }
     environment = {**os.environ, **marked, **folders}
