@@ -187,7 +187,8 @@ def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
 @pytest.fixture
 def short(commands, monkeypatch):
     """As soon as OpenVINO is reached, all the time is over."""
-    begun, late = time.monotonic(), [0.0]
+    begun = time.monotonic()
+    late = [0.0]
     monkeypatch.setattr("detcli.commands.tune.run.time.monotonic", lambda: begun + late[0])
 
     def ended(tuning, way_name):
