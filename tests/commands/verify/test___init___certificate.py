@@ -287,7 +287,7 @@ def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
 
 
 @pytest.fixture
-def asked(verify, certificate_folder):
+def saved_request(verify, certificate_folder):
     """What a certificate of two saved runs asks for."""
     for name in "ab":
         write(certificate_folder / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
@@ -320,12 +320,12 @@ def asked(verify, certificate_folder):
         ({"other": None}, "holds saved records"),
     ],
 )
-def test_certificates_of_strangers(verify, certificate_folder, asked, change, says):
+def test_certificates_of_strangers(verify, certificate_folder, saved_request, change, says):
     strange = {"schema_version": 2,
                "report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
                "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
                "date": ["x"]}  # fmt: skip
-    request = asked | change
+    request = saved_request | change
     del request["nms"], request["recursive"]  # what is not there was not asked for
     (certificate_folder / "c.json").write_text(json.dumps(strange | {"request": request}))
     completed = verify("--check", "c.json", "--format", "table")
@@ -371,10 +371,10 @@ def test_a_certificate_without_a_schema_version_is_refused(verify, certified):
     assert "does not say its schema version" in completed.stderr
 
 
-def test_names_in_certificates_of_strangers(verify, certificate_folder, asked):
+def test_names_in_certificates_of_strangers(verify, certificate_folder, saved_request):
     def check(**changes):
         (certificate_folder / "c.json").write_text(
-            json.dumps({"schema_version": 2, "report": {}, "request": asked | changes})
+            json.dumps({"schema_version": 2, "report": {}, "request": saved_request | changes})
         )
         return verify("--check", "c.json")
 

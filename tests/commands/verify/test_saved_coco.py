@@ -57,16 +57,16 @@ def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_pic
     ],
 )
 def test_numbers_of_classes(verify, write_text_file, names, numbers):
-    boxes, results = [], []
+    boxes = []
+    results = []
     for column, (key, name) in enumerate(names.items()):
         score = 0.9 - column / 10
         boxes.append(box(score, column, class_id=key, name=name))
         # In any order: the last one is the best.
         results.insert(0, element(7, numbers[key], (100 * column, 0, 40, 40), score))
-    completed = verify(
-        write_text_file("a.jsonl", lines(record("7.png", *boxes))),
-        write_text_file("r.json", results),
-    )
+    left = write_text_file("a.jsonl", lines(record("7.png", *boxes)))
+    right = write_text_file("r.json", results)
+    completed = verify(left, right)
     assert completed.returncode == 0, completed.stderr
     assert report_of(completed)["detections"]["pairs"] == len(names)
 

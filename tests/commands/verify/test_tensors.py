@@ -65,8 +65,10 @@ def test_other_types(dtype):
 
 
 def test_worse_is_disagreement_then_the_larger_difference():
-    near, nearer = compare([1, 1], [1, 1.005]), compare([1, 1], [1, 1.001])
-    off, shapes = compare([1, 1], [1, 3]), compare([1], [1, 1])
+    near = compare([1, 1], [1, 1.005])
+    nearer = compare([1, 1], [1, 1.001])
+    off = compare([1, 1], [1, 3])
+    shapes = compare([1], [1, 1])
     worst_last = [compare([], []), nearer, near, off, shapes]
     for reports in (worst_last, worst_last[::-1]):
         assert sorted(reports, key=rank) == worst_last

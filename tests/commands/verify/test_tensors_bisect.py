@@ -85,9 +85,10 @@ def test_a_missing_node(bisected):
     assert [tensor.name for tensor in bisection.inputs] == ["cells"]
 
 
-def chain(*wrong, hide=None, length=60):
+def additions(*wrong, hide=None, length=60):
     """Nodes y = x + 1 behind the picture; some are wrong, one may be followed by a Clip."""
-    steps, before = [], "images"
+    steps = []
+    before = "images"
     for n in range(length):
         steps.append(f"[n{n}] t{n} = Add ({before}, {'two' if n in wrong else 'one'})")
         before = f"t{n}"
@@ -100,7 +101,7 @@ def chain(*wrong, hide=None, length=60):
 
 @pytest.mark.parametrize("wrong", [0, 11, 12, 59])
 def test_a_long_chain_takes_few_rounds(bisected, wrong):
-    bisection = bisected(chain(), chain(wrong), size=(8, 8))
+    bisection = bisected(additions(), additions(wrong), size=(8, 8))
     assert bisection.node.name == f"n{wrong}"
     assert bisection.rounds <= 5
     assert bisection.compared < 30
@@ -109,14 +110,15 @@ def test_a_long_chain_takes_few_rounds(bisected, wrong):
 @pytest.mark.parametrize(("hide", "first"), [(None, "n20"), (30, "n40")])
 def test_the_first_of_two_differences(bisected, hide, first):
     """Behind a Clip the graphs agree up to the second difference."""
-    bisection = bisected(chain(hide=hide), chain(20, 40, hide=hide), size=(8, 8))
+    bisection = bisected(additions(hide=hide), additions(20, 40, hide=hide), size=(8, 8))
     assert bisection.node.name == first
 
 
 @pytest.mark.parametrize("size", [1, 12])
 def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, size):
     """Tensors before one that agrees are unlikely to differ, but inputs are always compared."""
-    left, right = (chain(*wrong, hide=0, length=1) for wrong in ([], [0]))
+    left = additions(hide=0, length=1)
+    right = additions(0, hide=0, length=1)
     for model in (left, right):
         maker(model, "y").CopyFrom(helper.make_node("Add", ["t0", "c"], ["y"], name="join"))
     monkeypatch.setattr(module, "TENSORS_PER_ROUND", size)

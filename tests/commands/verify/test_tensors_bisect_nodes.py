@@ -102,7 +102,8 @@ def test_an_output_that_is_a_constant(bisected):
 
 def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
     """Next to 64 pixels they are within the tolerance: the head is compared in its parts."""
-    left, right = build(), build()
+    left = build()
+    right = build()
     for model, prefix in ((left, "a"), (right, "b")):
         names = {name for node in model.graph.node for name in node.output} - {"head"}
         for node in model.graph.node:
