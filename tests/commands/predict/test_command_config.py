@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = options_of(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
-CLAIMS = [
+OPTIONS_WITHOUT_EFFECT = [
     name for name, option in OPTIONS.items() if not option.affects_detections and name != "follow"
 ]
 WORDS = {
@@ -39,26 +39,42 @@ WORDS = {
     "shards": ["--shards", "1/1"],
 }
 SQUARES = (("red", 1, 1), ("green", 3, 3), ("blue", 5, 2))
-BOXES = [(number, 1.0, *cell_box(*cell)) for number, (_, *cell) in enumerate(SQUARES)]
-BY_KIND = {bool: [], int: ["3"], float: ["30"]}
+BOXES = [
+    (0, 1.0) + tuple(cell_box(1, 1)),
+    (1, 1.0) + tuple(cell_box(3, 3)),
+    (2, 1.0) + tuple(cell_box(5, 2)),
+]
+VALUES_BY_TYPE = {bool: [], int: ["3"], float: ["30"]}
+
+
+def words_of_option(name):
+    """The words that set an option: those of the table, or a value of its type."""
+    if name in WORDS:
+        return WORDS[name]
+    option = OPTIONS[name]
+    has_value = bool(option.metavar)
+    if option.value_type in VALUES_BY_TYPE and (has_value or option.value_type is bool):
+        return [option.flag] + VALUES_BY_TYPE[option.value_type]
+    if not has_value:
+        return [option.flag]
+    if option.choices:
+        return [option.flag, option.choices[-1]]
+    return [option.flag, name]
 
 
 def words_of(name):
     """The words that set an option, and what it needs."""
     option = OPTIONS[name]
-    if name in WORDS:
-        words = WORDS[name]
-    elif option.value_type in BY_KIND and (option.metavar or option.value_type is bool):
-        words = [option.flag, *BY_KIND[option.value_type]]
-    else:
-        words = [
-            option.flag,
-            *([option.choices[-1] if option.choices else name] if option.metavar else []),
-        ]
-    needed = [word for need, *_ in map(str.split, option.needs) if f"--{need}" not in words
-              and need not in {"track", "save_coco"} for word in words_of(need)]  # fmt: skip
-    folder = ["-o", "parts/"] if option.panel == "Runs in shards" else []
-    return [*words, *needed, *folder]
+    option_words = words_of_option(name)
+    words = list(option_words)
+    for need in option.needs:
+        needed_option = need.split()[0]
+        is_set = f"--{needed_option}" in option_words
+        if not is_set and needed_option not in {"track", "save_coco"}:
+            words.extend(words_of(needed_option))
+    if option.panel == "Runs in shards":
+        words.extend(["-o", "parts/"])
+    return words
 
 
 @pytest.fixture
@@ -75,34 +91,47 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
     make_picture("b.png", ("red", 2, 2))
     (tmp_path / "names.txt").write_text(f"{tmp_path / 'b.png'}")
     (tmp_path / "marks.json").write_text("[]")
-    names = [{"id": number, "name": name} for number, name in enumerate(("red", "green", "blue"))]
-    images = [{"id": number, "file_name": name} for number, name in ((1, "a.png"), (2, "b.png"))]
-    document = {"images": images, "categories": names, "annotations": []}
+    categories = [
+        {"id": 0, "name": "red"},
+        {"id": 1, "name": "green"},
+        {"id": 2, "name": "blue"},
+    ]
+    images = [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}]
+    document = {"images": images, "categories": categories, "annotations": []}
     (tmp_path / "instances.json").write_text(json.dumps(document))
-    seen = []
-    monkeypatch.setattr(Counts, "add", noting(Counts.add, seen))
+    records = []
+    monkeypatch.setattr(Counts, "add", recording(Counts.add, records))
 
     def run(*words):
-        seen.clear()
-        done = invoke("predict", picture, "-m", make_model(), "--conf", "0.5", *words)
-        assert done.returncode == 0, done.stderr
-        (record,) = [one for one in seen if one.origin.source == str(picture)]
-        found = record.detections
-        boxes = zip(found.class_id, found.score, found.xyxy.tolist(), strict=True)
-        return sorted((int(number), round(float(score), 3), *box) for number, score, box in boxes)
+        records.clear()
+        completed = invoke("predict", picture, "-m", make_model(), "--conf", "0.5", *words)
+        assert completed.returncode == 0, completed.stderr
+        (record,) = [record for record in records if record.origin.source == str(picture)]
+        return sorted(boxes_in(record.detections))
 
     return run
 
 
-def noting(add, seen):
-    def note(self, record):
-        seen.append(record)
+def recording(add, records):
+    """A `Counts.add` that also appends each record to the list."""
+
+    def add_and_record(self, record):
+        records.append(record)
         add(self, record)
 
-    return note
+    return add_and_record
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+def boxes_in(detections):
+    """Class number, rounded score and corners of each detection."""
+    boxes = []
+    columns = (detections.class_id, detections.score, detections.xyxy.tolist())
+    for class_id, score, corners in zip(*columns, strict=True):
+        boxes.append((int(class_id), round(float(score), 3)) + tuple(corners))
+    return boxes
+
+
+@pytest.mark.parametrize("name", OPTIONS_WITHOUT_EFFECT)
 def test_a_row_that_says_it_changes_no_boxes_does_not(name, boxes_of):
     words = words_of(name)
     if "--track" in words:

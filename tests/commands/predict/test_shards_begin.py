@@ -24,61 +24,64 @@ def test_a_run_begins_and_goes_on(boxes_folder):
     assert opened.added == 100
     assert opened.repeated == 0
     assert len(opened.manifest) == 4
-    for sources in (NAMES, NAMES[::-1], [*NAMES, "3.jpg"], None):
-        again = begin(boxes_folder, header(), sources)
-        assert again.added == 0
-        assert [*again.manifest] == [*opened.manifest]
+    for sources in (NAMES, NAMES[::-1], NAMES + ["3.jpg"], None):
+        continued = begin(boxes_folder, header(), sources)
+        assert continued.added == 0
+        assert list(continued.manifest) == list(opened.manifest)
 
 
 def test_a_name_that_comes_again_counts_once(boxes_folder):
     opened = begin(boxes_folder, header(), ["a", "b", "a", "a"])
     assert opened.added == 2
     assert opened.repeated == 2
-    assert [*opened.manifest.all_names()] == ["a", "b"]
+    assert list(opened.manifest.all_names()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("count", "given", "expected"),
+    ("count", "shard_size", "expected"),
     [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD_SIZE), (100, 7, 7)],
 )
-def test_short_runs_have_small_shards(boxes_folder, count, given, expected):
-    opened = begin(boxes_folder, header(), map(str, range(count)), given)
+def test_short_runs_have_small_shards(boxes_folder, count, shard_size, expected):
+    names = (str(number) for number in range(count))
+    opened = begin(boxes_folder, header(), names, shard_size)
     assert opened.manifest.header["shard_size"] == expected
 
 
 @pytest.mark.parametrize(
-    ("now", "size", "says"),
+    ("new_header", "shard_size", "message"),
     [
         (header(conf=0.5), None, r"boxes was begun with conf 0\.25 instead of 0\.5$"),
         (header(), 40, "begun with shard_size 30 instead of 40"),
         (header() | {"detcli": "2.0"}, None, r'begun with detcli "1\.0" instead of "2\.0"'),
     ],
 )
-def test_other_settings_are_refused(boxes_folder, now, size, says):
+def test_other_settings_are_refused(boxes_folder, new_header, shard_size, message):
     begin(boxes_folder, header(), NAMES, shard_size=30)
     for names in (NAMES, None):
-        with pytest.raises(UsageError, match=says):
-            begin(boxes_folder, now, names, shard_size=size)
+        with pytest.raises(UsageError, match=message):
+            begin(boxes_folder, new_header, names, shard_size=shard_size)
 
 
 def test_other_names_are_refused(boxes_folder):
     begin(boxes_folder, header(), NAMES)
     expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
     with pytest.raises(UsageError, match=f"{expected}$") as caught:
-        begin(boxes_folder, header(), [*NAMES[1:], "a", "b", "c", "d"])
+        begin(boxes_folder, header(), NAMES[1:] + ["a", "b", "c", "d"])
     assert "--extend" in caught.value.hint
 
 
 def test_new_names_extend_a_run(boxes_folder):
-    first = [*begin(boxes_folder, header(), NAMES, shard_size=30).manifest]
-    opened = begin(boxes_folder, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
+    first_shards = list(begin(boxes_folder, header(), NAMES, shard_size=30).manifest)
+    names = ["x"] + NAMES[:50] + ["y", "x"]
+    opened = begin(boxes_folder, header(), names, extend=True)
     assert opened.added == 2
     assert opened.repeated == 1
     assert opened.gone == 50
-    assert [*opened.manifest][:4] == first
-    assert [*opened.manifest][4].names == ("x", "y")
-    assert begin(boxes_folder, header(), [*NAMES, "x", "y"]).added == 0
-    assert begin(boxes_folder, header(), [*NAMES, "x", "y"], extend=True).added == 0
+    shards = list(opened.manifest)
+    assert shards[:4] == first_shards
+    assert shards[4].names == ("x", "y")
+    assert begin(boxes_folder, header(), NAMES + ["x", "y"]).added == 0
+    assert begin(boxes_folder, header(), NAMES + ["x", "y"], extend=True).added == 0
     assert sorted(boxes_folder.names()) == ["_manifest-00001.jsonl", FIRST]
 
 
@@ -92,7 +95,7 @@ def test_parts_without_a_manifest_are_refused(boxes_folder, tmp_path):
     (tmp_path / "boxes" / "part-00003.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match=r"has part-00003\.jsonl, but no _manifest"):
         begin(boxes_folder, header(), NAMES)
-    assert [*boxes_folder.names()] == ["part-00003.jsonl"]
+    assert list(boxes_folder.names()) == ["part-00003.jsonl"]
 
 
 def test_secrets_are_not_written_down(boxes_folder):
@@ -102,33 +105,35 @@ def test_secrets_are_not_written_down(boxes_folder):
         with pytest.raises(UsageError, match="a manifest would") as caught:
             begin(boxes_folder, header(), [mistyped])
         assert "pw" not in str(caught.value)
-    assert [*boxes_folder.names()] == []
+    assert list(boxes_folder.names()) == []
     names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
-    assert [*begin(boxes_folder, header(), names).manifest.all_names()] == names
+    opened = begin(boxes_folder, header(), names)
+    assert list(opened.manifest.all_names()) == names
 
 
 class Slow(LocalFolder):
     """A store in which another run publishes just before this one."""
 
     def publish(self, name, content):
-        other, self.other = self.other, None
-        if other is not None:
-            begin(LocalFolder(Path(str(self))), header(), other, extend=True)
+        names = self.names_of_another_run
+        self.names_of_another_run = None
+        if names is not None:
+            begin(LocalFolder(Path(str(self))), header(), names, extend=True)
         return super().publish(name, content)
 
 
 def test_a_lost_race_is_not_taken_for_won(tmp_path):
     store = Slow(tmp_path / "boxes")
-    store.other = NAMES[1:]
+    store.names_of_another_run = NAMES[1:]
     with pytest.raises(UsageError, match=r"begun with other names: 1 new: 0\.jpg$"):
         begin(store, header(), NAMES)
-    store.other = [*NAMES, "x"]
-    assert begin(store, header(), [*NAMES, "x"], extend=True).added == 0
-    store.other = [*NAMES, "x", "y"]
-    opened = begin(store, header(), [*NAMES, "x", "y", "z"], extend=True)
+    store.names_of_another_run = NAMES + ["x"]
+    assert begin(store, header(), NAMES + ["x"], extend=True).added == 0
+    store.names_of_another_run = NAMES + ["x", "y"]
+    opened = begin(store, header(), NAMES + ["x", "y", "z"], extend=True)
     assert opened.added == 1
     assert opened.gone == 0
-    assert [*opened.manifest.all_names()][100:] == ["x", "y", "z"]
+    assert list(opened.manifest.all_names())[100:] == ["x", "y", "z"]
 
 
 def _begin(store, names, barrier, outcomes):
@@ -139,18 +144,29 @@ def _begin(store, names, barrier, outcomes):
         outcomes.put(str(error))
 
 
+def begin_at_once(folder, names_of_each_process):
+    """Begin in a process for each list of names; returns how many names each added."""
+    barrier = CONTEXT.Barrier(len(names_of_each_process))
+    outcomes = CONTEXT.SimpleQueue()
+    processes = []
+    for names in names_of_each_process:
+        arguments = (folder, names, barrier, outcomes)
+        processes.append(CONTEXT.Process(target=_begin, args=arguments))
+
+    for process in processes:
+        process.start()
+    added = [outcomes.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return added
+
+
 def test_two_processes_begin_and_extend_at_once(boxes_folder):
-    for lots in ((NAMES, NAMES), ([*NAMES, "x"], [*NAMES, "x"]), ([*NAMES, "y"], [*NAMES, "z"])):
-        barrier, outcomes = CONTEXT.Barrier(2), CONTEXT.SimpleQueue()
-        processes = [
-            CONTEXT.Process(target=_begin, args=(boxes_folder, names, barrier, outcomes))
-            for names in lots
-        ]
-        for process in processes:
-            process.start()
-        added = [outcomes.get() for _ in processes]
-        for process in processes:
-            process.join()
+    with_x = NAMES + ["x"]
+    with_y = NAMES + ["y"]
+    with_z = NAMES + ["z"]
+    for pair in ((NAMES, NAMES), (with_x, with_x), (with_y, with_z)):
+        added = begin_at_once(boxes_folder, pair)
         assert sum(added) in {100, 1, 2}
-    names = [*begin(boxes_folder, header(), None).manifest.all_names()]
-    assert sorted(names) == sorted([*NAMES, "x", "y", "z"])
+    names = begin(boxes_folder, header(), None).manifest.all_names()
+    assert sorted(names) == sorted(NAMES + ["x", "y", "z"])
