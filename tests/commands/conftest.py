@@ -16,12 +16,14 @@ def predict(invoke, make_model, make_picture, tmp_path):
     def run(line="a.png", *words, code=0, says=""):
         words = [*shlex.split(line), *words]
         model = [] if {"-m", "--model"} & {*words} else ["-m", "colours.onnx"]
-        done = invoke("predict", *words, *model, cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        done.records = lines(done.stdout) if done.stdout.startswith('{"schema_version"') else []
-        return done
+        completed = invoke("predict", *words, *model, cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert says in completed.stderr
+        assert "Traceback" not in completed.stderr
+        completed.records = (
+            lines(completed.stdout) if completed.stdout.startswith('{"schema_version"') else []
+        )
+        return completed
 
     return run
 

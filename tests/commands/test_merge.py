@@ -37,10 +37,10 @@ def worked(tmp_path_factory):
     command = ["predict", pictures, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
     with_parquet = ["parquet"] if optional.is_installed("pyarrow") else []
     for name in ["table", "jsonl", "json", "csv", *with_parquet]:
-        done = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
-        assert done.returncode == 3, done.stderr
-    done = forked.run([*command, "-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
-    assert done.returncode == 3, done.stderr
+        completed = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
+        assert completed.returncode == 3, completed.stderr
+    completed = forked.run([*command, "-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
+    assert completed.returncode == 3, completed.stderr
     return folder
 
 
@@ -60,11 +60,11 @@ def merge(invoke, tmp_path):
     def run(folder, *options, output="all.jsonl", code=3, says=()):
         path = tmp_path / output
         before = path.read_bytes() if path.is_file() else None
-        done = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert done.stdout == "", done.stderr
+        completed = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert completed.stdout == "", completed.stderr
         for part in [says] if isinstance(says, str) else says:
-            assert part in done.stderr
+            assert part in completed.stderr
         if code != 3:
             assert (path.read_bytes() if path.exists() else None) == before
         return path
@@ -97,9 +97,9 @@ def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
 ):
     (boxes / "_manifest.jsonl").rename(boxes / "manifest.jsonl")
     merge(boxes, says="wrote 20 records of 7 parts")
-    done = invoke("predict", worked / "pics", "-m", worked / "colours.onnx", "-o", f"{boxes}/")
-    assert done.returncode == 2
-    assert ("has manifest.jsonl, but no _manifest" in done.stderr) is True
+    completed = invoke("predict", worked / "pics", "-m", worked / "colours.onnx", "-o", f"{boxes}/")
+    assert completed.returncode == 2
+    assert ("has manifest.jsonl, but no _manifest" in completed.stderr) is True
 
 
 def part_of_version_1(path):
@@ -111,7 +111,7 @@ def part_of_version_1(path):
         text = json.dumps({**one, "source": plain(one["source"])}, ensure_ascii=False)
         digest.update(f"{text}\n".encode("utf-8", "backslashreplace"))
     records[-1]["part"] = part | {"sha256": digest.hexdigest()}
-    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     path.write_text("".join(lines), errors="backslashreplace")
 
 
@@ -128,9 +128,9 @@ def test_parts_of_version_1_are_merged(worked, boxes, merge):
 
 
 def test_records_go_to_standard_output(worked, invoke):
-    done = invoke("merge", f"{worked / 'jsonl'}/")
-    assert done.returncode == 3
-    assert done.stdout == (worked / "one.jsonl").read_text()
+    completed = invoke("merge", f"{worked / 'jsonl'}/")
+    assert completed.returncode == 3
+    assert completed.stdout == (worked / "one.jsonl").read_text()
 
 
 def test_missing_parts_are_listed(boxes, merge, tmp_path):
@@ -160,8 +160,14 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
 @pytest.mark.parametrize(
     "line",
     [
-        *("{}", '{"source": "x"}', '{"source": 3}', "[]", "7", '{"source": "SOURCE"}'),
-        *('{"source": "SOURCE", "detections": 3}', '{"source": "SOURCE", "detections": [[]]}'),
+        "{}",
+        '{"source": "x"}',
+        '{"source": 3}',
+        "[]",
+        "7",
+        '{"source": "SOURCE"}',
+        '{"source": "SOURCE", "detections": 3}',
+        '{"source": "SOURCE", "detections": [[]]}',
         '{"source": "SOURCE", "detections": [{"box": 1, "score": "x"}], "index": null}',
     ],
 )

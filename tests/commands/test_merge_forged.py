@@ -12,14 +12,35 @@ from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import open_store
 
 FOUND = [
-    *({"corners": 5}, {"corners": [[1]]}, {"zones": 3}, {"crossed": [5]}, {"text": 3}),
-    *({"bytes": 3}, {"symbology": None}, {"score": None}, {"class_name": 7}),
+    {"corners": 5},
+    {"corners": [[1]]},
+    {"zones": 3},
+    {"crossed": [5]},
+    {"text": 3},
+    {"bytes": 3},
+    {"symbology": None},
+    {"score": None},
+    {"class_name": 7},
 ]
 FORGED = [
-    *({"detections": 5}, {"detections": None}, {"detections": [None]}, {"detections": {}}),
-    *({"settings": None}, {"settings": []}, {"provenance": None}, {"model": 5}, {"device": []}),
-    *({"saved": 7}, {"warnings": None}, {"error": None}, {"error": {"type": 1}}, {"width": "x"}),
-    *({"frame": -1}, {"time": 5}, {"time_s": "1"}, {"sha256": 3}),
+    {"detections": 5},
+    {"detections": None},
+    {"detections": [None]},
+    {"detections": {}},
+    {"settings": None},
+    {"settings": []},
+    {"provenance": None},
+    {"model": 5},
+    {"device": []},
+    {"saved": 7},
+    {"warnings": None},
+    {"error": None},
+    {"error": {"type": 1}},
+    {"width": "x"},
+    {"frame": -1},
+    {"time": 5},
+    {"time_s": "1"},
+    {"sha256": 3},
     *({"detections": [box() | fields]} for fields in FOUND),
 ]
 
@@ -38,10 +59,10 @@ def refuse(invoke, tmp_path):
     """Run a command that has to refuse what it reads."""
 
     def run(command, code):
-        done = invoke(*command.split(), cwd=tmp_path)
-        assert done.returncode == code, (command, done.stderr)
-        assert "bug in detcli" not in done.stderr
-        return done.stderr
+        completed = invoke(*command.split(), cwd=tmp_path)
+        assert completed.returncode == code, (command, completed.stderr)
+        assert "bug in detcli" not in completed.stderr
+        return completed.stderr
 
     return run
 
@@ -106,6 +127,6 @@ def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, i
 )
 def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files_to_forge):
     os.mkfifo(files_to_forge / "pipe")
-    done = invoke(*command.split(), cwd=files_to_forge)
-    assert done.returncode in {2, 3}
-    assert "not a regular file" in done.stderr or "no process writes" in done.stderr
+    completed = invoke(*command.split(), cwd=files_to_forge)
+    assert completed.returncode in {2, 3}
+    assert "not a regular file" in completed.stderr or "no process writes" in completed.stderr

@@ -57,7 +57,7 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
     assert finished.returncode == 0
     (record,) = map(json.loads, finished.stdout.splitlines())
     assert record["model"] == "yolov10n"
-    assert [found["class_name"] for found in record["detections"]] == ["red"]
+    assert [detection["class_name"] for detection in record["detections"]] == ["red"]
     first, *_ = finished.stderr.splitlines()
     for part in ("fetching yolov10n", "onnx-community/yolov10n", COMMIT[:10], "MB", "AGPL-3.0"):
         assert part in first
@@ -96,13 +96,13 @@ def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert b"fetching" in process.stderr.readline()
         content = zoo.MODELS["yolov10n"].file().storage / "blobs"
-        while not [*content.glob("*.incomplete")]:
+        while not list(content.glob("*.incomplete")):
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read() == b""
-    assert [*content.iterdir()] == []
+    assert list(content.iterdir()) == []
     filled.faults.hang = ""
     assert detcli(*command[3:]).returncode == 0
 
@@ -130,7 +130,7 @@ def test_nothing_about_the_user_is_sent(detcli, filled):
 def test_the_bundled_model_by_its_name(invoke, predict, bundled):
     (record,) = predict("a.png -m codes --conf 0.6").records
     assert record["model"] == "codes"
-    assert [found["class_name"] for found in record["detections"]] == ["red"]
+    assert [detection["class_name"] for detection in record["detections"]] == ["red"]
     assert invoke("models", "path", "codes").stdout == f"{bundled}\n"
 
 
@@ -228,13 +228,15 @@ def test_errors_have_their_code(invoke, line, exit_code, words):
 def test_the_password_of_a_hub_is_in_no_log(hub, detcli):
     hub.add("yolov10n", b"content")
     address = hub.url.replace("://", "://user:S3cret%21@")
-    done = detcli("models", "pull", "yolov10n", "-vv", env={**os.environ, "HF_ENDPOINT": address})
-    assert done.returncode == 0
-    assert "HTTP Request" in done.stderr
+    completed = detcli(
+        "models", "pull", "yolov10n", "-vv", env={**os.environ, "HF_ENDPOINT": address}
+    )
+    assert completed.returncode == 0
+    assert "HTTP Request" in completed.stderr
     refused = {**os.environ, "HF_ENDPOINT": "http://user:S3cret%21@127.0.0.1:9"}
     failed = detcli("models", "pull", "yolov10s", "-vv", env=refused)
     assert "Traceback" in failed.stderr
     encoded = base64.b64encode(b"user:S3cret!").decode()
-    for text in (done.stdout, done.stderr, failed.stdout, failed.stderr):
+    for text in (completed.stdout, completed.stderr, failed.stdout, failed.stderr):
         assert "S3cret" not in text
         assert encoded not in text

@@ -35,11 +35,11 @@ def report(invoke, tmp_path):
     """Make a page of records."""
 
     def run(line, code=0, says=""):
-        done = invoke("report", *line.split(), cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert done.stdout == "", done.stderr
-        assert says.lower() in done.stderr.lower()
-        return done
+        completed = invoke("report", *line.split(), cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert completed.stdout == "", completed.stderr
+        assert says.lower() in completed.stderr.lower()
+        return completed
 
     return run
 
@@ -69,8 +69,8 @@ def test_a_run_says_where_its_page_is(finished_run, tmp_path):
 @pytest.mark.usefixtures("finished_run", "shards_here")
 def test_a_page_from_records_is_that_of_the_run(report, predict, detcli, tmp_path):
     """Of lines, an array, standard input and a run in shards."""
-    done = report("boxes.jsonl -o later")
-    assert done.stderr == "detcli: wrote a page of 7 records: later/index.html\n"
+    completed = report("boxes.jsonl -o later")
+    assert completed.stderr == "detcli: wrote a page of 7 records: later/index.html\n"
     lines = (tmp_path / "boxes.jsonl").read_text()
     array = ",\n".join(lines.splitlines())
     (tmp_path / "boxes.json").write_text(f"[\n{array}\n]\n")
@@ -121,11 +121,11 @@ def test_so_does_what_compares(invoke, make_model, tmp_path):
 def test_pictures_are_found_in_another_folder(report, tmp_path, moved):
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
     shutil.move(tmp_path / "pics", tmp_path / moved)
-    done = report("boxes.jsonl -o later --images elsewhere")
+    completed = report("boxes.jsonl -o later --images elsewhere")
     if moved == "elsewhere":
         assert named(tmp_path / "later") == named(tmp_path / "page")
     else:
-        assert "6 pictures not found" in done.stderr
+        assert "6 pictures not found" in completed.stderr
 
 
 @pytest.mark.usefixtures("finished_run")
@@ -145,8 +145,8 @@ def test_a_run_in_shards_that_lacks_a_part_has_no_page(report, predict, make_pic
     make_picture("b.png")
     predict("a.png b.png -o boxes/ --shard-size 1")
     (tmp_path / "boxes/part-00001.jsonl").unlink()
-    done = report("boxes -o page", code=6, says="part-00001.jsonl: missing")
-    assert "complete the run" in done.stderr
+    completed = report("boxes -o page", code=6, says="part-00001.jsonl: missing")
+    assert "complete the run" in completed.stderr
     assert not (tmp_path / "page").exists()
 
 
@@ -166,11 +166,24 @@ def with_box(**fields):
 @pytest.mark.parametrize(
     "line",
     [
-        *("not JSON", "[]", "{}", '{"source": 1}', "[" * 10_000, "\udcff", json.dumps(RECORD)),
-        *(with_box(box=[1, 2, 3]), with_box(box=[1, 2, 3, float("inf")]), with_box(zones=[1])),
-        *(with_box(class_id=10**30), with_box(class_name=None), with_box(track_id="7")),
-        *(with_box(crossed=[{"line": "gate"}]), json.dumps({**RECORD, "error": "x"})),
-        *(with_boxes(width=0), with_boxes(frame="1"), with_boxes(warnings=[1])),
+        "not JSON",
+        "[]",
+        "{}",
+        '{"source": 1}',
+        "[" * 10_000,
+        "\udcff",
+        json.dumps(RECORD),
+        with_box(box=[1, 2, 3]),
+        with_box(box=[1, 2, 3, float("inf")]),
+        with_box(zones=[1]),
+        with_box(class_id=10**30),
+        with_box(class_name=None),
+        with_box(track_id="7"),
+        with_box(crossed=[{"line": "gate"}]),
+        json.dumps({**RECORD, "error": "x"}),
+        with_boxes(width=0),
+        with_boxes(frame="1"),
+        with_boxes(warnings=[1]),
     ],
 )
 def test_what_is_no_record_is_refused_by_its_line(report, tmp_path, line):
@@ -288,7 +301,9 @@ def test_classes_can_be_hidden(tmp_path, report):
             left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
             assert np.ptp(shown[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
     report("boxes.jsonl -o wide --blur red --blur-margin 2")
-    (wide,) = [one["picture"] for one in named(tmp_path / "wide") if one["source"] == "pics/a.png"]
+    (wide,) = [
+        entry["picture"] for entry in named(tmp_path / "wide") if entry["source"] == "pics/a.png"
+    ]
     assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}
 
 
@@ -368,11 +383,11 @@ def test_classes_that_no_record_has_are_refused(report, tmp_path, blur, says):
 @pytest.mark.usefixtures("finished_run")
 def test_classes_on_standard_input_are_checked_before_a_page_is_begun(detcli, tmp_path):
     text = (tmp_path / "boxes.jsonl").read_text()
-    done = detcli("report", "-", "-o", "two", "--blur", "rde", cwd=tmp_path, input=text)
-    assert done.returncode == 2
+    completed = detcli("report", "-", "-o", "two", "--blur", "rde", cwd=tmp_path, input=text)
+    assert completed.returncode == 2
     assert not (tmp_path / "two").exists()
-    done = detcli("report", "-", "-o", "two", "--blur", "blue", cwd=tmp_path, input=text)
-    assert done.returncode == 0, done.stderr
+    completed = detcli("report", "-", "-o", "two", "--blur", "blue", cwd=tmp_path, input=text)
+    assert completed.returncode == 0, completed.stderr
     assert len(pages.entries(tmp_path / "two")) == len(pages.entries(tmp_path / "page"))
 
 
@@ -432,12 +447,12 @@ def test_a_page_of_a_comparison_says_that_it_hides_nothing(
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
     says = "the page of detcli verify shows pictures as they are"
     command = ("verify", "boxes.jsonl", "boxes.jsonl", "--images", "pics")
-    done = invoke(*command, "--report", "compared", cwd=tmp_path)
-    assert says in done.stderr
+    completed = invoke(*command, "--report", "compared", cwd=tmp_path)
+    assert says in completed.stderr
     assert says not in invoke(*command, cwd=tmp_path).stderr
     data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
-    done = invoke("eval", make_model(), "--data", data, "--report", "evaluated", cwd=tmp_path)
-    assert "the page of detcli eval shows pictures as they are" in done.stderr
+    completed = invoke("eval", make_model(), "--data", data, "--report", "evaluated", cwd=tmp_path)
+    assert "the page of detcli eval shows pictures as they are" in completed.stderr
 
 
 # Pictures exchanged since
@@ -475,9 +490,9 @@ def test_a_picture_of_the_same_content_is_shown_wherever_it_is(report, tmp_path)
     for path in (tmp_path / "pics").iterdir():
         shutil.copyfile(path, tmp_path / "elsewhere" / path.name)
     shutil.rmtree(tmp_path / "pics")
-    done = report("boxes.jsonl -o later --images elsewhere --blur red")
+    completed = report("boxes.jsonl -o later --images elsewhere --blur red")
     assert len(pages.pictures(tmp_path / "later")) == 6
-    assert "by size only" not in done.stderr
+    assert "by size only" not in completed.stderr
 
 
 @pytest.mark.usefixtures("hashed")
@@ -488,7 +503,7 @@ def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
         video.write(picture(("red", 5, 5)))
     video.release()
     report("boxes.jsonl -o later --blur red", says="4 pictures not found, or changed since")
-    assert all("picture" not in one for one in named(tmp_path / "later") if "frame" in one)
+    assert all("picture" not in entry for entry in named(tmp_path / "later") if "frame" in entry)
 
 
 @pytest.mark.usefixtures("finished_run")

@@ -36,11 +36,11 @@ def apply(invoke, tmp_path):
 
     def run(command, marks, code=0, says=""):
         (tmp_path / "marks.json").write_text(marks if isinstance(marks, str) else json.dumps(marks))
-        done = invoke(*command.split(), "--apply", "marks.json", cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        completed = invoke(*command.split(), "--apply", "marks.json", cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert says in completed.stderr
+        assert "Traceback" not in completed.stderr
+        return completed
 
     return run
 
@@ -56,10 +56,10 @@ def shown(tmp_path):
 
 def test_what_is_dropped_is_not_on_the_page(apply, made, tmp_path):
     _, two = made
-    names = [one["class_name"] for one in two["detections"]]
+    names = [detection["class_name"] for detection in two["detections"]]
     assert len(names) == 2
-    done = apply(REPORT, [mark(two, 1), mark(two, 0, "keep")])
-    assert "wrote a page of 2 records, without what 1 mark dropped: " in done.stderr
+    completed = apply(REPORT, [mark(two, 1), mark(two, 0, "keep")])
+    assert "wrote a page of 2 records, without what 1 mark dropped: " in completed.stderr
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names[:1]}
     apply(REPORT, [mark(two)])
     assert shown(tmp_path) == {"pics/a.png": ["red"]}
@@ -106,8 +106,8 @@ def test_of_two_boxes_alike_the_marked_one_goes(apply, made, tmp_path):
 def test_marks_of_other_records_are_refused(apply, made, tmp_path, changed, says):
     one, two = made
     marks = [mark(one, 0) | changed, mark(two)]
-    done = apply(REPORT, marks, code=6, says=says)
-    assert "apply them to the records that their page was made of" in done.stderr
+    completed = apply(REPORT, marks, code=6, says=says)
+    assert "apply them to the records that their page was made of" in completed.stderr
     (about,) = pages.runs(tmp_path / "page")
     assert about["state"] == "stopped"
 
@@ -115,7 +115,12 @@ def test_marks_of_other_records_are_refused(apply, made, tmp_path, changed, says
 @pytest.mark.parametrize(
     "marks",
     [
-        *("not JSON", "{}", "[1]", '[{"source": "a"}]', '[{"source": "a", "mark": "odd"}]', "[[]]"),
+        "not JSON",
+        "{}",
+        "[1]",
+        '[{"source": "a"}]',
+        '[{"source": "a", "mark": "odd"}]',
+        "[[]]",
         '[{"source": "a", "mark": "drop", "box": [1, 2, 3]}]',
         '[{"source": "a", "mark": "drop", "box": [1, 2, 3, "4"]}]',
         '[{"source": 1, "mark": "drop"}]',
@@ -158,9 +163,9 @@ def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
     predict("film.mp4 --conf 0.5 -o boxes.jsonl -q")
     records = [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
     apply(REPORT, [mark(records[1], frame=1), mark(records[2], 0, frame=2)])
-    assert [(one["frame"], len(one["found"])) for one in pages.entries(tmp_path / "page")] == [
-        (0, 1), (2, 0),
-    ]  # fmt: skip
+    entries = pages.entries(tmp_path / "page")
+    assert [entry["frame"] for entry in entries] == [0, 2]
+    assert [len(entry["found"]) for entry in entries] == [1, 0]
 
 
 def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, made, tmp_path):
@@ -168,11 +173,13 @@ def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, made, tmp_path):
     red = next(at for at, one in enumerate(two["detections"]) if one["class_name"] == "red")
     blurred = f"{REPORT} --blur red --blur-with fill"
     says = "1 detection dropped by marks, and blurred on the page all the same"
-    done = apply(blurred, [mark(two, red)], says=says)
+    completed = apply(blurred, [mark(two, red)], says=says)
     assert shown(tmp_path)["pics/b.png"] == ["blue"]
-    (entry,) = [one for one in pages.entries(tmp_path / "page") if one["source"] == "pics/b.png"]
+    (entry,) = [
+        entry for entry in pages.entries(tmp_path / "page") if entry["source"] == "pics/b.png"
+    ]
     pixels = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).astype(int)
     assert np.abs(pixels[10:14, 10:14] - GREY).max() < 10  # the red cell
     assert np.abs(pixels[26:30, 26:30] - GREY).max() > 100  # the blue one
-    done = apply(blurred, [mark(two, 1 - red)])
-    assert "all the same" not in done.stderr
+    completed = apply(blurred, [mark(two, 1 - red)])
+    assert "all the same" not in completed.stderr

@@ -27,11 +27,11 @@ def test_every_schema_is_valid(name, invoke):
 
 @pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])
 def test_other_names_get_a_list_of_commands(name, invoke):
-    done = invoke("schema", name)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert f"'{name}' has no schema\n" in done.stderr
-    assert f"these commands have one: {', '.join(NAMES)}\n" in done.stderr
+    completed = invoke("schema", name)
+    assert completed.returncode == 2
+    assert completed.stdout == ""
+    assert f"'{name}' has no schema\n" in completed.stderr
+    assert f"these commands have one: {', '.join(NAMES)}\n" in completed.stderr
 
 
 @pytest.mark.parametrize("name", sorted(PAGES.keys() - {*NAMES}))
@@ -43,6 +43,8 @@ def test_commands_without_one_name_the_page_that_shows_their_json(name, invoke):
 
 
 def test_a_closed_stdout_is_an_error(detcli):
-    done = detcli("schema", "eval", preexec_fn=lambda: os.close(1))
-    assert "standard output is closed" in done.stderr
-    assert "hint: redirect it to a file or a pipe\n" in done.stderr  # few commands have --output
+    completed = detcli("schema", "eval", preexec_fn=lambda: os.close(1))
+    assert "standard output is closed" in completed.stderr
+    assert (
+        "hint: redirect it to a file or a pipe\n" in completed.stderr
+    )  # few commands have --output

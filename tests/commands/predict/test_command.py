@@ -30,7 +30,7 @@ def classes(done):
     """The classes that the only record names."""
     (record,) = done.records
     validator("predict", strict=True).validate(record)
-    return [one["class_name"] for one in record["detections"]]
+    return [detection["class_name"] for detection in record["detections"]]
 
 
 def test_a_picture_gives_a_record(detcli, make_model, make_picture):
@@ -56,7 +56,7 @@ def test_a_picture_gives_a_record(detcli, make_model, make_picture):
 def test_graphs_run_as_they_come(change, predict, invoke, tmp_path):
     onnx.save(change(query_model.build()), tmp_path / "odd.onnx")
     (record,) = predict("a.png -m odd.onnx").records
-    assert [*box_of(record["detections"][0])] == cell_box(2, 3)
+    assert list(box_of(record["detections"][0])) == cell_box(2, 3)
     assert invoke("inspect", "odd.onnx", cwd=tmp_path).returncode == 0
 
 
@@ -64,8 +64,8 @@ def test_rows_of_cells_without_a_batch_do_not_classify(predict, tmp_path):
     """As those of FastestDet and Yolo-FastestV2."""
     model = Graph()
     onnx.save(model.model([model("Reshape", "images", np.array([96, -1]))]), tmp_path / "rows.onnx")
-    done = predict("a.png -m rows.onnx", code=4, says="its output is not a detection head")
-    assert "classifies" not in done.stderr
+    completed = predict("a.png -m rows.onnx", code=4, says="its output is not a detection head")
+    assert "classifies" not in completed.stderr
 
 
 @pytest.mark.parametrize("option", ["--fast-decode", "--no-fast-decode"])
@@ -73,8 +73,8 @@ def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture
     pytest.importorskip("simplejpeg")
     for name in ("b.jpg", "c.jpg"):
         make_picture(name, ("red", 2, 3))
-    done = predict(f"b.jpg a.png c.jpg {option}")
-    assert [record["width"] for record in done.records] == [64] * 3
+    completed = predict(f"b.jpg a.png c.jpg {option}")
+    assert [record["width"] for record in completed.records] == [64] * 3
     assert allocated == [(64, 64)] * 2
 
 
@@ -105,16 +105,16 @@ def test_one_class_per_anchor(options, count, predict, make_picture):
 def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes((tmp_path / "a.png").read_bytes()[:-40])
     names = ["torn.png", "no/such.jpg", "a" * 300, "a.png"]
-    done = predict("--conf 0.6", *names, code=3, says="1 picture, 1 detection, 3 failed")
-    for record in done.records:
+    completed = predict("--conf 0.6", *names, code=3, says="1 picture, 1 detection, 3 failed")
+    for record in completed.records:
         validator("predict", strict=True).validate(record)
-    assert [record["source"] for record in done.records] == names
-    errors = [record.get("error", {}) for record in done.records]
+    assert [record["source"] for record in completed.records] == names
+    errors = [record.get("error", {}) for record in completed.records]
     types = ["DecodeError", "PlaceError", "PlaceError", None]
     assert [error.get("type") for error in errors] == types
     assert errors[1]["message"] == errors[2]["message"] == "no such file"
-    assert len(done.records[3]["detections"]) == 1
-    assert "no/such.jpg: no such file" in done.stderr
+    assert len(completed.records[3]["detections"]) == 1
+    assert "no/such.jpg: no such file" in completed.stderr
 
 
 def test_a_picture_on_stdin(detcli, make_model, make_picture):
@@ -153,8 +153,8 @@ def test_a_dash_is_standard_output(predict, tmp_path):
 def test_parquet_needs_its_library(predict, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "detcli.sink.parquet", raising=False)
-    done = predict("none.jpg -o x.parquet", code=1, says="pyarrow does not load")
-    assert 'hint: pip install "detcli[parquet]"' in done.stderr
+    completed = predict("none.jpg -o x.parquet", code=1, says="pyarrow does not load")
+    assert 'hint: pip install "detcli[parquet]"' in completed.stderr
     assert not (tmp_path / "x.parquet").exists()
 
 
@@ -164,8 +164,12 @@ def test_save_keeps_the_paths_below_a_folder(predict, make_picture, tmp_path):
     predict("pics -r --save out --save-txt out/labels")
     files = (path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("[!.]*.*"))
     assert {path.as_posix() for path in files} == {
-        *("b.png", "x/a.png", "y/a.png"),
-        *("labels/b.txt", "labels/x/a.txt", "labels/y/a.txt"),
+        "b.png",
+        "x/a.png",
+        "y/a.png",
+        "labels/b.txt",
+        "labels/x/a.txt",
+        "labels/y/a.txt",
     }
 
 
@@ -197,7 +201,7 @@ def test_a_dataset_on_which_the_model_is_perfect(
         return {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
 
     before = files()
-    assert len([*(dataset / "images").iterdir()]) == 3 + 3
+    assert len(list((dataset / "images").iterdir())) == 3 + 3
     command = ["eval", "colours.onnx", "--data", dataset / "data.yaml", "--format", "json"]
     assert json.loads(invoke(*command).stdout)["metrics"]["map50_95"] == 1
     assert files() == before  # again, with nothing new
@@ -249,8 +253,8 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
     assert len(classes(predict("a.png --conf 0.25"))) == 190
     for words, told in (((), "0.6 (recommended for the model)"),
                         (("--conf", 0.25), "0.25 (as asked for)")):  # fmt: skip
-        done = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
-        assert f"confidence: above {told}" in done.stderr
+        completed = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
+        assert f"confidence: above {told}" in completed.stderr
 
 
 def test_a_class_below_its_confidence_takes_no_place(predict, make_model, make_picture):
@@ -289,11 +293,11 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_pic
     ):
         model = make_model(tail="one-to-many", metadata=said | {"names": names}, reach=1.5)
         common = ("predict", picture, "-m", model, "--conf", 0.6, *words)
-        done = detcli(*common, "-v", "--provenance")
-        record = json.loads(done.stdout)
+        completed = detcli(*common, "-v", "--provenance")
+        record = json.loads(completed.stdout)
         assert len(record["detections"]) == count
         assert record["settings"]["nms"] == iou
-        assert done.stderr.count(f"non-maximum suppression: {told}") == 1
+        assert completed.stderr.count(f"non-maximum suppression: {told}") == 1
         assert "suppression" not in detcli(*common).stderr
 
 
@@ -379,9 +383,9 @@ def test_errors_have_a_message_and_an_exit_code(options, exit_code, words, predi
     (tmp_path / "data").mkdir()
     (tmp_path / "data/data.yaml").write_text("names: [cat]\n")
     before = {*tmp_path.rglob("*")}
-    done = predict(f"a.png {options}", code=exit_code, says=words)
-    assert done.stdout == ""
-    assert "hint: " in done.stderr
+    completed = predict(f"a.png {options}", code=exit_code, says=words)
+    assert completed.stdout == ""
+    assert "hint: " in completed.stderr
     assert {*tmp_path.rglob("*")} == before
 
 
@@ -413,15 +417,15 @@ def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monke
 )
 def test_other_weights_are_named_with_the_way_to_onnx(name, what, way, predict, tmp_path):
     (tmp_path / name).write_bytes(b"PK\3\4" + bytes(100))
-    done = predict(f"a.png -m '{name}'", code=4, says=way)
-    assert f"{name} is not ONNX" in done.stderr
-    assert what in done.stderr
+    completed = predict(f"a.png -m '{name}'", code=4, says=way)
+    assert f"{name} is not ONNX" in completed.stderr
+    assert what in completed.stderr
 
 
 def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
-    done = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
-    assert done.returncode == 4
-    first, second = done.stderr.splitlines()[:2]
+    completed = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
+    assert completed.returncode == 4
+    first, second = completed.stderr.splitlines()[:2]
     assert first == "detcli: none.png: no such file"
     assert "cannot fetch yolov10n" in second
 
@@ -437,10 +441,10 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
         (make_model("e.onnx", size=None, metadata={"imgsz": "64"}), "", None),
         (make_model("f.onnx"), "", None),
     ):
-        done = detcli("predict", picture, "-m", model, *words.split())
-        assert done.returncode == 0
-        assert done.stderr.count("assumed: ") == (told is not None)
-        assert told is None or f"detcli: note: {model.stem}: assumed: {told}" in done.stderr
+        completed = detcli("predict", picture, "-m", model, *words.split())
+        assert completed.returncode == 0
+        assert completed.stderr.count("assumed: ") == (told is not None)
+        assert told is None or f"detcli: note: {model.stem}: assumed: {told}" in completed.stderr
         if not words:
             listed = json.loads(detcli("inspect", model).stdout)["detector"]["assumed"].values()
             assert [told in one for one in listed] == [True] * (told is not None)
@@ -449,17 +453,17 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
 def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_picture):
     model, picture = make_model(), make_picture("a.png", ("red", 2, 3))
     for asked, warned in (("xyxy", 0), ("cxcywh", 1)):
-        done = detcli("predict", picture, "-m", model, "--box-format", asked)
+        completed = detcli("predict", picture, "-m", model, "--box-format", asked)
         said = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
-        assert done.stderr.count(said) == warned
+        assert completed.stderr.count(said) == warned
 
 
 def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
     (tmp_path / "names.txt").write_text("rot\ngrün\nblau\n", encoding="utf-8")
     make_model(size=None)
     make_picture("b.png", ("green", 0, 0))
-    done = predict("b.png --names names.txt --imgsz 64 --classes grün --conf 0.6")
-    assert classes(done) == ["grün"]
+    completed = predict("b.png --names names.txt --imgsz 64 --classes grün --conf 0.6")
+    assert classes(completed) == ["grün"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -514,8 +518,8 @@ def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, pl
     words = command.split()
     for place in places:
         name = "s3://bucket/name" if place == "s3:" else place
-        done = invoke(*words, name, cwd=tmp_path)
-        assert done.returncode == 2
+        completed = invoke(*words, name, cwd=tmp_path)
+        assert completed.returncode == 2
         where = "an object store" if place == "s3:" else ""
-        assert f"{words[-1]} cannot write to {where}" in done.stderr
+        assert f"{words[-1]} cannot write to {where}" in completed.stderr
         assert list(tmp_path.iterdir()) == []

@@ -36,7 +36,7 @@ def test_records_have_the_boxes_of_the_family(run_beyond_edges):
     for suffix in ("csv", "json"):
         folder = run_beyond_edges(f"-o out.{suffix} --save-coco coco.json")
     [record] = json.loads((folder / "out.json").read_text())
-    assert {box_of(found) for found in record["detections"]} == CORNERS
+    assert {box_of(detection) for detection in record["detections"]} == CORNERS
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {tuple(float(row[side]) for side in ("x1", "y1", "x2", "y2")) for row in rows} == CORNERS

@@ -75,9 +75,9 @@ def test_records_name_what_they_were_made_of(what, invoke, versions, tmp_path, m
         theirs = tmp_path / "next"
         shutil.copy(folders[1] / FILES[what], theirs)
         with exchange_at(moment, lambda: theirs.replace(now / FILES[what])) as calls:
-            done = invoke("predict", "a.png", "-m", "m.onnx", "--provenance", cwd=folder)
-        assert done.returncode == 0, done.stderr
-        (record,) = lines(done.stdout)
+            completed = invoke("predict", "a.png", "-m", "m.onnx", "--provenance", cwd=folder)
+        assert completed.returncode == 0, completed.stderr
+        (record,) = lines(completed.stdout)
         made = record["detections"], record["width"]
         return json.dumps(made), (record["settings"]["model_sha256"], record["sha256"]), len(calls)
 

@@ -63,7 +63,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
     counts = thinning.thin("sizes of a dataset whose run is killed", range(2, 60, 10), count=3)
     for wanted in counts:
         process = forked.start(command)
-        while len([*dataset.glob("images/[!.]*")]) < wanted and process.is_alive():
+        while len(list(dataset.glob("images/[!.]*"))) < wanted and process.is_alive():
             time.sleep(0.001)
         process.kill()
         process.join()
@@ -92,8 +92,8 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
 def test_a_password_in_a_list_is_not_printed(predict, tmp_path):
     (tmp_path / "list").write_text("rtsp://user:secret@host/x\nrtmp://user:secret@host/y\n")
     for source in ("--files-from list", "rtmp://user:secret@host/y"):
-        done = predict(source, code=3)
-        assert "secret" not in done.stdout + done.stderr
+        completed = predict(source, code=3)
+        assert "secret" not in completed.stdout + completed.stderr
 
 
 @pytest.mark.usefixtures("each_device")
@@ -156,16 +156,18 @@ def test_records_and_results_in_one_file_are_refused(spelled, predict, tmp_path)
 
 def test_ids_of_coco_are_settled_before_the_first_picture(predict, make_picture, tmp_path):
     names = " ".join(make_picture(f"{name}.png").name for name in ("2", "3", "cat", "dog"))
-    done = predict(f"{names} --save-coco found.json", says="cat.png: an earlier picture")
-    assert len(done.records) == 4
+    completed = predict(f"{names} --save-coco found.json", says="cat.png: an earlier picture")
+    assert len(completed.records) == 4
     for number in (1, "x"):
         listed = {
             "images": [{"id": number, "file_name": "2.png"}],
             "categories": [{"id": 19, "name": "horse"}],
         }
         (tmp_path / "ids.json").write_text(json.dumps(listed))
-        done = predict("2.png --save-coco a.json --coco-images ids.json", code=2, says="ids.json")
-        assert done.stdout == ""
+        completed = predict(
+            "2.png --save-coco a.json --coco-images ids.json", code=2, says="ids.json"
+        )
+        assert completed.stdout == ""
         assert not (tmp_path / "a.json").exists()
 
 
@@ -174,10 +176,15 @@ def test_a_picture_without_an_id_of_coco_does_not_end_the_run(predict, make_pict
     listed = {"images": [{"id": 5, "file_name": "x.png"}]}
     (tmp_path / "ids.json").write_text(json.dumps(listed))
     line = "a.png x.png x.png a.png --save-coco a.json --coco-images ids.json"
-    done = predict(line, says="a.png is not among the images of ids.json: left out")
-    assert [record["source"] for record in done.records] == ["a.png", "x.png", "x.png", "a.png"]
+    completed = predict(line, says="a.png is not among the images of ids.json: left out")
+    assert [record["source"] for record in completed.records] == [
+        "a.png",
+        "x.png",
+        "x.png",
+        "a.png",
+    ]
     assert {one["image_id"] for one in json.loads((tmp_path / "a.json").read_text())} == {5}
-    assert "3 pictures are not in the COCO results\n" in done.stderr
+    assert "3 pictures are not in the COCO results\n" in completed.stderr
 
 
 def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_picture, tmp_path):
@@ -187,10 +194,10 @@ def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_
     command = [sys.executable, "-m", "detcli", "predict", "a.png", "-m", "m.onnx", "-o", "a.csv"]
     posix = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     options = {"cwd": tmp_path, "env": posix, "capture_output": True}
-    done = subprocess.run([*command, *sinks.split()], check=False, **options)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([*command, *sinks.split()], check=False, **options)
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "crops/Größe/a_0.png").is_file()
-    assert len([*tmp_path.glob("crops/人人*/a_1.png")]) == 1
+    assert len(list(tmp_path.glob("crops/人人*/a_1.png"))) == 1
     assert "Größe" in (tmp_path / "set/data.yaml").read_text(encoding="utf-8")
 
 
@@ -211,16 +218,16 @@ def test_no_input_is_a_usage_error(predict):
 def test_a_small_address_space_is_an_error(make_model, make_picture):
     command = [sys.executable, "-m", "detcli", "predict", make_picture("a.png"), "-m", make_model()]
     for kib in (550_000, 1_000_000):
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-c", f'ulimit -v {kib}; "$@"', "bash", *command],  # noqa: S607
             check=False,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 1
-        assert "limited to" in done.stderr
-        assert "hint: raise the limit" in done.stderr
-        assert len(done.stderr.splitlines()) == 2
+        assert completed.returncode == 1
+        assert "limited to" in completed.stderr
+        assert "hint: raise the limit" in completed.stderr
+        assert len(completed.stderr.splitlines()) == 2
 
 
 class Slow(io.FileIO):

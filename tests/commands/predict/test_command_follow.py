@@ -77,7 +77,7 @@ def test_each_picture_counts_once_when_it_is_complete(follow, tmp_path):
         os.utime(folder / "torn.jpg", (1e9, 1e9))
         assert len(seen("torn.jpg")) == 5
     found = lines((tmp_path / "run.jsonl").read_text())
-    assert [one["source"] for one in found if "error" in one] == ["in/torn.jpg"]
+    assert [record["source"] for record in found if "error" in record] == ["in/torn.jpg"]
     assert not any("warnings" in one for one in found)
     (folder / "torn.jpg").unlink()
     save(folder / "d.png")

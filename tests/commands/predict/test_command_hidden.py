@@ -44,7 +44,7 @@ def test_a_run_in_shards_refuses_classes_that_the_model_lacks(predict, tmp_path)
     predict(f"{READ} --blur qr_cod -o parts/", code=2, says=says)
     says = "--blur qr_code is not among --classes"
     predict(f"{READ} --blur qr_code --classes barcode -o parts/", code=2, says=says)
-    assert [*(tmp_path / "parts").glob("part-*")] == []
+    assert list((tmp_path / "parts").glob("part-*")) == []
 
 
 @pytest.mark.usefixtures("shards_here")
@@ -88,11 +88,13 @@ def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
     (tmp_path / "marks.json").write_text(json.dumps([marks[red[0]]]))
     outputs = "--save pics --labels none --save-dataset set --save-crops crops"
     blur = "--blur red --blur-with fill --blur-margin 0 --apply marks.json"
-    done = predict(
+    completed = predict(
         f"{two_reds} --conf 0.9 {outputs} {blur}",
         says="1 detection dropped by marks, and blurred in the pictures all the same",
     )
-    assert [one["class_name"] for one in done.records[0]["detections"]].count("red") == 1
+    assert [detection["class_name"] for detection in completed.records[0]["detections"]].count(
+        "red"
+    ) == 1
     for path in (tmp_path / "pics/two.png", tmp_path / "set/images/two.png"):
         assert is_grey(path, 1, 1)
         assert is_grey(path, 5, 5)
@@ -106,15 +108,15 @@ def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp
         place for place, one in enumerate(record["detections"]) if one["class_name"] == "blue"
     ]
     (tmp_path / "marks.json").write_text(json.dumps([drops(record, blue)]))
-    done = predict(f"{two_reds} --conf 0.9 --save pics --blur red --apply marks.json")
-    assert "dropped by marks" not in done.stderr
+    completed = predict(f"{two_reds} --conf 0.9 --save pics --blur red --apply marks.json")
+    assert "dropped by marks" not in completed.stderr
 
 
 def test_a_run_says_where_max_det_may_have_uncovered_something(predict, two_reds):
     says = "1 picture with as many detections as --max-det admits: what it left out is not blurred"
     predict(f"{two_reds} --conf 0.9 --max-det 2 --save pics --blur red", says=says)
-    done = predict(f"{two_reds} --conf 0.9 --max-det 4 --save pics --blur red")
-    assert "--max-det" not in done.stderr
+    completed = predict(f"{two_reds} --conf 0.9 --max-det 4 --save pics --blur red")
+    assert "--max-det" not in completed.stderr
 
 
 # Files that hold more than the picture that was looked at
@@ -160,8 +162,11 @@ def with_motion_video(jpeg):
 
 
 CARRIERS = (
-    *(with_trailing_picture, with_multi_picture, with_thumbnail),
-    *(with_xmp, with_motion_video),
+    with_trailing_picture,
+    with_multi_picture,
+    with_thumbnail,
+    with_xmp,
+    with_motion_video,
 )
 
 
@@ -234,9 +239,9 @@ def test_a_folder_with_sharp_pictures_is_warned_of(predict, make_picture, option
 def test_a_folder_in_which_all_is_hidden_is_not_warned_of(predict, make_picture, option):
     make_picture("b.png", ("red", 1, 1))
     for name in ("a.png", "b.png", "a.png"):
-        done = predict(f"{name} --conf 0.5 {option} out --blur red,0")
-        assert "other runs" not in done.stderr
-    done = predict(f"a.png --conf 0.5 {option} out --blur blue,red", says="may show red, blue")
+        completed = predict(f"{name} --conf 0.5 {option} out --blur red,0")
+        assert "other runs" not in completed.stderr
+    completed = predict(f"a.png --conf 0.5 {option} out --blur blue,red", says="may show red, blue")
     predict(f"b.png --conf 0.5 {option} out", says="")
     predict(f"a.png --conf 0.5 {option} out --blur red", says=SHARP)
 
@@ -250,5 +255,5 @@ def test_a_page_that_goes_on_with_sharp_pictures_is_warned_of(predict, make_pict
     make_picture("b.png")
     predict("a.png --conf 0.5 --resume r.jsonl --report page")
     predict("a.png b.png --conf 0.5 --resume r.jsonl --report page --blur red", says=SHARP)
-    done = predict("a.png --conf 0.5 --report page --blur red -o new.jsonl")
-    assert "other runs" not in done.stderr  # the page began anew
+    completed = predict("a.png --conf 0.5 --report page --blur red -o new.jsonl")
+    assert "other runs" not in completed.stderr  # the page began anew

@@ -32,7 +32,7 @@ def folder_with_pipes(tmp_path, make_picture):
 @pytest.mark.usefixtures("folder_with_pipes")
 @pytest.mark.parametrize("source", ["in/", "in/*"])
 def test_only_files_in_a_folder_are_inputs(predict, source):
-    assert [one["source"] for one in predict(source).records] == ["in/a.png", "in/z.png"]
+    assert [record["source"] for record in predict(source).records] == ["in/a.png", "in/z.png"]
 
 
 @pytest.mark.usefixtures("folder_with_pipes")
@@ -41,8 +41,8 @@ def test_named_pipes_and_slow_servers_are_given_up(predict):
         server.files["/slow.png"] = bytes(1000)
         server.drip_s = 0.05
         names = "in/a.png in/f.jpg in/s.jpg in/n.jpg in/z.png --input-timeout 1"
-        done = predict(names, server.url("/slow.png"), code=3)
-    errors = [record.get("error", {}).get("message", "") for record in done.records]
+        completed = predict(names, server.url("/slow.png"), code=3)
+    errors = [record.get("error", {}).get("message", "") for record in completed.records]
     assert errors[0] == ""
     assert errors[1] == HANGS
     assert errors[4] == ""
@@ -73,11 +73,11 @@ def gutted(tmp_path):
 def test_damage_is_told_with_its_file(predict):
     text = "damaged: premature end of data segment"
     for quiet in ("", "-q"):
-        done = predict(f"a.png gutted.jpg {quiet}")
-        assert [record.get("warnings") for record in done.records] == [None, [text]]
-        assert (f"detcli: gutted.jpg: {text}\n" in done.stderr) == (not quiet)
-    done = predict("a.png gutted.jpg --strict", code=3)
-    types = [record.get("error", {}).get("type") for record in done.records]
+        completed = predict(f"a.png gutted.jpg {quiet}")
+        assert [record.get("warnings") for record in completed.records] == [None, [text]]
+        assert (f"detcli: gutted.jpg: {text}\n" in completed.stderr) == (not quiet)
+    completed = predict("a.png gutted.jpg --strict", code=3)
+    types = [record.get("error", {}).get("type") for record in completed.records]
     assert types == [None, "DecodeError"]
 
 
@@ -91,7 +91,10 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
         cv2.imwrite(tmp_path / name, upright.astype(np.float32) / 255)
     names = "a.png a.avif a.pfm a.tiff"
     found = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
-    places = [{one["class_name"]: box_of(one) for one in record["detections"]} for record in found]
+    places = [
+        {detection["class_name"]: box_of(detection) for detection in record["detections"]}
+        for record in found
+    ]
     assert places[1:] == [places[0]] * 3
     assert places[0].keys() == {"red", "blue"}
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
@@ -108,8 +111,8 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     named = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
 
     def run(*words):
-        done = invoke("predict", *words, "-m", make_model())
-        return [record["source"] for record in lines(done.stdout)], done.stderr
+        completed = invoke("predict", *words, "-m", make_model())
+        return [record["source"] for record in lines(completed.stdout)], completed.stderr
 
     for _ in range(3):
         sources, said = run(folder, "-r", "--save", folder)
@@ -119,7 +122,7 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
         assert "has inputs" not in said
         assert sources == named
     assert run(folder, "-r")[0] == run(f"{folder}/*.*", folder / "more")[0] == named
-    assert len([*folder.glob("a*")]) == 3 + 3 * 3
+    assert len(list(folder.glob("a*"))) == 3 + 3 * 3
     copy = next(folder.glob("a-*-2.png"))  # which is an input where it is named
     assert run(copy)[0] == [str(copy)]
 
@@ -127,15 +130,15 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
 @pytest.mark.parametrize("output", ["", "-o a.csv", "--save out --format labelstudio"])
 def test_quiet_runs_name_inputs_that_cannot_be_read(predict, tmp_path, output):
     (tmp_path / "zero.png").touch()
-    done = predict(f"none.png '' zero.png a.png -q {output}", code=3)
+    completed = predict(f"none.png '' zero.png a.png -q {output}", code=3)
     missing = "detcli: {}: no such file; hint: check the path\n"
     empty = "detcli: zero.png: empty; hint: fetch or copy the file again\n"
-    assert done.stderr == missing.format("none.png") + missing.format("''") + empty
+    assert completed.stderr == missing.format("none.png") + missing.format("''") + empty
 
 
 @pytest.mark.usefixtures("shards_here")
 def test_a_folder_as_output_is_told_from_the_folder_of_pictures(predict, tmp_path):
     (tmp_path / "out").mkdir()
     predict("a.png -o out", code=2, says="annotated pictures go to a folder with --save out")
-    done = predict("a.png -o parts/")
-    assert "annotated pictures go to a folder with --save\n" in done.stderr
+    completed = predict("a.png -o parts/")
+    assert "annotated pictures go to a folder with --save\n" in completed.stderr

@@ -35,8 +35,8 @@ def test_pictures_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
 def test_an_object_that_stands_for_a_folder_is_passed_over(s3, stored, predict):
     stored(2)
     s3.put("pics/0000/")
-    done = predict("s3://photos/pics/ -r")
-    sources = [record["source"] for record in done.records]
+    completed = predict("s3://photos/pics/ -r")
+    sources = [record["source"] for record in completed.records]
     assert sources == ["s3://photos/pics/0000.png", "s3://photos/pics/0001.png"]
 
 
@@ -44,8 +44,8 @@ def test_an_object_that_stands_for_a_folder_is_passed_over(s3, stored, predict):
 def test_a_key_that_hides_the_others_of_its_folder_is_named(s3, stored, predict, key):
     stored(2)
     s3.put(key)
-    done = predict("s3://photos/pics/ a.png -r", code=3, says="copy it to another key")
-    listing, sound = done.records
+    completed = predict("s3://photos/pics/ a.png -r", code=3, says="copy it to another key")
+    listing, sound = completed.records
     assert "has an empty part, . or .., or a control code" in listing["error"]["message"]
     assert "detections" in sound
 
@@ -53,8 +53,8 @@ def test_a_key_that_hides_the_others_of_its_folder_is_named(s3, stored, predict,
 def test_a_store_that_hangs_is_given_up(s3, stored, predict):
     stored(2)
     s3.faults.hang.set()
-    done = predict("s3://photos/pics/0000.png a.png --input-timeout 1", code=3)
-    hanging, sound = done.records
+    completed = predict("s3://photos/pics/0000.png a.png --input-timeout 1", code=3)
+    hanging, sound = completed.records
     assert hanging["error"]["message"] == "not read and decoded after 1 s"
     assert "detections" in sound
 
@@ -68,7 +68,9 @@ def test_a_resumed_run_fetches_only_what_it_lacks(s3, stored, predict, tmp_path)
     s3.requests.clear()
     predict("s3://photos/pics/ --resume run.jsonl")
     assert sum(".png" in path for _, path in s3.requests) == 2
-    sources = [[one["source"] for one in lines(text)] for text in (journal.read_text(), whole)]
+    sources = [
+        [record["source"] for record in lines(text)] for text in (journal.read_text(), whole)
+    ]
     assert sources[0] == sources[1]
 
 

@@ -35,10 +35,10 @@ def shell(warm_detcli, make_model, make_pictures, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def run(script, code=0):
-        done = bash(["bash", "-c", f"set -eo pipefail\n{script}"])
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        completed = bash(["bash", "-c", f"set -eo pipefail\n{script}"])
+        assert completed.returncode == code, completed.stderr
+        assert "Traceback" not in completed.stderr
+        return completed
 
     return run
 
@@ -50,18 +50,26 @@ def condition(text, inputs="pics", then=""):
 TORN = "pics torn.png"
 NOTHING = "--files-from /dev/null"
 CONDITIONS = [
-    *(("red>1", "pics", 6), ("red>2", "pics", 0), ("red==2", "pics", 6), ("red<2", "pics", 0)),
-    *(("red>1", TORN, 6), ("red>2", TORN, 3), ("red==2", TORN, 3), ("red<3", TORN, 3)),
-    *(("any>0", NOTHING, 3), ("any==0", NOTHING, 3), ("any<1", NOTHING, 3)),
+    ("red>1", "pics", 6),
+    ("red>2", "pics", 0),
+    ("red==2", "pics", 6),
+    ("red<2", "pics", 0),
+    ("red>1", TORN, 6),
+    ("red>2", TORN, 3),
+    ("red==2", TORN, 3),
+    ("red<3", TORN, 3),
+    ("any>0", NOTHING, 3),
+    ("any==0", NOTHING, 3),
+    ("any<1", NOTHING, 3),
 ]
 
 
 @pytest.mark.parametrize(("text", "inputs", "code"), CONDITIONS)
 def test_a_condition_never_says_what_nobody_saw(text, inputs, code, shell, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
-    done = shell(condition(text, inputs), code)
+    completed = shell(condition(text, inputs), code)
     why = "there were no inputs" if inputs == NOTHING else "1 input failed"
-    assert (f"--fail-if is undecided, as {why}: {text} " in done.stderr) == (code == 3)
+    assert (f"--fail-if is undecided, as {why}: {text} " in completed.stderr) == (code == 3)
 
 
 @pytest.mark.parametrize(
@@ -71,23 +79,25 @@ def test_a_condition_never_says_what_nobody_saw(text, inputs, code, shell, tmp_p
 def test_a_reader_that_leaves_does_not_decide_a_condition(text, code, reader, shell):
     """Its detections are counted until then; the record that it did not take is among them."""
     inputs = "$(for _ in {1..500}; do printf 'pics/0000.png '; done)"
-    done = shell(condition(text, inputs, f"| {reader} > /dev/null"), code)
-    assert ("the run ended before its last input" in done.stderr) == (code == 3)
-    assert done.stderr == "" or code
+    completed = shell(condition(text, inputs, f"| {reader} > /dev/null"), code)
+    assert ("the run ended before its last input" in completed.stderr) == (code == 3)
+    assert completed.stderr == "" or code
 
 
 def test_jq_and_sqlite_take_the_records(shell, tmp_path):
     skip_without_jq("jq")
     run = "detcli predict pics -q --conf 0.6"
-    done = shell(f"{run} | jq -r 'select(.detections[0]).source'")
-    assert done.stdout.split() == ["pics/0000.png", "pics/0003.png"]
-    done = shell(f"{run} | jq -r '[.source, (.detections | length)] | @csv' > counts.csv")
+    completed = shell(f"{run} | jq -r 'select(.detections[0]).source'")
+    assert completed.stdout.split() == ["pics/0000.png", "pics/0003.png"]
+    completed = shell(f"{run} | jq -r '[.source, (.detections | length)] | @csv' > counts.csv")
     shell(f"{run} -o boxes.csv")
     if shutil.which("sqlite3") is None:
         pytest.skip("sqlite3 is not installed")
     query = "SELECT source, count(nullif(class_name, '')) FROM t GROUP BY source"
-    done = shell(f'sqlite3 -csv ":memory:" ".import boxes.csv t" "{query}"')
-    assert done.stdout.split() == (tmp_path / "counts.csv").read_text().replace('"', "").split()
+    completed = shell(f'sqlite3 -csv ":memory:" ".import boxes.csv t" "{query}"')
+    assert (
+        completed.stdout.split() == (tmp_path / "counts.csv").read_text().replace('"', "").split()
+    )
 
 
 def test_make_redoes_what_is_older_than_its_picture(shell, tmp_path):
@@ -95,20 +105,20 @@ def test_make_redoes_what_is_older_than_its_picture(shell, tmp_path):
     (tmp_path / "Makefile").write_text(blocks(PAGE, "make")[0])
     assert shell("make -s -j2 && ls boxes | wc -l").stdout.strip() == "6"
     assert shell("make").stdout.count("detcli") == 0
-    done = shell("sleep 0.01; touch pics/0003.png; make")
-    assert done.stdout.count("detcli predict") == 1
+    completed = shell("sleep 0.01; touch pics/0003.png; make")
+    assert completed.stdout.count("detcli predict") == 1
     shell("echo torn > pics/torn.png; make", code=2)
     assert not (tmp_path / "boxes/torn.json").exists()
 
 
 def test_set_e_ends_a_script_where_an_input_failed(shell, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
-    done = shell("detcli predict pics torn.png -q -o out.jsonl; echo went on", code=3)
-    assert done.stdout == ""
-    done = shell("detcli predict pics torn.png -q | tail -n 1; echo went on", code=3)
-    assert "went on" not in done.stdout
-    done = shell("detcli predict pics torn.png -q -o out.jsonl || [ $? -eq 3 ]; echo went on")
-    assert done.stdout == "went on\n"
+    completed = shell("detcli predict pics torn.png -q -o out.jsonl; echo went on", code=3)
+    assert completed.stdout == ""
+    completed = shell("detcli predict pics torn.png -q | tail -n 1; echo went on", code=3)
+    assert "went on" not in completed.stdout
+    completed = shell("detcli predict pics torn.png -q -o out.jsonl || [ $? -eq 3 ]; echo went on")
+    assert completed.stdout == "went on\n"
 
 
 def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
@@ -125,7 +135,9 @@ def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
                     if said.count("\n") > number:
                         break
                 time.sleep(0.01)
-            assert [one["source"] for one in lines(said)][number:] == [f"pics/000{number}.png"]
+            assert [record["source"] for record in lines(said)][number:] == [
+                f"pics/000{number}.png"
+            ]
         assert process.poll() is None
         process.terminate()
         assert process.wait(60) == 143
@@ -135,9 +147,12 @@ def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
 def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
     frame = picture(("red", 2, 2))
     (tmp_path / "frames").write_bytes(3 * cv2.imencode(suffix, frame)[1].tobytes())
-    done = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
-    found = [(one["frame"], one["time_s"], len(one["detections"])) for one in lines(done.stdout)]
+    completed = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
+    found = [
+        (record["frame"], record["time_s"], len(record["detections"]))
+        for record in lines(completed.stdout)
+    ]
     assert found == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
     chosen = "cat frames | detcli predict - -q --every 0.25s"
-    assert [one["time_s"] for one in lines(shell(f"{chosen} --fps 8").stdout)] == [0, 0.25]
+    assert [record["time_s"] for record in lines(shell(f"{chosen} --fps 8").stdout)] == [0, 0.25]
     assert "only with --fps" in shell(chosen, code=2).stderr

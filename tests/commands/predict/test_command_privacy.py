@@ -30,7 +30,7 @@ def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
         f"{noisy} --conf 0.9 --save pics --save-crops crops --save-dataset dataset --labels none"
     )
     (record,) = predict(f"{command} --blur red --blur-with fill").records
-    assert [one["class_name"] for one in record["detections"]] == ["red", "blue"]
+    assert [detection["class_name"] for detection in record["detections"]] == ["red", "blue"]
     written = [path for folder in folders for path in folder.rglob("*.png")]
     assert len(written) == len(record["saved"]) - 1 == 4  # the other is a file of labels
     crop, dataset = folders[1] / "red/noisy_0.png", folders[2] / "images/noisy.png"
@@ -54,7 +54,9 @@ def test_all_classes_are_hidden_that_are_named_one_by_one(predict, noisy, tmp_pa
 @pytest.mark.parametrize(
     ("margin", "edges"),
     [
-        *(("", (7, 17)), ("--blur-margin 0", (8, 16)), ("--blur-margin 0.5", (4, 20))),
+        ("", (7, 17)),
+        ("--blur-margin 0", (8, 16)),
+        ("--blur-margin 0.5", (4, 20)),
         ("--blur-margin 10", (0, 64)),
     ],
 )
@@ -86,7 +88,7 @@ def test_only_pictures_with_detections_are_kept(predict, make_pictures, tmp_path
     for folder in ("out", "dataset/images"):
         names = sorted(path.name for path in (tmp_path / folder).glob("*.png"))
         assert names == ["0000.png", "0003.png", "0006.png"]
-    assert len([*tmp_path.glob("t/*.txt")]) == 7
+    assert len(list(tmp_path.glob("t/*.txt"))) == 7
     for one in records:
         assert any(name.endswith(".png") for name in one["saved"]) == bool(one["detections"])
 

@@ -110,8 +110,8 @@ def test_a_picture_is_the_one_that_was_looked_at(predict, make_picture, tmp_path
         return picture
 
     monkeypatch.setattr("detcli.source.sources.load_file", loaded)
-    done = predict("--conf 0.6 --provenance --save-dataset set", *names)
-    assert [record["sha256"] for record in done.records] == [
+    completed = predict("--conf 0.6 --provenance --save-dataset set", *names)
+    assert [record["sha256"] for record in completed.records] == [
         hashlib.sha256(held[name]).hexdigest() for name in names
     ]
     for name, data in held.items():

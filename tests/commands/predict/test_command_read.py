@@ -22,7 +22,7 @@ def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_pat
     command = f"{DEMO} -m codes --device cpu --read"
     (record,) = predict(f"{command} --fast-decode").records  # which would leave too few pixels
     found = record["detections"]
-    assert {one["text"] for one in found} == TEXTS
+    assert {record["text"] for record in found} == TEXTS
     predict(f"{command} -o a.csv")
     rows = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
     assert {row["text"] for row in rows} == TEXTS
@@ -42,7 +42,7 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
         plain, found = (
             predict(command + read).records[0]["detections"] for read in ("", " --read")
         )
-        assert [one["x1"] for one in found] == [one["x1"] for one in plain]
+        assert [record["x1"] for record in found] == [one["x1"] for one in plain]
 
 
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])

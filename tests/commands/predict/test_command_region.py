@@ -91,9 +91,9 @@ def test_shards_know_of_the_region(predict, make_video, in_shards):
 def test_zones_and_tracks_know_of_the_region(predict, make_video):
     make_video(frames=8, red_from=0)
     records = predict(f"{IN_A_REGION} --track bytetrack").records
-    found = [one for record in records for one in record["detections"]]
+    found = [detection for record in records for detection in record["detections"]]
     assert len(found) == 8 * 8
-    assert all(one["x2"] <= 16.5 and one["zones"] == ["left"] for one in found)
+    assert all(record["x2"] <= 16.5 and record["zones"] == ["left"] for record in found)
     assert {one.get("track_id") for one in found} >= {*range(1, 9)}
 
 
@@ -104,7 +104,7 @@ def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_pictur
     assert first["error"]["type"] == "SourceError"
     assert "the picture has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
     assert "fractions" in first["error"]["hint"]
-    assert [box_of(one) for one in second["detections"]] == [(72, 16, 80, 24)]
+    assert [box_of(detection) for detection in second["detections"]] == [(72, 16, 80, 24)]
     predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")
 
 

@@ -63,9 +63,22 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        *("--conf 0.3", "--conf red=0.3", "--max-det 7", "--classes red", "--nms 0.5", "--unique"),
-        *("--fast-decode", "--vid-stride 2", "--every 1s", "--imgsz 64", "--box-format xyxy"),
-        *("--names names.txt", "--tile 64", "--region 0,0,8,8", "--tile 640,overlap=0.5", ZONE),
+        "--conf 0.3",
+        "--conf red=0.3",
+        "--max-det 7",
+        "--classes red",
+        "--nms 0.5",
+        "--unique",
+        "--fast-decode",
+        "--vid-stride 2",
+        "--every 1s",
+        "--imgsz 64",
+        "--box-format xyxy",
+        "--names names.txt",
+        "--tile 64",
+        "--region 0,0,8,8",
+        "--tile 640,overlap=0.5",
+        ZONE,
     ],
 )
 def test_other_settings_need_force(resume, options, tmp_path):

@@ -25,9 +25,9 @@ from detcli.data.record import box_of
 def test_any_number_of_workers_gives_the_same_records(options, predict, make_model, make_pictures):
     make_model(batch=None)
     make_pictures(40)
-    done = predict(f"pics --conf 0.6 {options}", says="40 pictures, 14 detections")
-    assert [record["index"] for record in done.records] == list(range(40))
-    assert [len(record["detections"]) for record in done.records] == [1, 0, 0] * 13 + [1]
+    completed = predict(f"pics --conf 0.6 {options}", says="40 pictures, 14 detections")
+    assert [record["index"] for record in completed.records] == list(range(40))
+    assert [len(record["detections"]) for record in completed.records] == [1, 0, 0] * 13 + [1]
 
 
 def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
@@ -41,7 +41,12 @@ def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
 def test_a_missing_second_device_is_refused(detcli, make_model, make_pictures):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     finished = detcli(
-        *("predict", make_pictures(3), "-m", make_model(), "--device", "cpu,cuda:5"),
+        "predict",
+        make_pictures(3),
+        "-m",
+        make_model(),
+        "--device",
+        "cpu,cuda:5",
         env=environment,
     )
     assert finished.returncode == 5
@@ -117,9 +122,9 @@ def test_all_sinks_at_once(predict, make_video, make_pictures, tmp_path):
 )
 def test_fail_if(condition, code, predict, make_pictures):
     make_pictures(6)
-    done = predict(f"pics --conf 0.6 --fail-if {condition}", code=code)
-    assert (condition in done.stderr) == (code == 6)
-    assert len(done.records) == 6  # all of them, either way
+    completed = predict(f"pics --conf 0.6 --fail-if {condition}", code=code)
+    assert (condition in completed.stderr) == (code == 6)
+    assert len(completed.records) == 6  # all of them, either way
 
 
 def test_the_rectangle_finds_what_the_square_finds(predict, make_model, make_picture):
@@ -158,29 +163,34 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
     text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries) + "a.png\n"
     Path("list.jsonl").write_text(text, encoding="utf-8")
     options = ["--files-from", name, "-m", make_model(), "-q", "--vid-stride", "10"]
-    done = detcli("predict", "a.png", *options, input=text)
-    assert done.returncode == 3, done.stderr
-    records = lines(done.stdout)
+    completed = detcli("predict", "a.png", *options, input=text)
+    assert completed.returncode == 3, completed.stderr
+    records = lines(completed.stdout)
     for record in records:
         validator("predict", strict=True).validate(record)
     film = [3] * 2
-    assert [one["index"] for one in records] == [*range(9)]
-    assert [one["input"] for one in records] == [0, 1, 2, *film, 4, 5, 6, 7]
+    assert [record["index"] for record in records] == list(range(9))
+    assert [record["input"] for record in records] == [0, 1, 2, *film, 4, 5, 6, 7]
     told = [..., META[0], META[1], *[META[2]] * 2, META[3], META[4], ..., ...]
-    assert [one.get("meta", ...) for one in records] == told
-    assert [one["source"] for one in records if one["input"] in {1, 5}] == [
+    assert [record.get("meta", ...) for record in records] == told
+    assert [record["source"] for record in records if record["input"] in {1, 5}] == [
         f"{name}:1",
         f"{name}:5",
     ]
     assert records[1]["detections"] == records[0]["detections"]
-    assert [one["input"] for one in records if "error" in one] == [4, 5]
+    assert [record["input"] for record in records if "error" in record] == [4, 5]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        *(b'{"path": "a.png"', b'{"path": 3}', b'{"path": "a.png", "image": ""}', b'{"x": 1}'),
-        *(b'{"path": "a.png", "meta": NaN}', b'{"path": "\\ud800.png"}', b'{"path": "\xff.png"}'),
+        b'{"path": "a.png"',
+        b'{"path": 3}',
+        b'{"path": "a.png", "image": ""}',
+        b'{"x": 1}',
+        b'{"path": "a.png", "meta": NaN}',
+        b'{"path": "\\ud800.png"}',
+        b'{"path": "\xff.png"}',
         b'{"path": "a.png", "meta": ' + b"[" * 100_000,
     ],
 )
@@ -209,7 +219,17 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
     one, merged = in_shards("--files-from list", "--shard-size", 2, code=3)
     assert [record.get("meta", ...) for record in lines(one)] == [
-        *(7, {"猫": None}, None, None, "1", "1", 1, 1, 5, ..., ...)
+        7,
+        {"猫": None},
+        None,
+        None,
+        "1",
+        "1",
+        1,
+        1,
+        5,
+        ...,
+        ...,
     ]
     assert merged == one
 
@@ -230,13 +250,13 @@ def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_
     for name in names:
         shutil.copy(tmp_path / "a.png", os.fsencode(tmp_path / "pics") + b"/" + name)
     predict("pics --resume run.jsonl --save out")
-    done = predict("pics --resume run.jsonl", says="2 skipped")
-    assert not done.records
+    completed = predict("pics --resume run.jsonl", says="2 skipped")
+    assert not completed.records
     predict("pics -o boxes/")
     assert invoke("merge", "boxes", "-o", "all.jsonl", cwd=tmp_path).returncode == 0
-    done = invoke("report", "all.jsonl", "-o", "page", cwd=tmp_path)
-    assert done.returncode == 0
-    assert ("not found" in done.stderr) is False
+    completed = invoke("report", "all.jsonl", "-o", "page", cwd=tmp_path)
+    assert completed.returncode == 0
+    assert ("not found" in completed.stderr) is False
     for file in ("run.jsonl", "all.jsonl"):
         rows = duckdb.read_json(str(tmp_path / file))
         rows = rows.select("source", "source_bytes", "index").fetchall()
@@ -260,7 +280,7 @@ def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
     records = [orjson.loads(line) for line in (tmp_path / "run.jsonl").read_bytes().splitlines()]
     assert len(records) >= 3
     for found in (records, orjson.loads((tmp_path / "all.json").read_bytes())):
-        named = {base64.b64decode(one["source_bytes"]): one["source"] for one in found}
+        named = {base64.b64decode(record["source_bytes"]): record["source"] for record in found}
         assert named == {os.fsencode(name): escape_surrogates(name) for name in odd}
 
 

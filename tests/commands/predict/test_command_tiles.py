@@ -21,7 +21,9 @@ def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert record["width"] == 160
     assert record["height"] == 112
-    found = sorted((one["class_name"], *box_of(one)) for one in record["detections"])
+    found = sorted(
+        (detection["class_name"], *box_of(detection)) for detection in record["detections"]
+    )
     assert found == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)

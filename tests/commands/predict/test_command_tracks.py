@@ -57,23 +57,25 @@ def identities(records):
 def test_parcels_keep_their_numbers(predict, common, stride, condition, code, tmp_path):
     """And a run can fail because of what crosses a line."""
     options = f"--vid-stride {stride} --line {GATE} --save out --save-mot mot"
-    done = predict(f"{common} {options}", "--fail-if", condition, code=code)
-    records = done.records
+    completed = predict(f"{common} {options}", "--fail-if", condition, code=code)
+    records = completed.records
     assert len(records) == belt.FRAMES / stride
     found = identities(records)
     assert all(len(numbers) == 1 for numbers in found.values()), found
     assert len(found) == len(set.union(*found.values())) == len(belt.PARCELS)
     crossed = [
-        (one["class_name"], at["to"])
+        (detection["class_name"], at["to"])
         for record in records
-        for one in record["detections"]
-        for at in one["crossed"]
+        for detection in record["detections"]
+        for at in detection["crossed"]
     ]
     assert crossed == [("qr_code", "left"), ("barcode", "right"), ("data_matrix", "left")]
-    assert "crossed gate to the left: 1 qr_code, 1 data_matrix" in done.stderr
-    assert "wrote 1 file to mot" in done.stderr
+    assert "crossed gate to the left: 1 qr_code, 1 data_matrix" in completed.stderr
+    assert "wrote 1 file to mot" in completed.stderr
     rows = [line.split(",") for line in (tmp_path / "mot/belt.txt").read_text().splitlines()]
-    assert len(rows) == sum("track_id" in one for r in records for one in r["detections"])
+    assert len(rows) == sum(
+        "track_id" in detection for r in records for detection in r["detections"]
+    )
     assert cv2.VideoCapture(str(tmp_path / "out/belt.mp4")).get(cv2.CAP_PROP_FRAME_COUNT) > 0
 
 
@@ -117,7 +119,7 @@ def test_of_photos_it_is_said_that_nothing_was_tracked(predict, tmp_path):
     cv2.imwrite(str(tmp_path / "belt.png"), next(belt.frames())[0])
     command = "belt.png -m codes --track ocsort"
     (record,) = predict(command, says="nothing was tracked").records
-    assert all("track_id" not in one for one in record["detections"])
+    assert all("track_id" not in detection for detection in record["detections"])
     assert predict(f"{command} -q").stderr == ""
 
 
@@ -151,10 +153,10 @@ def test_a_symbol_that_was_read_keeps_its_text_where_it_is_blurred(predict, tmp_
     writer.release()
     records = predict("b.avi -m codes --track bytetrack --read").records
     said = [
-        (one.get("text"), one.get("earlier", False))
+        (detection.get("text"), detection.get("earlier", False))
         for record in records
-        for one in record["detections"]
-        if one["class_name"] == "qr_code"
+        for detection in record["detections"]
+        if detection["class_name"] == "qr_code"
     ]
     text = "https://example.org/t/7Q42"
     assert said == [(text, False)] * 5 + [(text, True)] * 3

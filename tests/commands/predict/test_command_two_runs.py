@@ -131,7 +131,7 @@ def test_rows_of_the_run_that_ends_later_are_beside_the_file(two_folders, suffix
 
 def wait_for_outputs(folder, runs):
     """Wait until runs have opened a file each."""
-    while len([*folder.glob(".detcli-*.part")]) < len(runs):
+    while len(list(folder.glob(".detcli-*.part"))) < len(runs):
         assert not any(run.has_ended() for run in runs)
         time.sleep(0.01)
 
@@ -246,7 +246,7 @@ def require_whole(folder):
     """Require that a dataset has all pictures of both folders, each with its label."""
     images = sorted((folder / "images").glob("[!.]*"))
     assert len(images) == len({path.read_bytes() for path in images}) == 2 * PICTURES
-    assert len([*(folder / "labels").glob("[!.]*")]) == 2 * PICTURES
+    assert len(list((folder / "labels").glob("[!.]*"))) == 2 * PICTURES
     assert all(is_labelled(folder, path) for path in images)
 
 

@@ -21,20 +21,20 @@ def annotate_video(predict, tmp_path):
 
     def annotate(*options):
         record_film(tmp_path / "a.mkv", TIMES, signal_s=0.4, sound="libopus")
-        done = predict("a.mkv --save out --max-det 1", *options)
-        return watch(tmp_path / "out/a.mp4"), done
+        completed = predict("a.mkv --save out --max-det 1", *options)
+        return watch(tmp_path / "out/a.mp4"), completed
 
     return annotate
 
 
 def test_a_video_keeps_its_times_and_its_sound(annotate_video):
-    written, done = annotate_video()
+    written, completed = annotate_video()
     assert written.codec == "h264"
     assert written.times == pytest.approx(TIMES, abs=1e-5)
     assert written.sound == "opus"
     assert written.heard_s == pytest.approx(0.4, abs=0.03)
-    assert all(record["saved"] == ["out/a.mp4"] for record in done.records)
-    assert "wrote 1 file to" in done.stderr
+    assert all(record["saved"] == ["out/a.mp4"] for record in completed.records)
+    assert "wrote 1 file to" in completed.stderr
 
 
 def test_a_voice_is_not_kept_where_a_face_is_hidden(annotate_video, caplog):
@@ -55,7 +55,7 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
     assert [len(records) for records in runs] == [10, 70, 70]
     for records in runs:
         for record in records:
-            boxes = [box_of(found) for found in record["detections"]]
+            boxes = [box_of(detection) for detection in record["detections"]]
             assert {(box[0] < 32, box[1] >= 32) for box in boxes} == {(True, True)}
     green = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 1]
     assert green[34:62, 2:30].mean() < 50 < green[2:30, 2:30].mean()
@@ -74,7 +74,7 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
     records = predict("a.mjpeg --conf 0.6 --save out").records
     assert [(record["width"], record["height"]) for record in records] == [(first, first)] * 10
     for record in records:
-        assert max(max(box_of(found)) for found in record["detections"]) == first / 2
+        assert max(max(box_of(detection)) for detection in record["detections"]) == first / 2
     assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
 
 

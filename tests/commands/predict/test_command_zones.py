@@ -28,7 +28,7 @@ def predict_squares(predict, squares):
 def test_every_format_has_the_zones(predict_squares, tmp_path):
     zones = f"--zone {LEFT} --zone {LOW}"
     (record,) = predict_squares(zones, says="in left: 1 red\n").records
-    assert [one["zones"] for one in record["detections"]] == [["left"], ["low"]]
+    assert [detection["zones"] for detection in record["detections"]] == [["left"], ["low"]]
     (tmp_path / "zones.txt").write_text(f"{LEFT}\n{LOW}\n")
     assert predict_squares("--zone @zones.txt").records == [record]
     for one in record["detections"]:
@@ -66,8 +66,8 @@ def test_a_run_can_fail_because_of_a_zone(predict_squares, condition, code):
 
 
 def test_a_zone_without_a_class_is_told_how_to_count_all(predict_squares):
-    done = predict_squares(f"--zone {LEFT} --fail-if left>0", code=2, says="write left.any")
-    assert "'left' is a zone or a line, not a class" in done.stderr
+    completed = predict_squares(f"--zone {LEFT} --fail-if left>0", code=2, says="write left.any")
+    assert "'left' is a zone or a line, not a class" in completed.stderr
 
 
 def test_a_run_in_shards_has_zones_and_merges_to_what_one_run_writes(

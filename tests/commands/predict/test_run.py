@@ -130,12 +130,14 @@ def test_a_bar_without_an_end(on_terminal, stream_source, make_model):
 def test_the_outcome_lists_streams(predict, stream_source, tmp_path):
     """Streams are read at once, and each has frames, a rate and a video of its own."""
     names = [stream_source.url(f"/stream{number}") for number in range(3)]
-    done = predict("--end 1 -o out.jsonl --save saved", *names, stream_source.url("/gone"), code=3)
+    completed = predict(
+        "--end 1 -o out.jsonl --save saved", *names, stream_source.url("/gone"), code=3
+    )
     records = lines((tmp_path / "out.jsonl").read_text())
     assert [record["index"] for record in records] == list(range(len(records)))
     frames = Counter(record["source"] for record in records if "frame" in record)
     assert set(frames) == set(names)
-    said = done.stderr.replace("detcli: ", "").splitlines()
+    said = completed.stderr.replace("detcli: ", "").splitlines()
     assert f"{stream_source.url('/gone')}: 0 frames" in said
     for name in names:
         pattern = rf"{name}: {frames[name]} frames?(, [0-9.]+/s)?(, \d+ dropped)?"
@@ -151,11 +153,11 @@ def test_a_run_with_streams_is_resumed(predict, stream_source, tmp_path):
     """Files that are done are skipped, frames of streams never."""
     names = [stream_source.url("/stream1"), "a.png", stream_source.url("/stream2")]
     for _ in range(2):
-        done = predict("--end 0.2 --resume run.jsonl", *names)
+        completed = predict("--end 0.2 --resume run.jsonl", *names)
     found = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
     assert found.keys() == set(names)
     assert found["a.png"] == 1
-    assert "1 skipped" in done.stderr
+    assert "1 skipped" in completed.stderr
 
 
 def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder_of_images):

@@ -56,8 +56,10 @@ def test_one_stream_is_not_listed():
 def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_picture):
     pictures = [make_picture(f"{name}.png", ("red", 2, 3)) for name in "ab"]
     for words, shown in (((), False), (("-v",), True)):
-        done = detcli("predict", *pictures, "-m", make_model(), *words)
-        (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))
+        completed = detcli("predict", *pictures, "-m", make_model(), *words)
+        (line,) = (
+            line for line in completed.stderr.splitlines() if line.startswith("detcli: 2 pict")
+        )
         assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == shown
 
 
@@ -67,17 +69,17 @@ def test_the_device_that_ran_is_named(predict, make_picture, device):
     if device == "openvino":
         optional.require("openvino")
     make_picture("b.png", ("red", 2, 3))
-    done = predict(f"a.png b.png --device {device}")
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))
-    (name,) = {record["device"] for record in done.records}
+    completed = predict(f"a.png b.png --device {device}")
+    (line,) = (line for line in completed.stderr.splitlines() if line.startswith("detcli: 2 pict"))
+    (name,) = {record["device"] for record in completed.records}
     assert name != "auto"
     assert f"/s on {name}" in line
 
 
 def test_a_device_that_ran_nothing_is_not_named(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
-    done = predict("torn.png", code=3)
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 0 pict"))
+    completed = predict("torn.png", code=3)
+    (line,) = (line for line in completed.stderr.splitlines() if line.startswith("detcli: 0 pict"))
     assert " on " not in line
 
 
@@ -90,7 +92,9 @@ def test_shards_and_evaluations_name_the_device(detcli, make_model, make_picture
         "predict": ["a.png", "-m", make_model(), "-o", "parts/"],
         "eval": [make_model(), "--data", "data.yaml"],
     }
-    done = detcli(command, *arguments[command], cwd=folder)
-    assert done.returncode == 0
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 1 picture"))
+    completed = detcli(command, *arguments[command], cwd=folder)
+    assert completed.returncode == 0
+    (line,) = (
+        line for line in completed.stderr.splitlines() if line.startswith("detcli: 1 picture")
+    )
     assert line.endswith(" s on cpu")

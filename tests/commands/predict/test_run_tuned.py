@@ -26,8 +26,8 @@ def tuned(predict, tmp_path, monkeypatch, caplog):
         digest = hashlib.sha256((tmp_path / "colours.onnx").read_bytes()).hexdigest()
         table = f"[tuned.{digest}.{json.dumps(machine or machine_name())}]"
         (tmp_path / "detcli.toml").write_text(f"{top}\n{table}\n{lines}\n")
-        done = predict(line, **more)
-        return "\n".join(one for one in caplog.messages if "tuned" in one), done
+        completed = predict(line, **more)
+        return "\n".join(one for one in caplog.messages if "tuned" in one), completed
 
     return run
 
@@ -45,9 +45,9 @@ CPU = 'many = { device = "cpu", batch = 2 }\nstart = { device = "cpu", workers =
 
 
 def test_it_is_used_for_its_model_here(tuned):
-    said, done = tuned("a.png a.png", CPU)
+    said, completed = tuned("a.png a.png", CPU)
     assert said == "tuned for colours.onnx on this machine: --device cpu --batch 2"
-    assert {record["device"] for record in done.records} == {"cpu"}
+    assert {record["device"] for record in completed.records} == {"cpu"}
 
 
 def test_one_picture_has_a_choice_of_its_own(tuned):
@@ -57,9 +57,9 @@ def test_one_picture_has_a_choice_of_its_own(tuned):
 
 def test_another_model_does_not_use_it(tuned, make_model):
     make_model("other.onnx", tail="transposed")
-    said, done = tuned("a.png a.png -m other.onnx", CPU)
+    said, completed = tuned("a.png a.png -m other.onnx", CPU)
     assert said == "nothing was tuned for other.onnx on this machine"
-    assert done.records
+    assert completed.records
 
 
 def test_another_machine_does_not_use_it(tuned):
@@ -86,8 +86,8 @@ def test_a_batch_that_is_given_wins_alone(tuned):
 
 def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
     kept = make_model("kept.onnx", tail="transposed")
-    said, done = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{kept}" }}')
-    assert {record["model"] for record in done.records} == {"kept"}
+    said, completed = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{kept}" }}')
+    assert {record["model"] for record in completed.records} == {"kept"}
     assert f"--model {kept}" in said
 
 
@@ -108,10 +108,10 @@ def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, 
 
 
 def test_one_that_is_gone_is_named(tuned):
-    said, done = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
+    said, completed = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
     assert "gone.onnx, tuned for colours.onnx, is gone" in said
     assert "detcli tune --write" in said
-    assert {record["model"] for record in done.records} == {"colours"}
+    assert {record["model"] for record in completed.records} == {"colours"}
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_table_that_somebody_changed_is_refused(tuned, lines, says):
 
 @pytest.mark.parametrize("lines", ["", "many = 3"])
 def test_a_table_without_a_choice_changes_nothing(tuned, lines):
-    _, done = tuned("a.png a.png", lines)
-    assert done.records
+    _, completed = tuned("a.png a.png", lines)
+    assert completed.records
 
 
 def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: ARG001
@@ -138,10 +138,10 @@ def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: A
 
 def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):
     predict()  # makes the picture and the model
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LOADED], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    assert done.stdout.splitlines()[-1] == "False"
+    assert completed.stdout.splitlines()[-1] == "False"
 
 
 def test_v_says_what_is_used(detcli, make_model, make_picture, tmp_path):
@@ -150,5 +150,7 @@ def test_v_says_what_is_used(detcli, make_model, make_picture, tmp_path):
     (tmp_path / "detcli.toml").write_text(f"[tuned.{digest}.{machine}]\n{CPU}\n")
     hidden = {name: value for name, value in os.environ.items() if name != "DETCLI_DEVICE"}
     environment = hidden | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}
-    done = detcli("predict", "-v", "-m", model, picture, env=environment)
-    assert f"detcli: tuned for {model} on this machine: --device cpu --workers 1" in done.stderr
+    completed = detcli("predict", "-v", "-m", model, picture, env=environment)
+    assert (
+        f"detcli: tuned for {model} on this machine: --device cpu --workers 1" in completed.stderr
+    )

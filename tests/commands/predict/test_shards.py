@@ -23,9 +23,11 @@ def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG0
 
     def run(line="", *, sources="pics", size=4, conf=0.5, code=0, says=""):
         size = "" if size is None else f"--shard-size {size}"
-        done = predict(f"{sources} -o boxes/ --conf {conf} {size} {line}", code=code, says=says)
-        assert done.stdout == ""
-        return done
+        completed = predict(
+            f"{sources} -o boxes/ --conf {conf} {size} {line}", code=code, says=says
+        )
+        assert completed.stdout == ""
+        return completed
 
     def part(number):
         return boxes / f"part-{number:05}.jsonl"
@@ -35,15 +37,15 @@ def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG0
 
 
 def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
-    done = shards_of_four(says="10 names written down, 3 shards in all")
-    assert "10 pictures, 4 detections" in done.stderr
-    assert "wrote 3 parts to" in done.stderr
+    completed = shards_of_four(says="10 names written down, 3 shards in all")
+    assert "10 pictures, 4 detections" in completed.stderr
+    assert "wrote 3 parts to" in completed.stderr
     shards_of_four.part(1).unlink()
     first_part = shards_of_four.part(0).read_bytes()
     for options in ({"size": None}, {"sources": "", "size": None}, {}):
-        done = shards_of_four(**options)
+        completed = shards_of_four(**options)
         assert shards_of_four.part(0).read_bytes() == first_part
-    assert "3 of 3 shards done already" in done.stderr
+    assert "3 of 3 shards done already" in completed.stderr
     assert len(lines(shards_of_four.part(1).read_text())) == 4
 
 
@@ -62,10 +64,10 @@ def test_other_settings_and_names_are_refused(shards_of_four, make_model):
     shards_of_four("--lenient", code=2, says="was begun with lenient false instead of true")
     shards_of_four("-m other.onnx", code=2, says="another file of the model")
     (shards_of_four.pictures / "0003.png").rename(shards_of_four.pictures / "new.png")
-    done = shards_of_four(code=2, says="1 new: ")
-    assert "new.png; 1 gone: " in done.stderr
-    done = shards_of_four("--extend", says="1 name written down, 4 shards in all")
-    assert "1 name of the manifest not among the inputs" in done.stderr
+    completed = shards_of_four(code=2, says="1 new: ")
+    assert "new.png; 1 gone: " in completed.stderr
+    completed = shards_of_four("--extend", says="1 name written down, 4 shards in all")
+    assert "1 name of the manifest not among the inputs" in completed.stderr
     (record,) = lines(shards_of_four.part(3).read_text())
     assert record["source"] == "pics/new.png"
     shards_of_four("--extend")
@@ -73,9 +75,9 @@ def test_other_settings_and_names_are_refused(shards_of_four, make_model):
 
 def test_failures_are_records_and_the_exit_code(shards_of_four):
     (shards_of_four.pictures / "0004.png").write_bytes(b"torn")
-    done = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
-    assert "1 name given again, and worked once" in done.stderr
-    assert "absent.png: no such file" in done.stderr
+    completed = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
+    assert "1 name given again, and worked once" in completed.stderr
+    assert "absent.png: no such file" in completed.stderr
     last_record = lines(shards_of_four.part(2).read_text())[-1]
     assert last_record["source"] == "absent.png"
     assert last_record["error"]["type"] == "SourceError"
@@ -112,8 +114,8 @@ def test_failures_are_records_and_the_exit_code(shards_of_four):
 )
 def test_options_that_do_not_go_together_are_refused(predict, tmp_path, options, problem):
     folder = "" if options.startswith("-o ") else "-o boxes/"
-    done = predict(f"pics {folder} {options}", code=2, says=problem)
-    assert "secret" not in done.stderr
+    completed = predict(f"pics {folder} {options}", code=2, says=problem)
+    assert "secret" not in completed.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}
 
 
@@ -147,10 +149,10 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp
     shards_of_four.part(1).unlink()
     (tmp_path / "elsewhere").mkdir()
     command = ["predict", "-m", "../colours.onnx", "--conf", 0.5, "-o", "../boxes/"]
-    done = invoke(*command, cwd=tmp_path / "elsewhere")
-    assert done.returncode == 5
-    assert "pics/0004.png: no such file" in done.stderr
-    assert "from which folder it counts" in done.stderr
+    completed = invoke(*command, cwd=tmp_path / "elsewhere")
+    assert completed.returncode == 5
+    assert "pics/0004.png: no such file" in completed.stderr
+    assert "from which folder it counts" in completed.stderr
     assert not shards_of_four.part(1).exists()
     for picture in sorted(shards_of_four.pictures.iterdir())[:3]:
         picture.unlink()  # what is gone gets an error, as long as it is not all
@@ -169,24 +171,24 @@ def test_errors_are_said_again_until_they_are_mended(shards_of_four, predict, ma
     (pictures / "0007.mp4").write_bytes(video[:-100])
 
     def merged(code):
-        done = invoke("merge", "boxes/", cwd=pictures.parent)
+        completed = invoke("merge", "boxes/", cwd=pictures.parent)
         one_run = predict("pics --conf 0.5", code=code)
-        assert done.returncode == code
-        assert done.stdout == one_run.stdout
-        return done.stderr
+        assert completed.returncode == code
+        assert completed.stdout == one_run.stdout
+        return completed.stderr
 
     shards_of_four(code=3)
     assert "4 records with an error: 3 DecodeError: " in merged(3)
     file_count = len(list(shards_of_four.boxes.iterdir()))
     for option in ("", "", "--retry-failed"):
-        done = shards_of_four(option, code=3)
-    assert "4 records with an error" not in done.stderr
-    assert "4 failed" in done.stderr
+        completed = shards_of_four(option, code=3)
+    assert "4 records with an error" not in completed.stderr
+    assert "4 failed" in completed.stderr
     assert "4 records with an error: 3 DecodeError: " in shards_of_four(code=3).stderr
     for name in ("0004.png", "0005.png"):
         (pictures / name).write_bytes(sound_pictures[name])
-    done = shards_of_four("--retry-failed", code=3, says="2 pictures, ")
-    assert "; in parts done already" not in done.stderr
+    completed = shards_of_four("--retry-failed", code=3, says="2 pictures, ")
+    assert "; in parts done already" not in completed.stderr
     assert "2 records with an error: " in merged(3)
     (pictures / "0009.png").write_bytes(sound_pictures["0009.png"])
     (pictures / "0007.mp4").write_bytes(video)
@@ -203,13 +205,13 @@ def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, p
     other_picture = (shards_of_four.pictures / "0003.png").read_bytes()
     for name in ("0004.png", "0008.png"):  # of which the second has been read already
         (shards_of_four.pictures / name).write_bytes(other_picture)
-    done = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
+    completed = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards_of_four.part(1).read_text())[0]["error"]["type"] == "AlteredError"
-    assert "hint: work it as it is now with --retry-failed" in done.stderr
-    done = shards_of_four("--retry-failed", code=3, says="1 picture, 1 detection")
-    assert "1 file has changed since written down: pics/0008.png\n" in done.stderr
-    done = shards_of_four("--extend", says="2 names written down, 4 shards in all")
-    assert "not among the inputs" not in done.stderr
+    assert "hint: work it as it is now with --retry-failed" in completed.stderr
+    completed = shards_of_four("--retry-failed", code=3, says="1 picture, 1 detection")
+    assert "1 file has changed since written down: pics/0008.png\n" in completed.stderr
+    completed = shards_of_four("--extend", says="2 names written down, 4 shards in all")
+    assert "not among the inputs" not in completed.stderr
     shards_of_four("--extend", says="4 of 4 shards done already")
     expected = lines(predict("pics --conf 0.5").stdout)
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
@@ -234,19 +236,19 @@ def test_beyond_twenty_failures_are_counted(shards_of_four, predict, output):
     """Each of the first ones is a line, also with --quiet."""
     for number in range(10, 50):
         (shards_of_four.pictures / f"{number:04}.png").touch()
-    done = predict(f"pics -o {output}", code=3)
-    failures = [line for line in done.stderr.splitlines() if "png: " in line]
+    completed = predict(f"pics -o {output}", code=3)
+    failures = [line for line in completed.stderr.splitlines() if "png: " in line]
     assert len(failures) == 20
     expected_lines = {
         f"detcli: pics/00{number}.png: empty; hint: fetch or copy the file again"
         for number in range(10, 50)
     }
     assert set(failures) <= expected_lines
-    assert "20 of 40 said: 40 DecodeError: empty\n" in done.stderr
-    assert done.stderr.count("\n") < 30
+    assert "20 of 40 said: 40 DecodeError: empty\n" in completed.stderr
+    assert completed.stderr.count("\n") < 30
     names = " ".join(f"absent{number}.png" for number in range(22))
-    done = predict(f"{names} a.png -q -o again.jsonl", code=3)
-    assert "20 of 22 said: 22 SourceError: no such file\n" in done.stderr
+    completed = predict(f"{names} a.png -q -o again.jsonl", code=3)
+    assert "20 of 22 said: 22 SourceError: no such file\n" in completed.stderr
 
 
 def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
@@ -282,9 +284,9 @@ def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
     assert table.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
     assert "1 record with an error: DecodeError: " in table
     assert "the rest" not in table
-    done = invoke("status", shards_of_four.pictures)
-    assert done.returncode == 2
-    assert ("has no _manifest.jsonl" in done.stderr) is True
+    completed = invoke("status", shards_of_four.pictures)
+    assert completed.returncode == 2
+    assert ("has no _manifest.jsonl" in completed.stderr) is True
 
 
 def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
@@ -295,10 +297,10 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
             for path in names[number::3]:
                 tar.add(path, path.name)
     shards_of_four(sources="{00..02}.tar pics/0000.png", size=2, code=3)
-    done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
+    completed = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     one_run = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
-    assert done.returncode == 3
-    assert done.stdout == one_run
+    assert completed.returncode == 3
+    assert completed.stdout == one_run
     records = lines(one_run)
     assert [record["source"] for record in records[3:6]] == [
         "00.tar/0009.png",
@@ -313,8 +315,8 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
         for path in names[:2]:
             tar.add(path, path.name)
     shards_of_four("--retry-failed", sources="", size=2, says="2 pictures, 1 detection")
-    done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
-    assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
+    completed = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
+    assert completed.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 
 
 def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch):
@@ -333,7 +335,7 @@ def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch
     shards_of_four()
     assert {*noted} <= {0, 1, 2}
     assert noted
-    assert not [*shards_of_four.boxes.glob("_working*")]
+    assert not list(shards_of_four.boxes.glob("_working*"))
     shards_of_four.part(1).unlink()
     killed = shards_of_four.boxes / "_working-killed.json"
     killed.write_text("[0, 1]")  # of which the first is done
@@ -343,7 +345,7 @@ def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch
     fresh = shards_of_four.boxes / "_working-other.json"
     fresh.write_text("[]")
     shards_of_four(sources="")
-    assert [*shards_of_four.boxes.glob("_working*")] == [fresh]
+    assert list(shards_of_four.boxes.glob("_working*")) == [fresh]
 
 
 def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypatch, caplog):
@@ -354,8 +356,8 @@ def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypat
     for number in range(2):
         shards_of_four.part(0).unlink(missing_ok=True)
         shards_of_four.part(number).unlink(missing_ok=True)
-        done = shards_of_four(sources="", code=5, says="png: no such file")
-        assert "hint: the same command goes on from here" in done.stderr
+        completed = shards_of_four(sources="", code=5, says="png: no such file")
+        assert "hint: the same command goes on from here" in completed.stderr
         shards_of_four.pictures.mkdir(exist_ok=True)
     shards_of_four.pictures.rmdir()
     away.rename(shards_of_four.pictures)
@@ -391,7 +393,7 @@ def test_several_runs_at_once_publish_each_part_once(shards_of_four, tmp_path):
     for run in runs:
         run.join()
         assert run.exitcode == 0
-    assert len([*shards_of_four.boxes.iterdir()]) == 11
+    assert len(list(shards_of_four.boxes.iterdir())) == 11
 
 
 def test_an_interrupt_says_how_to_go_on(shards_of_four, tmp_path):
@@ -401,7 +403,7 @@ def test_an_interrupt_says_how_to_go_on(shards_of_four, tmp_path):
         os.link(shards_of_four.pictures / "0001.png", shards_of_four.pictures / f"{number:04}.png")
     command = "predict pics -m colours.onnx -o boxes/ --shard-size 1 --conf 0.5"
     run = forked.start(command.split(), stderr=messages, cwd=tmp_path)
-    while not [*shards_of_four.boxes.glob("part-*")]:
+    while not list(shards_of_four.boxes.glob("part-*")):
         assert run.is_alive()
         time.sleep(0.005)
     os.kill(run.pid, signal.SIGINT)
@@ -412,7 +414,7 @@ def test_an_interrupt_says_how_to_go_on(shards_of_four, tmp_path):
     assert "hint: the same command goes on from here" in said
     assert "Traceback" not in said
     shards_of_four(size=1)
-    assert len([*shards_of_four.boxes.glob("part-*")]) == 300
+    assert len(list(shards_of_four.boxes.glob("part-*"))) == 300
 
 
 def test_the_manifest_tells_what_the_run_depends_on(shards_of_four):
@@ -439,12 +441,12 @@ def test_object_stores_are_not_installed(shards_of_four, invoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     says = 'pip install "detcli[cloud]"'
     assert "obstore" in shards_of_four(sources="s3://bucket/pics/", code=5, says=says).stderr
-    done = invoke("merge", "s3://bucket/boxes/")
-    assert done.returncode == 5
-    assert (says in done.stderr) is True
+    completed = invoke("merge", "s3://bucket/boxes/")
+    assert completed.returncode == 5
+    assert (says in completed.stderr) is True
 
 
 def test_ray_is_not_installed(predict, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    done = predict("a.png -o boxes/ --on ray", code=5, says="--on ray needs Ray")
-    assert 'pip install "detcli[ray]"' in done.stderr
+    completed = predict("a.png -o boxes/ --on ray", code=5, says="--on ray needs Ray")
+    assert 'pip install "detcli[ray]"' in completed.stderr

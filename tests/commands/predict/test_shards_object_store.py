@@ -17,8 +17,16 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_mod
     assert invoke("predict", folder, "--model", model, "-o", local).returncode == 0
     s3.faults.refuse_each, s3.faults.cut_each = 10, 20
     command = (
-        *("predict", "s3://photos/pics/", "--model", model, "-o", "s3://photos/boxes/"),
-        *("--shard-size", 5, "--on", "local:2"),
+        "predict",
+        "s3://photos/pics/",
+        "--model",
+        model,
+        "-o",
+        "s3://photos/boxes/",
+        "--shard-size",
+        5,
+        "--on",
+        "local:2",
     )
     killed = forked.start(command)
     while killed.is_alive() and len(s3.keys("boxes/")) < 3:
@@ -59,9 +67,9 @@ def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, invoke, make_
         ("s3://gone/", ()),
     ):
         s3.faults.status = status
-        done = invoke("predict", source, "-m", model, "-o", "s3://photos/boxes/")
-        assert done.returncode == 5
-        assert f"{source}: cannot be listed: " in done.stderr
+        completed = invoke("predict", source, "-m", model, "-o", "s3://photos/boxes/")
+        assert completed.returncode == 5
+        assert f"{source}: cannot be listed: " in completed.stderr
         s3.faults.status = ()
         assert s3.keys("boxes/") == []
 
@@ -83,24 +91,24 @@ def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model,
         start = s3.answered + first
         s3.faults.status = ("403 Forbidden", code)
         s3.faults.outage = range(start, start + count)
-        done = invoke(*command)
+        completed = invoke(*command)
         s3.faults.status = ()
         files = {key: s3.get(key) for key in s3.keys("boxes/") if NOTE not in key}
         assert files.items() <= files_before.items()
-        return done, len(files)
+        return completed, len(files)
 
-    done, file_count = run_with_outage(first=40, count=2)
-    assert done.returncode == 0, done.stderr
-    assert file_count == len(files_before), done.stderr
+    completed, file_count = run_with_outage(first=40, count=2)
+    assert completed.returncode == 0, completed.stderr
+    assert file_count == len(files_before), completed.stderr
     assert "; trying again" in caplog.text
-    done, file_count = run_with_outage(first=40, count=1000)
-    assert done.returncode == 5, done.stderr
-    assert (file_count < len(files_before)) is True, done.stderr
-    assert "403" in done.stderr
+    completed, file_count = run_with_outage(first=40, count=1000)
+    assert completed.returncode == 5, completed.stderr
+    assert (file_count < len(files_before)) is True, completed.stderr
+    assert "403" in completed.stderr
     caplog.clear()
-    done, _ = run_with_outage(first=9, count=1000)
-    assert done.returncode == 5, done.stderr
-    assert ("trying again" in caplog.text) is False, done.stderr
+    completed, _ = run_with_outage(first=9, count=1000)
+    assert completed.returncode == 5, completed.stderr
+    assert ("trying again" in caplog.text) is False, completed.stderr
 
 
 @pytest.mark.usefixtures("shards_here")
@@ -111,9 +119,9 @@ def test_an_object_that_changes_after_it_was_listed_is_noticed(s3, stored, invok
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00000.jsonl")
     key, other, *_ = s3.keys("pics/")
     s3.put(key, s3.get(other))
-    done = invoke(*command)
-    assert done.returncode == 3
-    assert (f"{key}: it has changed since" in done.stderr) is True
+    completed = invoke(*command)
+    assert completed.returncode == 3
+    assert (f"{key}: it has changed since" in completed.stderr) is True
     assert "1 picture, " in invoke(*command, "--retry-failed").stderr
     assert invoke("merge", "s3://photos/boxes/").returncode == 0
     assert invoke("predict", "s3://photos/pics/", "--model", make_model()).returncode == 0

@@ -42,8 +42,8 @@ def one_run(make_model):
 
     def run(folder):
         command = ["predict", folder, "-r", "-m", make_model(), "--conf", "0.5", "-q"]
-        done = forked.run([*command, "--format", "jsonl"])
-        assert done.returncode == 0
-        return command, done.stdout
+        completed = forked.run([*command, "--format", "jsonl"])
+        assert completed.returncode == 0
+        return command, completed.stdout
 
     return run

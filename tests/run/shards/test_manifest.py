@@ -24,9 +24,9 @@ def first(store, tmp_path):
 )
 def test_names_are_cut_into_lots(store, count, size, expected):
     manifest = written(store, NAMES[:count], size)
-    shards = [*manifest]
+    shards = list(manifest)
     assert [len(shard.names) for shard in shards] == expected
-    assert [*manifest.all_names()] == NAMES[:count]
+    assert list(manifest.all_names()) == NAMES[:count]
     assert len(manifest) == len(expected)
     assert manifest.names == count
     assert [manifest.shard(number) for number in range(len(shards))] == shards
@@ -40,8 +40,8 @@ def test_further_names_are_further_shards(store):
         manifest = Manifest(store)
     assert [len(shard.names) for shard in manifest] == [4, 4, 2, 3, 1]
     assert [shard.first for shard in manifest] == [0, 4, 8, 10, 13]
-    assert [manifest.shard(number) for number in range(5)] == [*manifest]
-    assert [*manifest.all_names()] == [*NAMES, "x", "y", "z", "w"]
+    assert [manifest.shard(number) for number in range(5)] == list(manifest)
+    assert list(manifest.all_names()) == [*NAMES, "x", "y", "z", "w"]
     assert len({shard.run for shard in manifest}) == 3
     assert len(manifest.hashes(hash_of)) == 14
     publish(store, "_manifest-00004.jsonl", manifest.header, ["x"], 3)
@@ -55,19 +55,19 @@ def test_a_name_that_an_extension_has_again_counts_where_it_is_last(store):
     publish(store, manifest.next_file, manifest.header, ["b", "d"], len(manifest))
     manifest = Manifest(store)
     assert manifest.renewed() == {hash_of("b"): 2}
-    assert [*manifest.last_names()] == ["a", "c", "b", "d"]
+    assert list(manifest.last_names()) == ["a", "c", "b", "d"]
     assert len(manifest.hashes(hash_of)) == 4
 
 
 def test_a_manifest_is_written_once(store):
     written(store, NAMES, 4)
     assert not publish(store, FIRST, header(1), ["other"])
-    assert [*Manifest(store).all_names()] == NAMES
+    assert list(Manifest(store).all_names()) == NAMES
 
 
 def test_any_name_comes_back(store):
     names = ["\udcff\n.jpg", 'a"\\.jpg', Unusable("pics", "cannot list it", "check"), "数.png", ""]
-    assert [*written(store, names, 4).all_names()] == names
+    assert list(written(store, names, 4).all_names()) == names
 
 
 def test_parts_are_those_of_the_format(store, tmp_path):
@@ -100,8 +100,15 @@ def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
 @pytest.mark.parametrize(
     "line",
     [
-        *("null", "[]", "{}", '{"shard": 1}', '{"shard": 1, "names": 3}', "9" * 5000, "[" * 9000),
-        *('{"shard": 1, "names": [["a", null, "{"]]}', '{"shard": 1, "names": [["a", null, 3]]}'),
+        "null",
+        "[]",
+        "{}",
+        '{"shard": 1}',
+        '{"shard": 1, "names": 3}',
+        "9" * 5000,
+        "[" * 9000,
+        '{"shard": 1, "names": [["a", null, "{"]]}',
+        '{"shard": 1, "names": [["a", null, 3]]}',
     ],
 )
 def test_a_manifest_with_another_line_is_refused(store, first, line):
@@ -109,14 +116,19 @@ def test_a_manifest_with_another_line_is_refused(store, first, line):
     for at in range(5):
         first.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n")
         with pytest.raises(UsageError, match="damaged"):
-            [*Manifest(store)]
+            list(Manifest(store))
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        *({"shard_size": "4"}, {"shard_size": 0}, {"shard_size": True}, {"shard_size": None}),
-        *({"format": "../../x"}, {"format": ["jsonl"]}, {"format": "csv"}),
+        {"shard_size": "4"},
+        {"shard_size": 0},
+        {"shard_size": True},
+        {"shard_size": None},
+        {"format": "../../x"},
+        {"format": ["jsonl"]},
+        {"format": "csv"},
     ],
 )
 def test_a_header_that_would_lead_astray_is_refused(store, first, changed):

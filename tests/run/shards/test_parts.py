@@ -218,9 +218,9 @@ def test_a_retry_takes_the_place_of_an_error(begun):
     assert shard.attempt == 1
     publish_part(store, manifest, shard, [picture_of("3.jpg", 3)])
     merge = Merge(store, manifest)
-    records = [*merge]
-    assert [each["source"] for each in records] == SOURCES
-    assert not any("error" in each for each in records)
+    records = list(merge)
+    assert [record["source"] for record in records] == SOURCES
+    assert not any("error" in record for record in records)
     assert merge.faults == []
 
 
@@ -254,7 +254,7 @@ def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_
     publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1, 1)).unlink()
     with pytest.raises(StoreError, match="part-00001-1"):
-        [*Merge(store, manifest)]
+        list(Merge(store, manifest))
 
 
 def test_a_retry_with_records_of_other_names_is_a_fault(begun):

@@ -130,19 +130,19 @@ def test_chaos(cluster, make_pictures, one_run, tmp_path):
     assert killed >= 3
     assert merged(boxes) == expected
     Folder(boxes).close()  # removes what the dead have left, as the next run does
-    assert not [*boxes.glob(".*")]
+    assert not list(boxes.glob(".*"))
 
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
 def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_run, tmp_path):
     command, expected = one_run(make_pictures(6, poisoned={3}))
-    done = forked.run(
+    completed = forked.run(
         [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
     )
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert "poison.png: the process that worked it died 3 times" in done.stderr
+    assert completed.returncode == 3
+    assert completed.stdout == ""
+    assert "poison.png: the process that worked it died 3 times" in completed.stderr
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert "the process that worked it died 3 times" in error["message"]
@@ -192,10 +192,10 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
         here = here.replace("s3://bucket/", "").replace("--device cuda", "-r --device cpu")
         variable, _, rest = here.rpartition("detcli ")
         assert variable in {"", f"RAY_ADDRESS={address} "}
-        done = forked.run(
+        completed = forked.run(
             [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert completed.returncode == 0, f"{command}\n{completed.stderr}"
         found = merged(folder.parent / "boxes")
         assert found == expected.replace(f"{folder}/", "pics/")
         shutil.rmtree(folder.parent / "boxes")
@@ -244,14 +244,14 @@ def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command, expected = one_run(make_pictures(20))
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--on", "ray"],
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, **OWN},
     )
-    assert done.stdout == ""  # Ray's own lines do not get there
+    assert completed.stdout == ""  # Ray's own lines do not get there
     assert merged(tmp_path / "boxes") == expected
 
 
@@ -263,10 +263,10 @@ def test_a_cluster_without_room(make_model, make_picture, tmp_path):
         (["--workers", "16"], "no room for 1 of 16 CPU each: "),
         (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
     ):
-        done = forked.run([*command, "--on", "ray", *options], timeout=300)
-        assert done.returncode == 5
-        assert says in done.stderr
-        assert " has 2 CPU and 0 GPU" in done.stderr
+        completed = forked.run([*command, "--on", "ray", *options], timeout=300)
+        assert completed.returncode == 5
+        assert says in completed.stderr
+        assert " has 2 CPU and 0 GPU" in completed.stderr
 
 
 def test_a_node_with_another_version_of_detcli(monkeypatch):
@@ -282,7 +282,7 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
     files = ModelFile.read(model).files()
     folder = _unpacked(files)
     assert folder.parent == cache / "sent"
-    assert {one.name: one.read_bytes() for one in folder.iterdir()} == files
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     assert files.keys() == {model.name, "config.json"}
     (folder / model.name).write_bytes(b"of somebody else")
     assert _unpacked(files) == folder
@@ -291,6 +291,6 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
 
 def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):
     command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
-    done = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
-    assert done.returncode == 5
-    assert "cannot use the Ray cluster at ray://127.0.0.1:" in done.stderr
+    completed = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
+    assert completed.returncode == 5
+    assert "cannot use the Ray cluster at ray://127.0.0.1:" in completed.stderr

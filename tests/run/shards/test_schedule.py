@@ -86,7 +86,7 @@ class Game:
 
     def records(self):
         merge = Merge(self.store, self.manifest)
-        records = [*merge]
+        records = list(merge)
         assert merge.faults == []
         return records
 
@@ -95,7 +95,7 @@ def test_all_shards_are_worked_once(make):
     game = make(names=23)
     game.play(lambda _: False)
     assert [record["source"] for record in game.records()] == [*map(str, range(23))]
-    assert [record["index"] for record in game.records()] == [*range(23)]
+    assert [record["index"] for record in game.records()] == list(range(23))
     assert sum(counts.pictures for counts in game.completed) == 23
     assert game.schedule.deaths == 0
 
@@ -202,7 +202,7 @@ def test_the_record_of_a_killer_is_as_pipelines_write_it(make):
     game.play("0".__eq__)
     (record,) = game.records()
     error = InferenceError("x")
-    assert [*record] == [*Record(Origin("0"), 0, "", "", error=error).to_json()]
+    assert list(record) == list(Record(Origin("0"), 0, "", "", error=error).to_json())
 
 
 def test_the_order_is_not_the_same_in_two_runs(make):

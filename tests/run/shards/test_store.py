@@ -23,14 +23,14 @@ def test_what_is_published_can_be_read_and_stays_as_it_is(place, tmp_path, reque
         s3.put("a b/boxes-of-others/part-00000.jsonl")
         s3.put("a b/boxes/deeper/part")
     store = open_store("s3://photos/a b/boxes/" if place == "bucket" else f"{tmp_path}/new/boxes/")
-    assert [*store.names()] == []
+    assert list(store.names()) == []
     assert not store.exists("part")
     content = io.BytesIO(b"one\ntwo\n")
     content.seek(3)  # it is written from its beginning
     assert store.publish("part", content)
     assert store.exists("part")
     assert not store.publish("part", io.BytesIO(b"other"))
-    assert [*store.names()] == ["part"]
+    assert list(store.names()) == ["part"]
     with store.open("part") as file:
         assert file.readline() == b"one\n"
         file.seek(0)
@@ -105,7 +105,7 @@ def test_what_cannot_be_written_or_read_leaves_nothing_behind(tmp_path, monkeypa
 def test_temporary_files_of_dead_processes_are_not_seen_and_removed(tmp_path):
     (tmp_path / f".detcli-{'0' * 16}.part").write_bytes(b"half")
     store = LocalFolder(tmp_path)
-    assert [*store.names()] == []
+    assert list(store.names()) == []
     assert store.publish("part", io.BytesIO(b"x"))
     assert names_in(tmp_path) == ["part"]
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
         with pytest.raises(StoreError, match=reason):
             store.open(name)
     inside = LocalFolder(tmp_path / "file")
-    for use in (lambda: [*inside.names()], lambda: inside.exists("part")):
+    for use in (lambda: list(inside.names()), lambda: inside.exists("part")):
         with pytest.raises(StoreError, match="Not a directory"):
             use()
     with pytest.raises(OutputError):

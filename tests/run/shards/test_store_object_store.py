@@ -44,7 +44,7 @@ def test_notes_are_written_anew_and_removed(s3, object_store):
         assert [s3.get(key) for key in s3.keys("a b/")] == [content] * bool(content)
     assert object_store.publish("part", io.BytesIO(b"1"))
     object_store.note("_working-1.json", b"[1]")
-    assert [*object_store.times("_work")] == ["_working-1.json"]
+    assert list(object_store.times("_work")) == ["_working-1.json"]
     s3.faults.status = ("403 Forbidden", "AccessDenied")
     object_store.note("_working-1.json")
 
@@ -60,7 +60,7 @@ def test_what_a_torn_answer_brought_is_not_used(s3, object_store):
 
 def test_what_cannot_be_reached_is_an_error_with_its_name(s3):
     gone = ObjectFolder("s3://gone/boxes/")
-    for use in (lambda: [*gone.names()], lambda: gone.open("part")):
+    for use in (lambda: list(gone.names()), lambda: gone.open("part")):
         with pytest.raises(StoreError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
             use()
     with pytest.raises(OutputError, match="cannot write s3://gone/boxes/part: there is no such"):
@@ -88,7 +88,7 @@ def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
         folder = open_store(f"{scheme}://photos/boxes/")
         assert not folder.exists("part")
         (won,) = winners(folder)
-        assert [*kept.values()] == [won]
+        assert list(kept.values()) == [won]
         assert folder.exists("part")
         with folder.open("part") as file:
             assert file.read() == won

@@ -76,7 +76,7 @@ class Play:
 
     def records(self):
         merge = Merge(self.store, self.manifest)
-        records = [*merge]
+        records = list(merge)
         assert merge.faults == []
         return records
 
@@ -134,8 +134,8 @@ def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocat
 def test_a_piece_is_sent_back(tmp_path, names, make_model):
     play = Play(tmp_path / "boxes", names, 50, make_model())
     play.work([Task(play.manifest.shard(0), None, 6, 9)])
-    (done,) = play.of(Done)
-    assert len(done.lines.splitlines()) == 1 + 1 + 9
+    (completed,) = play.of(Done)
+    assert len(completed.lines.splitlines()) == 1 + 1 + 9
     assert play.manifest.parts() == {}
 
 

@@ -29,10 +29,12 @@ def children_of(process):
 @pytest.mark.parametrize("on", ["local:1", "local:3"])
 def test_the_parts_are_what_one_run_prints(make_pictures, one_run, tmp_path, on):
     command, expected = one_run(make_pictures(50))
-    done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7])
-    assert done.returncode == 0
-    assert done.stdout == ""
-    assert done.stderr == ""
+    completed = forked.run(
+        [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7]
+    )
+    assert completed.returncode == 0
+    assert completed.stdout == ""
+    assert completed.stderr == ""
     assert parts_in(tmp_path / "boxes") == 8
     assert merged(tmp_path / "boxes") == expected
 
@@ -130,9 +132,9 @@ def test_a_picture_that_kills_its_worker_is_an_error_record(
     site = tmp_path / "site" / "sitecustomize.py"
     site.write_text(site.read_text().replace(ENDS[0], end))
     command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
-    done = detcli(*command, env=environment, timeout=240)
-    assert done.returncode == 3
-    assert f"0007-poison.png: the process that worked it died 3 times: {cause}" in done.stderr
+    completed = detcli(*command, env=environment, timeout=240)
+    assert completed.returncode == 3
+    assert f"0007-poison.png: the process that worked it died 3 times: {cause}" in completed.stderr
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert error["type"] == "InferenceError"
@@ -149,9 +151,9 @@ def test_a_picture_that_kills_its_worker_is_an_error_record(
 )
 def test_runs_that_cannot_be_end_at_once(make_pictures, one_run, tmp_path, options, says):
     command, _ = one_run(make_pictures(1))
-    done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", *options])
-    assert done.returncode == 2
-    assert says in done.stderr
+    completed = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", *options])
+    assert completed.returncode == 2
+    assert says in completed.stderr
     assert not (tmp_path / "boxes").exists()
 
 
@@ -159,13 +161,18 @@ def test_workers_that_cannot_start_end_the_run(make_pictures, make_model, detcli
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "onnxruntime.py").write_text("import os; os.abort()")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    done = detcli(
-        *("predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()),
+    completed = detcli(
+        "predict",
+        make_pictures(3),
+        "-o",
+        f"{tmp_path / 'boxes'}/",
+        "-m",
+        make_model(),
         env=environment,
         timeout=240,
     )
-    assert done.returncode == 1
-    assert "workers keep dying: SIGABRT; none has started" in done.stderr
+    assert completed.returncode == 1
+    assert "workers keep dying: SIGABRT; none has started" in completed.stderr
 
 
 PART = "part-00000.jsonl"
@@ -189,11 +196,11 @@ def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
     command.append(f"{tmp_path / 'boxes'}/")
     for name, size in zip(("_manifest.jsonl", PART), sizes, strict=True):
         limited = [sys.executable, "-c", LIMITED, size - 1, *command]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*map(str, limited)], check=False, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 1
-        assert f"boxes/{name}: File too large" in done.stderr
+        assert completed.returncode == 1
+        assert f"boxes/{name}: File too large" in completed.stderr
         assert name not in os.listdir(tmp_path / "boxes")  # noqa: PTH208 - names
     assert forked.run(command).returncode == 0
     assert merged(tmp_path / "boxes") == expected
