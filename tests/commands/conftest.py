@@ -14,15 +14,16 @@ def predict(invoke, make_model, make_picture, tmp_path):
     make_model()
 
     def run(line="a.png", *words, code=0, says=""):
-        words = [*shlex.split(line), *words]
-        model = [] if {"-m", "--model"} & {*words} else ["-m", "colours.onnx"]
-        completed = invoke("predict", *words, *model, cwd=tmp_path)
+        arguments = shlex.split(line) + list(words)
+        if "-m" not in arguments and "--model" not in arguments:
+            arguments.extend(["-m", "colours.onnx"])
+        completed = invoke("predict", *arguments, cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr
-        completed.records = (
-            lines(completed.stdout) if completed.stdout.startswith('{"schema_version"') else []
-        )
+        completed.records = []
+        if completed.stdout.startswith('{"schema_version"'):
+            completed.records = lines(completed.stdout)
         return completed
 
     return run

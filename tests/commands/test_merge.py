@@ -25,7 +25,9 @@ def worked(tmp_path_factory):
     pictures = folder / "pics"
     pictures.mkdir()
     for number in range(9):
-        squares = [("red", number % 8, 1)] if number % 2 else []
+        squares = []
+        if number % 2:
+            squares.append(("red", number % 8, 1))
         cv2.imwrite(str(pictures / f"{number}.png"), picture(*squares))
     (pictures / "5 torn.png").write_bytes((pictures / "5.png").read_bytes()[:100])
     (pictures / os.fsdecode(b"caf\xe9.png")).write_bytes((pictures / "3.png").read_bytes())
@@ -35,8 +37,10 @@ def worked(tmp_path_factory):
         video.write(picture(("blue", 2, 2)))
     video.release()
     command = ["predict", pictures, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
-    with_parquet = ["parquet"] if optional.is_installed("pyarrow") else []
-    for name in ["table", "jsonl", "json", "csv", *with_parquet]:
+    formats = ["table", "jsonl", "json", "csv"]
+    if optional.is_installed("pyarrow"):
+        formats.append("parquet")
+    for name in formats:
         completed = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
         assert completed.returncode == 3, completed.stderr
     completed = forked.run([*command, "-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
@@ -50,6 +54,13 @@ def boxes(worked, tmp_path):
     return shutil.copytree(worked / "jsonl", tmp_path / "boxes")
 
 
+def content_of(path):
+    """The bytes of a file, or None where there is none."""
+    if path.is_file():
+        return path.read_bytes()
+    return None
+
+
 @pytest.fixture
 def merge(invoke, tmp_path):
     """Merge into a file, which has to be left alone unless all parts are whole; returns it.
@@ -59,14 +70,15 @@ def merge(invoke, tmp_path):
 
     def run(folder, *options, output="all.jsonl", code=3, says=()):
         path = tmp_path / output
-        before = path.read_bytes() if path.is_file() else None
+        before = content_of(path)
         completed = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert completed.stdout == "", completed.stderr
-        for part in [says] if isinstance(says, str) else says:
-            assert part in completed.stderr
+        messages = [says] if isinstance(says, str) else says
+        for message in messages:
+            assert message in completed.stderr
         if code != 3:
-            assert (path.read_bytes() if path.exists() else None) == before
+            assert content_of(path) == before
         return path
 
     return run
@@ -104,15 +116,21 @@ def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
 
 def part_of_version_1(path):
     """Write a part anew, with its records as version 1 had them."""
-    *records, last = map(json.loads, path.read_text().splitlines())
-    part, digest = last.pop("part"), hashlib.sha256()
-    records = [*map(of_version_1, [*records, last])]
-    for one in records:
-        text = json.dumps({**one, "source": plain(one["source"])}, ensure_ascii=False)
+    records = records_in(path)
+    part = records[-1].pop("part")
+    records = [of_version_1(record) for record in records]
+    digest = hashlib.sha256()
+    for record in records:
+        shown = record | {"source": plain(record["source"])}
+        text = json.dumps(shown, ensure_ascii=False)
         digest.update(f"{text}\n".encode("utf-8", "backslashreplace"))
     records[-1]["part"] = part | {"sha256": digest.hexdigest()}
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     path.write_text("".join(lines), errors="backslashreplace")
+
+
+def records_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def plain(source):
@@ -122,9 +140,8 @@ def plain(source):
 def test_parts_of_version_1_are_merged(worked, boxes, merge):
     for path in boxes.glob("part-*"):
         part_of_version_1(path)
-    output = merge(boxes).read_text().splitlines()
-    expected = (worked / "one.jsonl").read_text().splitlines()
-    assert [*map(json.loads, output)] == [*map(json.loads, expected)]
+    records = records_in(merge(boxes))
+    assert records == records_in(worked / "one.jsonl")
 
 
 def test_records_go_to_standard_output(worked, invoke):
@@ -148,9 +165,9 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
     parts[0].write_bytes(parts[0].read_bytes()[:-20])
     parts[2].write_bytes(b"")
     parts[6].write_bytes(parts[1].read_bytes())
-    *lines, last = map(json.loads, parts[3].read_text().splitlines())
-    last["part"]["run"] = "f" * 16
-    parts[3].write_text("".join(json.dumps(line) + "\n" for line in [*lines, last]))
+    records = records_in(parts[3])
+    records[-1]["part"]["run"] = "f" * 16
+    parts[3].write_text("".join(json.dumps(record) + "\n" for record in records))
     says = ["part-00000.jsonl: it is damaged", "part-00002.jsonl: its end is missing"]
     says += ["part-00003.jsonl: it belongs to another run", "part-00006.jsonl: "]
     merge(boxes, output="all.csv", code=6, says=[*says, "hint: remove the damaged parts, then"])
@@ -173,9 +190,10 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
 )
 def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, line):
     path = boxes / "part-00001.jsonl"
-    first, *rest = path.read_text().splitlines()
-    line = line.replace('"SOURCE"', json.dumps(json.loads(first)["source"]))
-    path.write_text("\n".join([line, *rest]) + "\n")
+    lines = path.read_text().splitlines()
+    source = json.loads(lines[0])["source"]
+    lines[0] = line.replace('"SOURCE"', json.dumps(source))
+    path.write_text("\n".join(lines) + "\n")
     (boxes / "part-00003.jsonl").write_bytes(b"")
     says = ["part-00001.jsonl: ", "part-00003.jsonl: "]
     merge(boxes, "--format", name, output=f"all.{name}", code=6, says=says)
@@ -189,10 +207,10 @@ def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, li
         "manifest.jsonl",
     ],
 )
-@pytest.mark.parametrize("place", ["boxes", "s3://bucket/boxes"])
-def test_no_part_is_overwritten(boxes, merge, place, name):
+@pytest.mark.parametrize("folder", ["boxes", "s3://bucket/boxes"])
+def test_no_part_is_overwritten(boxes, merge, folder, name):
     says = "has the name of a manifest or a part"
-    merge(boxes, output=f"{place}/{name}", code=2, says=says)
+    merge(boxes, output=f"{folder}/{name}", code=2, says=says)
 
 
 @pytest.mark.parametrize(

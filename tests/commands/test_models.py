@@ -45,9 +45,9 @@ def shown(command, **environment):
         printed = process.stdout.read()
         assert process.wait(60) == 0
     os.close(theirs)
-    said = terminals.read_all(ours).decode()
+    screen = terminals.read_all(ours).decode()
     os.close(ours)
-    return printed, said
+    return printed, screen
 
 
 @pytest.mark.usefixtures("filled")
@@ -62,9 +62,9 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
     for part in ("fetching yolov10n", "onnx-community/yolov10n", COMMIT[:10], "MB", "AGPL-3.0"):
         assert part in first
     alone = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    again = detcli("predict", picture, "--conf", 0.6, env=alone)
-    assert again.stdout == finished.stdout
-    assert "fetching" not in again.stderr
+    second_run = detcli("predict", picture, "--conf", 0.6, env=alone)
+    assert second_run.stdout == finished.stdout
+    assert "fetching" not in second_run.stderr
 
 
 def test_quiet_fetches_silently(detcli, filled, make_picture):
@@ -82,7 +82,7 @@ def test_without_a_network_the_hint_names_three_ways_and_cached_files_do(detcli,
     missing, message, hint = finished.stderr.splitlines()
     assert missing == "detcli: a.png: no such file"
     assert "cannot fetch yolov10n" in message
-    assert all(way in hint for way in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
+    assert all(text in hint for text in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
     hub.add("yolov10n", make_model().read_bytes())
     assert detcli("models", "pull", "yolov10n").returncode == 0
     hub.requests.clear()
@@ -110,11 +110,11 @@ def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
 @pytest.mark.usefixtures("filled")
 def test_a_bar_on_a_terminal_only(warm_detcli, make_picture):
     command = [warm_detcli / "detcli", "predict", str(make_picture("a.png"))]
-    printed, said = shown(command, TERM="xterm")
+    printed, errors = shown(command, TERM="xterm")
     assert json.loads(printed)["model"] == "yolov10n"
-    assert "fetching yolov10n" in said
-    assert "━" in said
-    assert " kB" in said.partition("fetching")[2].partition("\n")[2]
+    assert "fetching yolov10n" in errors
+    assert "━" in errors
+    assert " kB" in errors.partition("fetching")[2].partition("\n")[2]
 
 
 def test_nothing_about_the_user_is_sent(detcli, filled):

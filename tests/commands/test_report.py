@@ -44,25 +44,25 @@ def report(invoke, tmp_path):
     return run
 
 
-def named(place):
+def named(folder):
     """Entries with the content of their pictures instead of their names."""
-    entries = pages.entries(place)
+    entries = pages.entries(folder)
     for entry in entries:
         if "picture" in entry:
-            entry["picture"] = (place / f"pictures/{entry['picture']}.jpg").read_bytes()
+            entry["picture"] = (folder / f"pictures/{entry['picture']}.jpg").read_bytes()
     return entries
 
 
 def test_a_run_says_where_its_page_is(finished_run, tmp_path):
     assert "detcli: wrote 7 records to the page page/index.html\n" in finished_run.stderr
     assert len(pages.entries(tmp_path / "page")) == 7
-    (about,) = pages.runs(tmp_path / "page")
-    facts = dict(about["facts"])
+    (run,) = pages.runs(tmp_path / "page")
+    facts = dict(run["facts"])
     assert facts["model"] == "colours"
     assert len(facts["model sha256"]) == 64
     assert facts["conf"] == "0.5"
     assert {"detcli", "Python", "ONNX Runtime", "OpenCV", "NumPy"} <= facts.keys()
-    assert about["floor"] == 0.5
+    assert run["floor"] == 0.5
     assert "saved" not in (tmp_path / "boxes.jsonl").read_text()
 
 
@@ -79,13 +79,13 @@ def test_a_page_from_records_is_that_of_the_run(report, predict, detcli, tmp_pat
     predict("pics --conf 0.5 -o boxes/ -q", code=3)
     report("boxes -o three")
     expected = named(tmp_path / "page")
-    assert all(named(tmp_path / place) == expected for place in ("later", "one", "two", "three"))
+    assert all(named(tmp_path / name) == expected for name in ("later", "one", "two", "three"))
 
 
-def originals(place):
+def originals(folder):
     """The files that a page shows where they are, by their names."""
-    found = [entry["original"] for entry in pages.entries(place) if "original" in entry]
-    return {name.rpartition("/")[2]: (place / name).resolve() for name in found}
+    names = [entry["original"] for entry in pages.entries(folder) if "original" in entry]
+    return {name.rpartition("/")[2]: (folder / name).resolve() for name in names}
 
 
 @pytest.mark.usefixtures("finished_run")
@@ -95,25 +95,25 @@ def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
     assert originals(tmp_path / "linked") == expected
     report("boxes.jsonl -o later --report-link")
     assert originals(tmp_path / "later") == expected
-    said = "4 of 6 pictures of the page are copies: they are in no file of their own"
-    assert caplog.text.count(said) == 2  # frames
+    message = "4 of 6 pictures of the page are copies: they are in no file of their own"
+    assert caplog.text.count(message) == 2  # frames
     refused = report("boxes.jsonl -o later --report-link --blur red", code=2)
     assert "leave out --report-link: copies are blurred" in refused.stderr
 
 
 @pytest.mark.usefixtures("finished_run")
 def test_so_does_what_compares(invoke, make_model, tmp_path):
-    place = tmp_path / "linked"
+    page = tmp_path / "linked"
     expected = {"a.png": (tmp_path / "pics/a.png").resolve()}
-    linked = ("--images", tmp_path / "pics/a.png", "--report", place, "--report-link")
+    linked = ("--images", tmp_path / "pics/a.png", "--report", page, "--report-link")
     assert invoke("verify", make_model(), make_model("other.onnx"), *linked).returncode == 0
-    assert originals(place) == expected
-    linked = ("--images", "pics", "--report", place, "--report-link")
+    assert originals(page) == expected
+    linked = ("--images", "pics", "--report", page, "--report-link")
     invoke("verify", "boxes.jsonl", "boxes.jsonl", *linked, cwd=tmp_path)
-    assert originals(place).items() >= expected.items()
+    assert originals(page).items() >= expected.items()
     data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
-    invoke("eval", make_model(), "--data", data, "--report", place, "--report-link")
-    assert originals(place) == {"0001.png": (tmp_path / "data/images/0001.png").resolve()}
+    invoke("eval", make_model(), "--data", data, "--report", page, "--report-link")
+    assert originals(page) == {"0001.png": (tmp_path / "data/images/0001.png").resolve()}
 
 
 @pytest.mark.usefixtures("finished_run")
@@ -136,8 +136,8 @@ def test_pictures_that_are_gone_leave_their_boxes(report, tmp_path):
     says = "6 pictures not found, or changed since\n  hint: name their folder with"
     report("boxes.jsonl -o later", says=says)
     assert pages.pictures(tmp_path / "later") == []
-    found = [entry.get("found") for entry in named(tmp_path / "page")]
-    assert [entry.get("found") for entry in named(tmp_path / "later")] == found
+    boxes = [entry.get("found") for entry in named(tmp_path / "page")]
+    assert [entry.get("found") for entry in named(tmp_path / "later")] == boxes
 
 
 @pytest.mark.usefixtures("shards_here")
@@ -203,9 +203,9 @@ def test_settings_of_strangers_are_only_text(report, tmp_path):
     settings["zones"] = ["a=0,0", None, "b=0,0,1,0,1,1"]
     (tmp_path / "x.jsonl").write_text(with_boxes(settings=settings))
     report("x.jsonl -o page")
-    (about,) = pages.runs(tmp_path / "page")
-    assert about["floor"] == 0
-    assert [name for name, *_ in about["places"]] == ["b"]
+    (run,) = pages.runs(tmp_path / "page")
+    assert run["floor"] == 0
+    assert [name for name, *_ in run["places"]] == ["b"]
 
 
 def test_zones_and_lines_of_a_run_are_on_its_page(report, predict, tmp_path):
@@ -214,9 +214,9 @@ def test_zones_and_lines_of_a_run_are_on_its_page(report, predict, tmp_path):
     predict(f"a.png {watched} --resume r.jsonl --report page")
     report("r.jsonl -o later")
     for place in ("page", "later"):
-        (about,) = pages.runs(tmp_path / place)
-        shown = [(name, points) for name, *_, points in about["places"]]
-        assert shown == [("left", [0, 0, 0.5, 0, 0.5, 1, 0, 1]), ("gate", [0.5, 0, 0.5, 1])]
+        (run,) = pages.runs(tmp_path / place)
+        zones = [(name, points) for name, *_, points in run["places"]]
+        assert zones == [("left", [0, 0, 0.5, 0, 0.5, 1, 0, 1]), ("gate", [0.5, 0, 0.5, 1])]
         (entry,) = pages.entries(tmp_path / place)
         assert ["left"] in entry["zones"]
 
@@ -283,23 +283,25 @@ def test_classes_can_be_hidden(tmp_path, report):
     path = tmp_path / "boxes.jsonl"
     records = lines(path.read_text())
     for record in records:
-        for one in record.get("detections", []):
-            one["text"] = "secret"
+        for detection in record.get("detections", []):
+            detection["text"] = "secret"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     report("boxes.jsonl -o plain")
     plain = {entry["source"]: entry for entry in named(tmp_path / "plain")}
     assert plain["pics/a.png"]["texts"] == ["secret"]
-    for way in ("fill", "blur"):
-        report(f"boxes.jsonl -o {way} --blur red --blur-with {way}")
-        entries = {entry["source"]: entry for entry in named(tmp_path / way)}
+    for method in ("fill", "blur"):
+        report(f"boxes.jsonl -o {method} --blur red --blur-with {method}")
+        entries = {entry["source"]: entry for entry in named(tmp_path / method)}
         assert entries["pics/b.png"]["picture"] == plain["pics/b.png"]["picture"]
         assert entries["pics/a.png"]["picture"] != plain["pics/a.png"]["picture"]
         assert entries["pics/a.png"]["found"] == plain["pics/a.png"]["found"]
         assert "texts" not in entries["pics/a.png"]
-        if way == "fill":
-            shown = cv2.imdecode(np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1)
+        if method == "fill":
+            shown_picture = cv2.imdecode(
+                np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1
+            )
             left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
-            assert np.ptp(shown[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
+            assert np.ptp(shown_picture[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
     report("boxes.jsonl -o wide --blur red --blur-margin 2")
     (wide,) = [
         entry["picture"] for entry in named(tmp_path / "wide") if entry["source"] == "pics/a.png"
@@ -342,8 +344,8 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
     text = "".join(json.dumps(record) + "\n" for record in records)
     (tmp_path / "boxes.jsonl").write_text(text)
     report("boxes.jsonl -o hidden --blur red")
-    said = [entry.get("texts", [""]) for entry in named(tmp_path / "hidden")]
-    assert said == [["secret"], [""], [""]]
+    texts = [entry.get("texts", [""]) for entry in named(tmp_path / "hidden")]
+    assert texts == [["secret"], [""], [""]]
 
 
 @pytest.mark.usefixtures("finished_run")

@@ -12,7 +12,7 @@ from detcli.sink.image import GREY
 
 
 @pytest.fixture
-def made(predict, make_picture, tmp_path):
+def records(predict, make_picture, tmp_path):
     """Two pictures with boxes, and their records."""
     make_picture("pics/a.png", ("red", 2, 3))
     make_picture("pics/b.png", ("red", 1, 1), ("blue", 3, 3))
@@ -20,14 +20,14 @@ def made(predict, make_picture, tmp_path):
     return [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
 
 
-def mark(record, place=None, say="drop", **more):
+def mark(record, index=None, say="drop", **fields):
     """A mark as the page makes it."""
-    made = {"mark": say, "source": record["source"]}
-    if place is not None:
-        one = record["detections"][place]
-        box = [round(one[side], 1) for side in ("x1", "y1", "x2", "y2")]
-        made |= {"detection": place, "class_name": one["class_name"], "box": box}
-    return made | more
+    fields_of_mark = {"mark": say, "source": record["source"]}
+    if index is not None:
+        detection = record["detections"][index]
+        box = [round(detection[side], 1) for side in ("x1", "y1", "x2", "y2")]
+        fields_of_mark |= {"detection": index, "class_name": detection["class_name"], "box": box}
+    return fields_of_mark | fields
 
 
 @pytest.fixture
@@ -50,41 +50,46 @@ REPORT = "report boxes.jsonl -o page"
 
 def shown(tmp_path):
     """The classes on each picture of the page."""
-    boxes = {source: found for source, (_, found, _) in pages.shown(tmp_path / "page").items()}
-    return {source: [one[0] for one in found] for source, found in boxes.items()}
+    boxes = {
+        source: boxes_of_picture
+        for source, (_, boxes_of_picture, _) in pages.shown(tmp_path / "page").items()
+    }
+    return {
+        source: [box[0] for box in boxes_of_picture] for source, boxes_of_picture in boxes.items()
+    }
 
 
-def test_what_is_dropped_is_not_on_the_page(apply, made, tmp_path):
-    _, two = made
-    names = [detection["class_name"] for detection in two["detections"]]
+def test_what_is_dropped_is_not_on_the_page(apply, records, tmp_path):
+    _, second = records
+    names = [detection["class_name"] for detection in second["detections"]]
     assert len(names) == 2
-    completed = apply(REPORT, [mark(two, 1), mark(two, 0, "keep")])
+    completed = apply(REPORT, [mark(second, 1), mark(second, 0, "keep")])
     assert "wrote a page of 2 records, without what 1 mark dropped: " in completed.stderr
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names[:1]}
-    apply(REPORT, [mark(two)])
+    apply(REPORT, [mark(second)])
     assert shown(tmp_path) == {"pics/a.png": ["red"]}
-    apply(REPORT, [mark(one, say="keep") for one in made])
+    apply(REPORT, [mark(record, say="keep") for record in records])
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names}
     apply(REPORT, [])
     assert len(shown(tmp_path)) == 2
 
 
-def test_a_box_is_known_by_class_and_place_wherever_it_is_in_its_record(apply, made, tmp_path):
-    _, two = made
+def test_a_box_is_known_by_class_and_place_wherever_it_is_in_its_record(apply, records, tmp_path):
+    _, second = records
     for changed in ({"detection": 0}, {"detection": 99}):
-        apply(REPORT, [mark(two, 1) | changed])
-        assert shown(tmp_path)["pics/b.png"] == [two["detections"][0]["class_name"]]
-    of_a_comparison = mark(two, 1)
+        apply(REPORT, [mark(second, 1) | changed])
+        assert shown(tmp_path)["pics/b.png"] == [second["detections"][0]["class_name"]]
+    of_a_comparison = mark(second, 1)
     del of_a_comparison["detection"]
     apply(REPORT, [of_a_comparison])
     assert len(shown(tmp_path)["pics/b.png"]) == 1
 
 
-def test_of_two_boxes_alike_the_marked_one_goes(apply, made, tmp_path):
-    (one, *_) = made
-    (box,) = one["detections"]
+def test_of_two_boxes_alike_the_marked_one_goes(apply, records, tmp_path):
+    (first_record, *_) = records
+    (box,) = first_record["detections"]
     twins = [{**box, "text": text} for text in ("first", "second")]
-    record = one | {"detections": twins}
+    record = first_record | {"detections": twins}
     (tmp_path / "boxes.jsonl").write_text(json.dumps(record))
     apply(REPORT, [mark(record, 1)])
     (entry,) = pages.entries(tmp_path / "page")
@@ -103,13 +108,13 @@ def test_of_two_boxes_alike_the_marked_one_goes(apply, made, tmp_path):
         ({"time": "2026-01-01T00:00:00Z"}, " in pics/a.png"),
     ],
 )
-def test_marks_of_other_records_are_refused(apply, made, tmp_path, changed, says):
-    one, two = made
-    marks = [mark(one, 0) | changed, mark(two)]
+def test_marks_of_other_records_are_refused(apply, records, tmp_path, changed, says):
+    first, second = records
+    marks = [mark(first, 0) | changed, mark(second)]
     completed = apply(REPORT, marks, code=6, says=says)
     assert "apply them to the records that their page was made of" in completed.stderr
-    (about,) = pages.runs(tmp_path / "page")
-    assert about["state"] == "stopped"
+    (run,) = pages.runs(tmp_path / "page")
+    assert run["state"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -127,30 +132,30 @@ def test_marks_of_other_records_are_refused(apply, made, tmp_path, changed, says
         "[" * 10_000,
     ],
 )
-@pytest.mark.usefixtures("made")
+@pytest.mark.usefixtures("records")
 def test_what_holds_no_marks_is_refused(apply, tmp_path, marks):
     apply(REPORT, marks, code=2, says="name a file that a page has saved")
     assert not (tmp_path / "page").exists()
 
 
-def test_a_run_leaves_out_what_is_dropped_of_everything(apply, made, make_model, tmp_path):
-    one, two = made
+def test_a_run_leaves_out_what_is_dropped_of_everything(apply, records, make_model, tmp_path):
+    first, second = records
     run = f"predict pics -m {make_model()} --conf 0.5 --save-dataset data -o new.jsonl"
-    apply(run, [mark(one), mark(two, 1)])
+    apply(run, [mark(first), mark(second, 1)])
     (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
     assert record["source"] == "pics/b.png"
-    assert record["detections"] == two["detections"][:1]
+    assert record["detections"] == second["detections"][:1]
     assert [path.name for path in (tmp_path / "data/images").iterdir()] == ["b.png"]
     (label,) = (tmp_path / "data/labels/b.txt").read_text().splitlines()
-    assert label.startswith(f"{two['detections'][0]['class_id']} ")
+    assert label.startswith(f"{second['detections'][0]['class_id']} ")
 
 
-def test_a_run_says_which_marks_fit_nothing(apply, made, make_model, tmp_path):
-    one, two = made
+def test_a_run_says_which_marks_fit_nothing(apply, records, make_model, tmp_path):
+    first, second = records
     run = f"predict pics/b.png -m {make_model()} --conf 0.5 -o new.jsonl"
-    apply(run, [mark(one, 0), mark(two, 0)], code=6, says="1 of 2 marks in marks.json fit no")
+    apply(run, [mark(first, 0), mark(second, 0)], code=6, says="1 of 2 marks in marks.json fit no")
     (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
-    assert record["detections"] == two["detections"][1:]
+    assert record["detections"] == second["detections"][1:]
     apply(f"{run[:-12]} --resume x.jsonl", [], code=2, says="apply the marks in a separate run")
 
 
@@ -168,12 +173,13 @@ def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
     assert [len(entry["found"]) for entry in entries] == [1, 0]
 
 
-def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, made, tmp_path):
-    _, two = made
-    red = next(at for at, one in enumerate(two["detections"]) if one["class_name"] == "red")
+def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, records, tmp_path):
+    _, second = records
+    class_names = [detection["class_name"] for detection in second["detections"]]
+    red = class_names.index("red")
     blurred = f"{REPORT} --blur red --blur-with fill"
     says = "1 detection dropped by marks, and blurred on the page all the same"
-    completed = apply(blurred, [mark(two, red)], says=says)
+    completed = apply(blurred, [mark(second, red)], says=says)
     assert shown(tmp_path)["pics/b.png"] == ["blue"]
     (entry,) = [
         entry for entry in pages.entries(tmp_path / "page") if entry["source"] == "pics/b.png"
@@ -181,5 +187,5 @@ def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, made, tmp_path):
     pixels = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).astype(int)
     assert np.abs(pixels[10:14, 10:14] - GREY).max() < 10  # the red cell
     assert np.abs(pixels[26:30, 26:30] - GREY).max() > 100  # the blue one
-    completed = apply(blurred, [mark(two, 1 - red)])
+    completed = apply(blurred, [mark(second, 1 - red)])
     assert "all the same" not in completed.stderr

@@ -5,6 +5,9 @@ import optional
 import pytest
 from colour_model import picture
 
+RED_CORNER = [("red", column, row) for column in range(4) for row in range(4)]
+"""The cells of a red square in the corner of a frame."""
+
 
 @pytest.fixture(params=["cpu", "openvino"])
 def each_device(request, monkeypatch):
@@ -22,9 +25,13 @@ def make_video(tmp_path):
     def make(name="clip.mp4", frames=20, red_from=10, size=(64, 64)):
         path = tmp_path / name
         writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, size[::-1])
+        grey_frame = picture(size=size)
+        red_frame = picture(*RED_CORNER, size=size)
         for number in range(frames):
-            squares = [("red", column, row) for column in range(4) for row in range(4)]
-            writer.write(picture(*(squares if number >= red_from else []), size=size))
+            if number >= red_from:
+                writer.write(red_frame)
+            else:
+                writer.write(grey_frame)
         writer.release()
         return path
 
@@ -36,7 +43,7 @@ def long_video(tmp_path_factory):
     """2000 frames of red cells, for runs that are interrupted."""
     path = tmp_path_factory.mktemp("long") / "clip.mp4"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
-    frame = picture(*[("red", x, y) for x in range(4) for y in range(4)], size=(256, 256))
+    frame = picture(*RED_CORNER, size=(256, 256))
     for _ in range(2000):
         writer.write(frame)
     writer.release()
@@ -51,7 +58,9 @@ def make_pictures(tmp_path):
         folder = tmp_path / "pics"
         folder.mkdir()
         for number in range(count):
-            squares = [("red", number % 8, 1)] if number % 3 == 0 else []
+            squares = []
+            if number % 3 == 0:
+                squares.append(("red", number % 8, 1))
             cv2.imwrite(str(folder / f"{number:04}.png"), picture(*squares))
         return folder
 

@@ -26,9 +26,9 @@ from report_schemas import validator
 from detcli.data.record import BOX, box_of
 
 
-def classes(done):
+def classes(completed):
     """The classes that the only record names."""
-    (record,) = done.records
+    (record,) = completed.records
     validator("predict", strict=True).validate(record)
     return [detection["class_name"] for detection in record["detections"]]
 
@@ -79,7 +79,7 @@ def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected_count"),
     [
         ("--conf 0.6", ["blue", "red"]),
         ("--conf 0.6 --max-det 1", ["blue"]),
@@ -89,9 +89,9 @@ def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture
         ("--conf 0.6,red=1", ["blue"]),
     ],
 )
-def test_conf_max_det_and_classes(options, found, predict, make_picture):
+def test_conf_max_det_and_classes(options, expected_count, predict, make_picture):
     make_picture("two.png", ("red", 2, 3), ("blue", 1, 1))
-    assert classes(predict(f"two.png {options}")) == found
+    assert classes(predict(f"two.png {options}")) == expected_count
 
 
 @pytest.mark.parametrize(("options", "count"), [("", 3 * 64), ("--unique", 64)])
@@ -251,18 +251,18 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
     assert len(classes(predict())) == 1
     assert len(classes(predict("a.png --conf green=0.3"))) > 60  # the others as recommended
     assert len(classes(predict("a.png --conf 0.25"))) == 190
-    for words, told in (((), "0.6 (recommended for the model)"),
+    for words, message in (((), "0.6 (recommended for the model)"),
                         (("--conf", 0.25), "0.25 (as asked for)")):  # fmt: skip
         completed = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
-        assert f"confidence: above {told}" in completed.stderr
+        assert f"confidence: above {message}" in completed.stderr
 
 
 def test_a_class_below_its_confidence_takes_no_place(predict, make_model, make_picture):
     """Two red squares score 1, as the blue one does."""
     make_model(metadata={"names": str(dict(enumerate(NAMES)))})
     make_picture("three.png", ("red", 1, 1), ("red", 3, 3), ("blue", 5, 5))
-    found = classes(predict("three.png --conf 0.6,red=1 --max-det 2"))
-    assert found == ["blue"]
+    class_names = classes(predict("three.png --conf 0.6,red=1 --max-det 2"))
+    assert class_names == ["blue"]
 
 
 def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predict, make_model):
@@ -404,7 +404,7 @@ def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monke
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "way"),
+    ("name", "content", "hint"),
     [
         ("best.pt", "PyTorch", "export it: yolo export model=best.pt format=onnx\n"),
         ("my best.PT", "PyTorch", 'yolo export model="my best.PT" format=onnx\n'),
@@ -415,11 +415,11 @@ def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monke
         ("best.pb", "TensorFlow", "tf2onnx.convert --saved-model"),
     ],
 )
-def test_other_weights_are_named_with_the_way_to_onnx(name, what, way, predict, tmp_path):
+def test_other_weights_are_named_with_the_way_to_onnx(name, content, hint, predict, tmp_path):
     (tmp_path / name).write_bytes(b"PK\3\4" + bytes(100))
-    completed = predict(f"a.png -m '{name}'", code=4, says=way)
+    completed = predict(f"a.png -m '{name}'", code=4, says=hint)
     assert f"{name} is not ONNX" in completed.stderr
-    assert what in completed.stderr
+    assert content in completed.stderr
 
 
 def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
@@ -433,7 +433,7 @@ def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
 def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
     picture = make_picture("a.png", ("red", 2, 3))
     size = "an input of 640x640, as no size is named; --imgsz N sets it"
-    for model, words, told in (
+    for model, words, warning in (
         (make_model("a.onnx", size=None), "", size),
         (make_model("b.onnx", size=None), "-q", None),
         (make_model("c.onnx", size=None), "--imgsz 64", None),
@@ -443,19 +443,21 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
     ):
         completed = detcli("predict", picture, "-m", model, *words.split())
         assert completed.returncode == 0
-        assert completed.stderr.count("assumed: ") == (told is not None)
-        assert told is None or f"detcli: note: {model.stem}: assumed: {told}" in completed.stderr
+        assert completed.stderr.count("assumed: ") == (warning is not None)
+        assert (
+            warning is None or f"detcli: note: {model.stem}: assumed: {warning}" in completed.stderr
+        )
         if not words:
             listed = json.loads(detcli("inspect", model).stdout)["detector"]["assumed"].values()
-            assert [told in one for one in listed] == [True] * (told is not None)
+            assert [warning in line for line in listed] == [True] * (warning is not None)
 
 
 def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_picture):
     model, picture = make_model(), make_picture("a.png", ("red", 2, 3))
-    for asked, warned in (("xyxy", 0), ("cxcywh", 1)):
-        completed = detcli("predict", picture, "-m", model, "--box-format", asked)
-        said = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
-        assert completed.stderr.count(said) == warned
+    for box_format, warned in (("xyxy", 0), ("cxcywh", 1)):
+        completed = detcli("predict", picture, "-m", model, "--box-format", box_format)
+        message = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
+        assert completed.stderr.count(message) == warned
 
 
 def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
@@ -505,7 +507,7 @@ def test_a_full_disk_is_an_error(make_model, make_picture):
 
 
 @pytest.mark.parametrize(
-    ("command", "places"),
+    ("command", "addresses"),
     [
         *((f"predict a.jpg --{name}", ["s3:"]) for name in ("resume", "save", "save-txt")),
         ("predict a.jpg --save-coco", ["-", "s3:"]),
@@ -514,12 +516,12 @@ def test_a_full_disk_is_an_error(make_model, make_picture):
         ("verify a.jsonl b.jsonl --certificate", ["-", "s3:"]),
     ],
 )
-def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, places):
+def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, addresses):
     words = command.split()
-    for place in places:
-        name = "s3://bucket/name" if place == "s3:" else place
+    for address in addresses:
+        name = "s3://bucket/name" if address == "s3:" else address
         completed = invoke(*words, name, cwd=tmp_path)
         assert completed.returncode == 2
-        where = "an object store" if place == "s3:" else ""
+        where = "an object store" if address == "s3:" else ""
         assert f"{words[-1]} cannot write to {where}" in completed.stderr
         assert list(tmp_path.iterdir()) == []

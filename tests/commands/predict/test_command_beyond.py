@@ -44,7 +44,7 @@ def test_records_have_the_boxes_of_the_family(run_beyond_edges):
     truth.dataset = {"images": [{"id": 7}], "categories": [{"id": 0}], "annotations": []}
     truth.createIndex()
     results = truth.loadRes(str(folder / "coco.json"))
-    boxes = (np.round(one["bbox"], 4).tolist() for one in results.anns.values())
+    boxes = (np.round(annotation["bbox"], 4).tolist() for annotation in results.anns.values())
     assert set(map(tuple, boxes)) == {(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in CORNERS}
 
 
@@ -77,7 +77,9 @@ def test_a_dataset_of_them_can_be_evaluated(run_beyond_edges, invoke):
     report = json.loads(invoke("eval", folder / "large.onnx", *options).stdout)
     assert report["metrics"]["map50"] == 1
     assert 0 < report["metrics"]["map50_95"] < 1  # evaluators of these families do not clip
-    assert [found["kind"] for found in report["findings"] if found["level"] == "warning"] == []
+    assert [
+        finding["kind"] for finding in report["findings"] if finding["level"] == "warning"
+    ] == []
 
 
 def test_a_video_of_them(run_beyond_edges, make_video):

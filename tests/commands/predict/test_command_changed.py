@@ -60,10 +60,10 @@ def test_the_journal_is_then_what_a_new_run_would_write(resume, make_picture, tm
 
     by_source = {record["source"]: record for record in changed}
     for record in new:
-        again = by_source.pop(record["source"])
+        new_record = by_source.pop(record["source"])
         record.pop("settings", None)
-        again.pop("settings", None)
-        assert again == record
+        new_record.pop("settings", None)
+        assert new_record == record
     assert by_source == {}
 
 

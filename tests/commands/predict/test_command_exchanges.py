@@ -24,23 +24,23 @@ FILES = {"model": "m.onnx", "weights": "weights.bin", "names": "config.json", "p
 def versions(tmp_path, make_model, make_picture):
     """Write two folders that differ in one file, and return them."""
 
-    def write(what):
+    def write(kind):
         folders = [tmp_path / "mine", tmp_path / "theirs"]
         for folder in folders:
             theirs = folder.name if folder is folders[1] else None
             folder.mkdir()
             make_picture(
-                f"{folder.name}/a.png", ("green" if theirs and what == "picture" else "red", 2, 3)
+                f"{folder.name}/a.png", ("green" if theirs and kind == "picture" else "red", 2, 3)
             )
-            if what == "model":
+            if kind == "model":
                 make_model(
                     f"{folder.name}/m.onnx",
                     "authors",
                     metadata={"names": f"['{folder.name}', 'g', 'b']"},
                 )
             else:
-                save_external(folder / "m.onnx", 16 if theirs and what == "weights" else 8)
-            label = theirs if theirs and what == "names" else "red"
+                save_external(folder / "m.onnx", 16 if theirs and kind == "weights" else 8)
+            label = theirs if theirs and kind == "names" else "red"
             labels = {"0": label, "1": "g", "2": "b"}
             (folder / "config.json").write_text(json.dumps({"id2label": labels}))
         return folders
@@ -67,19 +67,23 @@ def exchange_at(moment, act):
         sys.setprofile(before)
 
 
-@pytest.mark.parametrize("what", FILES)
-def test_records_name_what_they_were_made_of(what, invoke, versions, tmp_path, monkeypatch):
-    folders, now = versions(what), tmp_path / "now"
+@pytest.mark.parametrize("kind", FILES)
+def test_records_name_what_they_were_made_of(kind, invoke, versions, tmp_path, monkeypatch):
+    folders, current_folder = versions(kind), tmp_path / "now"
 
     def run(folder, moment=0):
         theirs = tmp_path / "next"
-        shutil.copy(folders[1] / FILES[what], theirs)
-        with exchange_at(moment, lambda: theirs.replace(now / FILES[what])) as calls:
+        shutil.copy(folders[1] / FILES[kind], theirs)
+        with exchange_at(moment, lambda: theirs.replace(current_folder / FILES[kind])) as calls:
             completed = invoke("predict", "a.png", "-m", "m.onnx", "--provenance", cwd=folder)
         assert completed.returncode == 0, completed.stderr
         (record,) = lines(completed.stdout)
-        made = record["detections"], record["width"]
-        return json.dumps(made), (record["settings"]["model_sha256"], record["sha256"]), len(calls)
+        result = record["detections"], record["width"]
+        return (
+            json.dumps(result),
+            (record["settings"]["model_sha256"], record["sha256"]),
+            len(calls),
+        )
 
     def hashes(folder):
         picture = (folder / "a.png").read_bytes()
@@ -89,17 +93,17 @@ def test_records_name_what_they_were_made_of(what, invoke, versions, tmp_path, m
         monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "cache" / name))
 
     fresh("clean")
-    known = {run(folder)[0]: hashes(folder) for folder in folders}
-    assert len({*known.values()}) == len(known) == 2
+    hashes_by_result = {run(folder)[0]: hashes(folder) for folder in folders}
+    assert len({*hashes_by_result.values()}) == len(hashes_by_result) == 2
     fresh("counted")
     calls = run(folders[0])[2]
-    seen = set()
+    results = set()
     for number in range(MOMENTS):
         fresh(f"{number}")
-        shutil.copytree(folders[0], now, dirs_exist_ok=True)
+        shutil.copytree(folders[0], current_folder, dirs_exist_ok=True)
         moment = 1 + int(LAST_MOMENT * calls) * number // (MOMENTS - 1)
-        made, named, _ = run(now, moment)
-        assert named == known[made]
-        seen.add(named)
-        assert run(now)[:2] == run(folders[1])[:2]  # nothing else was kept
-    assert len(seen) == 2
+        result, hashes_in_record, _ = run(current_folder, moment)
+        assert hashes_in_record == hashes_by_result[result]
+        results.add(hashes_in_record)
+        assert run(current_folder)[:2] == run(folders[1])[:2]  # nothing else was kept
+    assert len(results) == 2

@@ -32,7 +32,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
-    whole = journal.stat().st_size
+    complete_size = journal.stat().st_size
     complete = Counter(record["source"] for record in lines(journal.read_text()))
     moments = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
@@ -40,9 +40,9 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     for number in turns:
         if number % 3 == 0:
             journal.write_bytes(b"")
-        wanted = journal.stat().st_size + moments.randrange(whole // 5)
+        target_size = journal.stat().st_size + moments.randrange(complete_size // 5)
         process = forked.start(command)
-        while journal.stat().st_size <= wanted and process.is_alive():
+        while journal.stat().st_size <= target_size and process.is_alive():
             time.sleep(0.001)
         process.kill()
         process.join()
@@ -61,9 +61,9 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
     command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
     killed = 0
     counts = thinning.thin("sizes of a dataset whose run is killed", range(2, 60, 10), count=3)
-    for wanted in counts:
+    for record_count in counts:
         process = forked.start(command)
-        while len(list(dataset.glob("images/[!.]*"))) < wanted and process.is_alive():
+        while len(list(dataset.glob("images/[!.]*"))) < record_count and process.is_alive():
             time.sleep(0.001)
         process.kill()
         process.join()
@@ -142,8 +142,8 @@ def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side, bat
 
 def test_no_progress_in_a_pipe(predict, make_pictures):
     make_pictures(30)
-    said = predict("pics").stderr.splitlines()
-    assert [line.split()[:2] for line in said] == [["detcli:", "30"], ["detcli:", "found"]]
+    messages = predict("pics").stderr.splitlines()
+    assert [line.split()[:2] for line in messages] == [["detcli:", "30"], ["detcli:", "found"]]
 
 
 @pytest.mark.parametrize("spelled", ["same.json", "here/../same.json", "link.json"])
@@ -183,7 +183,7 @@ def test_a_picture_without_an_id_of_coco_does_not_end_the_run(predict, make_pict
         "x.png",
         "a.png",
     ]
-    assert {one["image_id"] for one in json.loads((tmp_path / "a.json").read_text())} == {5}
+    assert {result["image_id"] for result in json.loads((tmp_path / "a.json").read_text())} == {5}
     assert "3 pictures are not in the COCO results\n" in completed.stderr
 
 
@@ -259,10 +259,10 @@ def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, mo
             monkeypatch.setattr(f"detcli.{module}.FileIO", kind)
         for records in ("-o a.json", "-o a.json", "--resume j.jsonl", "--resume j.jsonl"):
             predict(f"a.png {records} {OUTPUTS}")
-        made = {*tmp_path.iterdir()} - before
+        new_files = {*tmp_path.iterdir()} - before
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         written.append({path: path.read_bytes() for path in files})
-        for path in made:
+        for path in new_files:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     whole, slow = written
     assert len(whole) > 20

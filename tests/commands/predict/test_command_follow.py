@@ -29,10 +29,10 @@ def follow(warm_detcli, make_model, tmp_path):
                 yield lambda name: reach(tmp_path / "run.jsonl", name)
             finally:
                 process.send_signal(signal.SIGINT)
-                _, said = process.communicate(timeout=30)
-        assert process.returncode == 130, said
-        assert "Traceback" not in said
-        assert "interrupted after" not in said  # Ctrl-C is how it ends
+                _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
+        assert "interrupted after" not in errors  # Ctrl-C is how it ends
 
     return running
 
@@ -59,42 +59,42 @@ def test_each_picture_counts_once_when_it_is_complete(follow, tmp_path):
     folder = tmp_path / "in"
     save(folder / "old.png", old=True)
     save(tmp_path / "b.png")
-    whole = cv2.imencode(".jpg", cv2.resize(RED, (640, 640)))[1].tobytes()
+    complete_jpeg = cv2.imencode(".jpg", cv2.resize(RED, (640, 640)))[1].tobytes()
     command = ["in", "-r", "--resume", "run.jsonl", "--save", "in/out"]
-    with follow(*command) as seen:
-        assert seen("in/old.png") == ["in/old.png"]
-        (folder / "slow.jpg").write_bytes(whole[: len(whole) // 2])
+    with follow(*command) as seen_records:
+        assert seen_records("in/old.png") == ["in/old.png"]
+        (folder / "slow.jpg").write_bytes(complete_jpeg[: len(complete_jpeg) // 2])
         (folder / "gone.png").write_bytes(b"")
         (folder / "b.txt").write_text("none")
         (tmp_path / "b.png").rename(folder / "b.png")
         save(folder / "later/c.png")
-        assert sorted(seen("c.png")) == ["in/b.png", "in/later/c.png", "in/old.png"]
+        assert sorted(seen_records("c.png")) == ["in/b.png", "in/later/c.png", "in/old.png"]
         (folder / "gone.png").unlink()
         with (folder / "slow.jpg").open("ab") as file:
-            file.write(whole[len(whole) // 2 :])
-        assert len(seen("slow.jpg")) == 4
-        (folder / "torn.jpg").write_bytes(whole[:300])
+            file.write(complete_jpeg[len(complete_jpeg) // 2 :])
+        assert len(seen_records("slow.jpg")) == 4
+        (folder / "torn.jpg").write_bytes(complete_jpeg[:300])
         os.utime(folder / "torn.jpg", (1e9, 1e9))
-        assert len(seen("torn.jpg")) == 5
-    found = lines((tmp_path / "run.jsonl").read_text())
-    assert [record["source"] for record in found if "error" in record] == ["in/torn.jpg"]
-    assert not any("warnings" in one for one in found)
+        assert len(seen_records("torn.jpg")) == 5
+    records = lines((tmp_path / "run.jsonl").read_text())
+    assert [record["source"] for record in records if "error" in record] == ["in/torn.jpg"]
+    assert not any("warnings" in record for record in records)
     (folder / "torn.jpg").unlink()
     save(folder / "d.png")
-    with follow(*command) as seen:
+    with follow(*command) as seen_records:
         expected = ["in/b.png", "in/d.png", "in/later/c.png", "in/old.png", "in/slow.jpg"]
-        assert sorted(seen("d.png")) == expected
+        assert sorted(seen_records("d.png")) == expected
     assert {path.name for path in (folder / "out").iterdir()} >= {"old.png", "slow.jpg", "d.png"}
 
 
 def test_objects_are_found_as_they_appear(follow, s3):
     data = cv2.imencode(".png", RED)[1].tobytes()
     s3.put("a.png", data)
-    with follow("s3://photos/new/", "-o", "run.jsonl") as seen:
+    with follow("s3://photos/new/", "-o", "run.jsonl") as seen_records:
         s3.put("new/a.png", data)
-        assert seen("a.png") == ["s3://photos/new/a.png"]
+        assert seen_records("a.png") == ["s3://photos/new/a.png"]
         s3.put("new/b.png", data)
-        assert seen("b.png") == ["s3://photos/new/a.png", "s3://photos/new/b.png"]
+        assert seen_records("b.png") == ["s3://photos/new/a.png", "s3://photos/new/b.png"]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ READ = f"{DEMO} -m codes --device cpu --read"
 
 @pytest.mark.parametrize("classes", ["qr_code", "qr_code,barcode,aruco,data_matrix,pdf417"])
 def test_merged_parts_hide_the_texts_that_one_run_hides(in_shards, classes):
-    whole, merged = in_shards(f"{READ} --blur {classes}")
-    assert merged == whole
-    assert "NL|HARBOUR" in whole or "pdf417" in classes
+    single_run, merged = in_shards(f"{READ} --blur {classes}")
+    assert merged == single_run
+    assert "NL|HARBOUR" in single_run or "pdf417" in classes
     assert "https://example.org" not in merged
 
 
@@ -60,12 +60,12 @@ def test_runs_that_hide_other_texts_do_not_share_a_folder_or_a_journal(predict):
 # Marks
 
 
-def drops(record, place):
+def drops(record, index):
     """A mark that drops a box of a record."""
-    detection = record["detections"][place]
+    detection = record["detections"][index]
     sides = [detection[side] for side in ("x1", "y1", "x2", "y2")]
     mark = {"mark": "drop", "source": record["source"], "class_name": detection["class_name"]}
-    return mark | {"box": sides, "detection": place}
+    return mark | {"box": sides, "detection": index}
 
 
 def is_grey(path, column, row):
@@ -83,18 +83,18 @@ def two_reds(tmp_path):
 
 def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
     (record,) = predict(f"{two_reds} --conf 0.9").records
-    marks = [drops(record, place) for place, one in enumerate(record["detections"])]
-    red = [place for place, one in enumerate(record["detections"]) if one["class_name"] == "red"]
-    (tmp_path / "marks.json").write_text(json.dumps([marks[red[0]]]))
+    marks = [drops(record, index) for index in range(len(record["detections"]))]
+    class_names = [detection["class_name"] for detection in record["detections"]]
+    first_red = class_names.index("red")
+    (tmp_path / "marks.json").write_text(json.dumps([marks[first_red]]))
     outputs = "--save pics --labels none --save-dataset set --save-crops crops"
     blur = "--blur red --blur-with fill --blur-margin 0 --apply marks.json"
     completed = predict(
         f"{two_reds} --conf 0.9 {outputs} {blur}",
         says="1 detection dropped by marks, and blurred in the pictures all the same",
     )
-    assert [detection["class_name"] for detection in completed.records[0]["detections"]].count(
-        "red"
-    ) == 1
+    remaining = [detection["class_name"] for detection in completed.records[0]["detections"]]
+    assert remaining.count("red") == 1
     for path in (tmp_path / "pics/two.png", tmp_path / "set/images/two.png"):
         assert is_grey(path, 1, 1)
         assert is_grey(path, 5, 5)
@@ -105,7 +105,9 @@ def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
 def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp_path):
     (record,) = predict(f"{two_reds} --conf 0.9").records
     (blue,) = [
-        place for place, one in enumerate(record["detections"]) if one["class_name"] == "blue"
+        index
+        for index, detection in enumerate(record["detections"])
+        if detection["class_name"] == "blue"
     ]
     (tmp_path / "marks.json").write_text(json.dumps([drops(record, blue)]))
     completed = predict(f"{two_reds} --conf 0.9 --save pics --blur red --apply marks.json")
@@ -134,7 +136,7 @@ def with_trailing_picture(jpeg):
 
 def with_multi_picture(jpeg):
     """As phones write it: Pillow's MPO."""
-    pages = [Image.open(io.BytesIO(one)).convert("RGB") for one in (jpeg, second_picture())]
+    pages = [Image.open(io.BytesIO(content)).convert("RGB") for content in (jpeg, second_picture())]
     file = io.BytesIO()
     pages[0].save(file, "MPO", save_all=True, append_images=pages[1:])
     return file.getvalue()

@@ -90,13 +90,13 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
     for name in ("a.pfm", "a.tiff"):
         cv2.imwrite(tmp_path / name, upright.astype(np.float32) / 255)
     names = "a.png a.avif a.pfm a.tiff"
-    found = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
-    places = [
+    records = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
+    boxes_by_class = [
         {detection["class_name"]: box_of(detection) for detection in record["detections"]}
-        for record in found
+        for record in records
     ]
-    assert places[1:] == [places[0]] * 3
-    assert places[0].keys() == {"red", "blue"}
+    assert boxes_by_class[1:] == [boxes_by_class[0]] * 3
+    assert boxes_by_class[0].keys() == {"red", "blue"}
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
     for path in (*(tmp_path / "all/images").iterdir(), *(tmp_path / "shown").glob("a*")):
         assert cv2.imread(path).shape == upright.shape
@@ -108,20 +108,20 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     folder = make_picture("pics/a.png", ("red", 2, 3)).parent
     for name in ("pics/a.jpg", "pics/a-0123abcd.png", "pics/more/b.png"):
         make_picture(name, ("red", 2, 3))
-    named = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
+    paths = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
 
     def run(*words):
         completed = invoke("predict", *words, "-m", make_model())
         return [record["source"] for record in lines(completed.stdout)], completed.stderr
 
     for _ in range(3):
-        sources, said = run(folder, "-r", "--save", folder)
-        assert "pics has inputs in it" in said
-        assert sources == named
-        sources, said = run(folder, "-r", "--save", folder / "out")
-        assert "has inputs" not in said
-        assert sources == named
-    assert run(folder, "-r")[0] == run(f"{folder}/*.*", folder / "more")[0] == named
+        sources, warnings = run(folder, "-r", "--save", folder)
+        assert "pics has inputs in it" in warnings
+        assert sources == paths
+        sources, warnings = run(folder, "-r", "--save", folder / "out")
+        assert "has inputs" not in warnings
+        assert sources == paths
+    assert run(folder, "-r")[0] == run(f"{folder}/*.*", folder / "more")[0] == paths
     assert len(list(folder.glob("a*"))) == 3 + 3 * 3
     copy = next(folder.glob("a-*-2.png"))  # which is an input where it is named
     assert run(copy)[0] == [str(copy)]

@@ -63,13 +63,14 @@ def test_a_resumed_run_fetches_only_what_it_lacks(s3, stored, predict, tmp_path)
     stored(6)
     journal = tmp_path / "run.jsonl"
     predict("s3://photos/pics/ --resume run.jsonl")
-    whole = journal.read_text()
-    journal.write_text("".join(whole.splitlines(keepends=True)[:4]))
+    complete_text = journal.read_text()
+    journal.write_text("".join(complete_text.splitlines(keepends=True)[:4]))
     s3.requests.clear()
     predict("s3://photos/pics/ --resume run.jsonl")
     assert sum(".png" in path for _, path in s3.requests) == 2
     sources = [
-        [record["source"] for record in lines(text)] for text in (journal.read_text(), whole)
+        [record["source"] for record in lines(text)]
+        for text in (journal.read_text(), complete_text)
     ]
     assert sources[0] == sources[1]
 
@@ -98,8 +99,8 @@ def test_records_are_written_to_an_object(s3, make_pictures, predict, tmp_path, 
     make_pictures(5)
     s3.put("first")
     predict(f"pics -o local.{suffix}")
-    there = f"s3://photos/out/all.{suffix}"
-    predict(f"pics -o {there}", says=f"5 records to {there}")
+    output = f"s3://photos/out/all.{suffix}"
+    predict(f"pics -o {output}", says=f"5 records to {output}")
     assert s3.get(f"out/all.{suffix}") == (tmp_path / f"local.{suffix}").read_bytes()
 
 

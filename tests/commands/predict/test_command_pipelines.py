@@ -43,8 +43,8 @@ def shell(warm_detcli, make_model, make_pictures, tmp_path, monkeypatch):
     return run
 
 
-def condition(text, inputs="pics", then=""):
-    return f"detcli predict {inputs} -q --conf 0.6 --fail-if '{text}' {then}"
+def condition(text, inputs="pics", following=""):
+    return f"detcli predict {inputs} -q --conf 0.6 --fail-if '{text}' {following}"
 
 
 TORN = "pics torn.png"
@@ -123,7 +123,7 @@ def test_set_e_ends_a_script_where_an_input_failed(shell, tmp_path):
 
 def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
     """Its queue is a named pipe that it holds open itself; writers come and go."""
-    recipe, *_ = [one for one in blocks(PAGE, "bash") if "mkfifo" in one]
+    recipe, *_ = [block for block in blocks(PAGE, "bash") if "mkfifo" in block]
     queue, start, *_ = recipe.splitlines()
     shell(queue)
     with subprocess.Popen(["bash", "-c", f"exec {start.removesuffix(' &')}"]) as process:  # noqa: S607
@@ -131,11 +131,11 @@ def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
             shell(f"echo pics/000{number}.png > q")
             for _ in range(1000):
                 if (tmp_path / "boxes.jsonl").exists():
-                    said = (tmp_path / "boxes.jsonl").read_text()
-                    if said.count("\n") > number:
+                    text = (tmp_path / "boxes.jsonl").read_text()
+                    if text.count("\n") > number:
                         break
                 time.sleep(0.01)
-            assert [record["source"] for record in lines(said)][number:] == [
+            assert [record["source"] for record in lines(text)][number:] == [
                 f"pics/000{number}.png"
             ]
         assert process.poll() is None
@@ -148,11 +148,11 @@ def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
     frame = picture(("red", 2, 2))
     (tmp_path / "frames").write_bytes(3 * cv2.imencode(suffix, frame)[1].tobytes())
     completed = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
-    found = [
+    frames = [
         (record["frame"], record["time_s"], len(record["detections"]))
         for record in lines(completed.stdout)
     ]
-    assert found == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
-    chosen = "cat frames | detcli predict - -q --every 0.25s"
-    assert [record["time_s"] for record in lines(shell(f"{chosen} --fps 8").stdout)] == [0, 0.25]
-    assert "only with --fps" in shell(chosen, code=2).stderr
+    assert frames == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
+    command = "cat frames | detcli predict - -q --every 0.25s"
+    assert [record["time_s"] for record in lines(shell(f"{command} --fps 8").stdout)] == [0, 0.25]
+    assert "only with --fps" in shell(command, code=2).stderr

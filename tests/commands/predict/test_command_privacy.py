@@ -82,15 +82,15 @@ def test_a_video_hides_in_each_frame(predict, make_video, tmp_path):
 
 def test_only_pictures_with_detections_are_kept(predict, make_pictures, tmp_path):
     make_pictures(7)
-    kept = "--save out --save-dataset dataset --save-txt t"
-    records = predict(f"pics --conf 0.6 --only-detections {kept}").records
+    outputs = "--save out --save-dataset dataset --save-txt t"
+    records = predict(f"pics --conf 0.6 --only-detections {outputs}").records
     assert len(records) == 7
     for folder in ("out", "dataset/images"):
         names = sorted(path.name for path in (tmp_path / folder).glob("*.png"))
         assert names == ["0000.png", "0003.png", "0006.png"]
     assert len(list(tmp_path.glob("t/*.txt"))) == 7
-    for one in records:
-        assert any(name.endswith(".png") for name in one["saved"]) == bool(one["detections"])
+    for record in records:
+        assert any(name.endswith(".png") for name in record["saved"]) == bool(record["detections"])
 
 
 def test_a_video_keeps_only_frames_with_detections(predict, make_video, tmp_path):

@@ -34,30 +34,36 @@ def sha256(path):
 
 
 def test_the_first_record_says_what_made_the_run_and_each_its_file(run_with_provenance, tmp_path):
-    first, *others = records = run_with_provenance("a.jsonl", "--provenance", "--device", "cpu")
+    first, *other_records = records = run_with_provenance(
+        "a.jsonl", "--provenance", "--device", "cpu"
+    )
     head, *rest = run_with_provenance("a.json", "--provenance", "--device", "cpu")
     assert head["provenance"].keys() == first["provenance"].keys()
-    assert rest == others
+    assert rest == other_records
     for record in records:
         validator("predict").validate(record)
         assert record["sha256"] == sha256(tmp_path / record["source"])
-    assert len(others) == 5
-    assert not any(one.keys() & {"settings", "provenance"} for one in others)
+    assert len(other_records) == 5
+    assert not any(record.keys() & {"settings", "provenance"} for record in other_records)
     assert first["settings"]["model_sha256"] == sha256(tmp_path / "colours.onnx")
-    made = first["provenance"]
-    assert made["detcli"] == __version__
-    assert made["python"] == platform.python_version()
-    assert made["precision"] == "float32"
-    assert made["gpu"] is None
-    assert made["driver"] is None
-    assert made["openvino"] is None
-    assert {made["onnxruntime"], made["opencv"], made["numpy"]}.isdisjoint({None})
-    said = [str(one).lower() for one in made.values()]  # nothing personal
+    provenance = first["provenance"]
+    assert provenance["detcli"] == __version__
+    assert provenance["python"] == platform.python_version()
+    assert provenance["precision"] == "float32"
+    assert provenance["gpu"] is None
+    assert provenance["driver"] is None
+    assert provenance["openvino"] is None
+    assert {provenance["onnxruntime"], provenance["opencv"], provenance["numpy"]}.isdisjoint({None})
+    values = [str(value).lower() for value in provenance.values()]  # nothing personal
     names = {platform.node(), getpass.getuser()} - {"localhost", platform.system().lower()}
-    assert not [one for one in said for name in names if name.lower() in one.split()]
+    words = " ".join(values).split()
+    for name in names:
+        assert name.lower() not in words
     new = {"sha256", "file_stamp", "settings", "provenance"}
-    told = [{name: one for name, one in record.items() if name not in new} for record in records]
-    assert told == run_with_provenance("b.jsonl", "--device", "cpu")
+    records_without_provenance = [
+        {name: value for name, value in record.items() if name not in new} for record in records
+    ]
+    assert records_without_provenance == run_with_provenance("b.jsonl", "--device", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +82,16 @@ def test_each_run_of_a_journal_says_it(run_with_provenance, make_picture, tmp_pa
     run_with_provenance("run.jsonl", "--provenance")
     (pictures / "b.png").write_bytes((tmp_path / "b.png").read_bytes())
     (only,) = (
-        one for one in run_with_provenance("run.jsonl", "--provenance") if "detections" in one
+        record
+        for record in run_with_provenance("run.jsonl", "--provenance")
+        if "detections" in record
     )
     assert only.keys() >= {"settings", "provenance", "sha256"}
     make_picture("pics/d.png")
-    told = [one["source"] for one in run_with_provenance("run.jsonl") if "provenance" in one]
-    assert told == ["pics/b.png"]
+    sources = [
+        record["source"] for record in run_with_provenance("run.jsonl") if "provenance" in record
+    ]
+    assert sources == ["pics/b.png"]
 
 
 def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_picture, tmp_path):
@@ -89,31 +99,36 @@ def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_pic
     (tmp_path / "pics/torn.png").rename(tmp_path / "pics/a.png")
     first, second, _ = run_with_provenance("run.jsonl", "--provenance")
     assert "error" in first
-    made = first["provenance"]
+    provenance = first["provenance"]
     make_picture("pics/a.png")
-    kept = {
-        one["source"]: one.get("provenance") for one in run_with_provenance("run.jsonl", code=0)
+    provenance_by_source = {
+        record["source"]: record.get("provenance")
+        for record in run_with_provenance("run.jsonl", code=0)
     }
     assert second["source"] == "pics/b.png"
-    assert kept == {"pics/b.png": made, "pics/c.png": None, "pics/a.png": None}
+    assert provenance_by_source == {
+        "pics/b.png": provenance,
+        "pics/c.png": None,
+        "pics/a.png": None,
+    }
 
 
 def test_a_picture_is_the_one_that_was_looked_at(predict, make_picture, tmp_path, monkeypatch):
     """Each is replaced as soon as it has been read: what is written is of what was read."""
     names = [f"{number}.png" for number in range(4)]
-    held = {one: make_picture(one, ("red", 2, int(one[0]))).read_bytes() for one in names}
-    other = make_picture("other.png", ("blue", 5, 5)).read_bytes()
+    contents = {name: make_picture(name, ("red", 2, int(name[0]))).read_bytes() for name in names}
+    replacement = make_picture("other.png", ("blue", 5, 5)).read_bytes()
 
     def loaded(path, options):
         picture = load_file(path, options)
-        (tmp_path / path).write_bytes(other)
+        (tmp_path / path).write_bytes(replacement)
         return picture
 
     monkeypatch.setattr("detcli.source.sources.load_file", loaded)
     completed = predict("--conf 0.6 --provenance --save-dataset set", *names)
     assert [record["sha256"] for record in completed.records] == [
-        hashlib.sha256(held[name]).hexdigest() for name in names
+        hashlib.sha256(contents[name]).hexdigest() for name in names
     ]
-    for name, data in held.items():
-        assert (tmp_path / name).read_bytes() == other
+    for name, data in contents.items():
+        assert (tmp_path / name).read_bytes() == replacement
         assert (tmp_path / "set/images" / name).read_bytes() == data

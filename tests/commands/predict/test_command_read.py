@@ -21,17 +21,18 @@ TEXTS = {
 def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_path):
     command = f"{DEMO} -m codes --device cpu --read"
     (record,) = predict(f"{command} --fast-decode").records  # which would leave too few pixels
-    found = record["detections"]
-    assert {record["text"] for record in found} == TEXTS
+    detections = record["detections"]
+    assert {record["text"] for record in detections} == TEXTS
     predict(f"{command} -o a.csv")
     rows = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
     assert {row["text"] for row in rows} == TEXTS
-    shown = predict(f"{command} --format table").stdout
-    assert all(text in shown for text in TEXTS)
+    table = predict(f"{command} --format table").stdout
+    assert all(text in table for text in TEXTS)
     (plain,) = predict(command.removesuffix("--read")).records
     keys = {"text", "symbology", "bytes", "corners"}
     assert plain["detections"] == [
-        {key: value for key, value in one.items() if key not in keys} for one in found
+        {key: value for key, value in detection.items() if key not in keys}
+        for detection in detections
     ]
 
 
@@ -39,14 +40,14 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
     """Without the limits, the detector finds all that zxing-cpp reads on the picture."""
     for options in ("--classes barcode", "--max-det 1", "--max-det 1 --classes 3"):
         command = f"{DEMO} -m codes --device cpu {options}"
-        plain, found = (
-            predict(command + read).records[0]["detections"] for read in ("", " --read")
-        )
-        assert [record["x1"] for record in found] == [one["x1"] for one in plain]
+        plain = predict(command).records[0]["detections"]
+        with_texts = predict(f"{command} --read").records[0]["detections"]
+        left_edges = [detection["x1"] for detection in plain]
+        assert [detection["x1"] for detection in with_texts] == left_edges
 
 
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])
 def test_parts_are_as_in_one_run(options, in_shards):
     """Also where symbols are read, which takes pictures at full size."""
-    whole, merged = in_shards(f"{DEMO} -m codes --device cpu {options}")
-    assert whole == merged
+    single_run, merged = in_shards(f"{DEMO} -m codes --device cpu {options}")
+    assert single_run == merged

@@ -35,17 +35,20 @@ def cut(predict, tmp_path):
     """Detections in a rectangle of a file, and in a file that has only its pixels, moved."""
 
     def compare(path, region, box, options):
-        pixels, (left, top, right, bottom) = cv2.imread(str(tmp_path / path)), box
+        pixels = cv2.imread(str(tmp_path / path))
+        left, top, right, bottom = box
         cv2.imwrite(str(tmp_path / "cut.png"), pixels[top:bottom, left:right])
         (inside,) = predict(f"{path} --region {region} {options}").records
         (alone,) = predict(f"cut.png {options}").records
-        assert (inside["height"], inside["width"]) == pixels.shape[:2]
+        height, width = pixels.shape[:2]
+        assert inside["height"] == height
+        assert inside["width"] == width
         room = [right - left, bottom - top] * 2
-        for one in alone["detections"]:
-            moved = np.add(np.clip(box_of(one), 0, room), [left, top, left, top])
-            one |= dict(zip(CORNERS, moved, strict=True))
-            if one.get("corners"):
-                one["corners"] = np.add(one["corners"], [left, top])
+        for detection in alone["detections"]:
+            moved = np.add(np.clip(box_of(detection), 0, room), [left, top, left, top])
+            detection |= dict(zip(CORNERS, moved, strict=True))
+            if detection.get("corners"):
+                detection["corners"] = np.add(detection["corners"], [left, top])
         return inside["detections"], alone["detections"]
 
     return compare
@@ -56,10 +59,12 @@ def cut(predict, tmp_path):
 @pytest.mark.parametrize("region", BOXES)
 def test_a_region_is_looked_at_as_if_it_were_the_picture(cut, large, tmp_path, region, options):
     inside, alone = cut(large, region, BOXES[region], f"--conf 0.7 {options}")
-    assert [one["class_name"] for one in inside] == [one["class_name"] for one in alone]
+    class_names = [detection["class_name"] for detection in alone]
+    assert [detection["class_name"] for detection in inside] == class_names
     for name in (*CORNERS, "score"):
-        values = [[one[name] for one in found] for found in (inside, alone)]
-        np.testing.assert_allclose(*values, atol=0.011)  # type: ignore[call-overload]
+        values = [detection[name] for detection in inside]
+        expected = [detection[name] for detection in alone]
+        np.testing.assert_allclose(values, expected, atol=0.011)
     assert inside or region.startswith("0.9")
     if "--save" in options:
         assert cv2.imread(str(tmp_path / "out/a.jpg")).shape == (300, 400, 3)
@@ -71,10 +76,11 @@ def test_symbols_are_read_only_there(cut):
     height, width = cv2.imread(str(DEMO)).shape[:2]
     box = (0, 0, width // 2, height)
     inside, alone = cut(DEMO, f"0,0,{width // 2},{height}", box, options)
-    assert [one["text"] for one in inside] == [one["text"] for one in alone]
+    texts = [detection["text"] for detection in alone]
+    assert [detection["text"] for detection in inside] == texts
     assert 0 < len(inside) < 7
-    for one, other in zip(inside, alone, strict=True):
-        np.testing.assert_allclose(one["corners"], other["corners"], atol=0.11)
+    for detection, expected in zip(inside, alone, strict=True):
+        np.testing.assert_allclose(detection["corners"], expected["corners"], atol=0.11)
 
 
 IN_A_REGION = "clip.mp4 --conf 0.6 --region 0,0,0.25,1 --zone left=0,0,0.5,0,0.5,1,0,1 --batch 3"
@@ -82,8 +88,8 @@ IN_A_REGION = "clip.mp4 --conf 0.6 --region 0,0,0.25,1 --zone left=0,0,0.5,0,0.5
 
 def test_shards_know_of_the_region(predict, make_video, in_shards):
     make_video(frames=8, red_from=0)
-    whole, merged = in_shards(IN_A_REGION)
-    assert merged == whole
+    single_run, merged = in_shards(IN_A_REGION)
+    assert merged == single_run
     predict(f"{IN_A_REGION} -o parts/ --region 0,0,0.5,1", code=2, says="region")
 
 
@@ -91,10 +97,10 @@ def test_shards_know_of_the_region(predict, make_video, in_shards):
 def test_zones_and_tracks_know_of_the_region(predict, make_video):
     make_video(frames=8, red_from=0)
     records = predict(f"{IN_A_REGION} --track bytetrack").records
-    found = [detection for record in records for detection in record["detections"]]
-    assert len(found) == 8 * 8
-    assert all(record["x2"] <= 16.5 and record["zones"] == ["left"] for record in found)
-    assert {one.get("track_id") for one in found} >= {*range(1, 9)}
+    detections = [detection for record in records for detection in record["detections"]]
+    assert len(detections) == 8 * 8
+    assert all(record["x2"] <= 16.5 and record["zones"] == ["left"] for record in detections)
+    assert {detection.get("track_id") for detection in detections} >= set(range(1, 9))
 
 
 def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_picture):

@@ -115,8 +115,8 @@ def test_the_hash_is_of_the_model_that_ran(resume, make_model, tmp_path, monkeyp
     """Another one takes its place as soon as the first is open."""
     mine = sha256(tmp_path / "colours.onnx")
 
-    def opened(*given):
-        backend = open_backend(*given)
+    def opened(*settings):
+        backend = open_backend(*settings)
         make_model("colours.onnx", "transposed")
         return backend
 
@@ -142,9 +142,9 @@ def test_records_name_the_files_that_were_made_for_them(predict, make_picture):
     for folder in ("x", "y"):
         make_picture(f"{folder}/a.png", ("red", 2, 3))
         command = f"{folder}/a.png --conf 0.6 --save pics --save-txt labels --save-crops crops"
-        (first,), (again,) = (predict(command).records for _ in range(2))
+        (first,), (second,) = (predict(command).records for _ in range(2))
         validator("predict").validate(first)
-        assert first["saved"] == again["saved"]
+        assert first["saved"] == second["saved"]
         assert first["saved"] == ["pics/a.png", "labels/a.txt", "crops/red/a_0.png"]
     assert "saved" not in predict().records[0]
 

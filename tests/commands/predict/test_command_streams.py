@@ -73,11 +73,11 @@ def test_a_list_of_files(detcli, make_model, make_pictures):
 def test_a_list_that_is_run_again_replaces_its_results(predict, make_pictures, tmp_path):
     (tmp_path / "list").write_text("".join(f"{path}\n" for path in make_pictures(2).iterdir()))
     written = "--save out --save-crops crops --report page -o boxes.parquet"
-    made = []
+    files_of_runs = []
     for _ in range(2):
         predict(f"--files-from list --conf 0.6 {written}")
-        made.append(sorted(path for path in tmp_path.rglob("*") if path.is_file()))
-    assert made[0] == made[1]
+        files_of_runs.append(sorted(path for path in tmp_path.rglob("*") if path.is_file()))
+    assert files_of_runs[0] == files_of_runs[1]
 
 
 def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
@@ -113,8 +113,8 @@ def test_all_sinks_at_once(predict, make_video, make_pictures, tmp_path):
     assert crops == [NAMES[0]]
     results = json.loads((tmp_path / "coco.json").read_text())
     with (tmp_path / "all.csv").open(encoding="utf-8") as file:
-        found = [row for row in csv.DictReader(file) if row["score"]]
-    assert len(results) == len(found) > 100
+        rows = [row for row in csv.DictReader(file) if row["score"]]
+    assert len(results) == len(rows) > 100
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
         {"image": "?", "meta": META[4]},
         {"path": "a.png"},
     ]
-    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries) + "a.png\n"
+    text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries) + "a.png\n"
     Path("list.jsonl").write_text(text, encoding="utf-8")
     options = ["--files-from", name, "-m", make_model(), "-q", "--vid-stride", "10"]
     completed = detcli("predict", "a.png", *options, input=text)
@@ -171,8 +171,8 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
     film = [3] * 2
     assert [record["index"] for record in records] == list(range(9))
     assert [record["input"] for record in records] == [0, 1, 2, *film, 4, 5, 6, 7]
-    told = [..., META[0], META[1], *[META[2]] * 2, META[3], META[4], ..., ...]
-    assert [record.get("meta", ...) for record in records] == told
+    expected_meta = [..., META[0], META[1], *[META[2]] * 2, META[3], META[4], ..., ...]
+    assert [record.get("meta", ...) for record in records] == expected_meta
     assert [record["source"] for record in records if record["input"] in {1, 5}] == [
         f"{name}:1",
         f"{name}:5",
@@ -196,11 +196,11 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
 )
 def test_a_line_that_is_none_becomes_an_error(predict, tmp_path, line):
     (tmp_path / "list").write_bytes(line + b'\n{"path": "a.png", "meta": 5}\n')
-    torn, whole = predict("--files-from list", code=3).records
+    torn, valid = predict("--files-from list", code=3).records
     assert torn["error"]["message"].startswith("a line of the list ")
     assert '{"path": ' in torn["error"]["hint"]
-    assert whole["input"] == 1
-    assert whole["meta"] == 5
+    assert valid["input"] == 1
+    assert valid["meta"] == 5
 
 
 def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
@@ -217,8 +217,8 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]  # type: ignore[attr-defined]
     (tmp_path / "clip.avi").write_bytes(b"torn")
     (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
-    one, merged = in_shards("--files-from list", "--shard-size", 2, code=3)
-    assert [record.get("meta", ...) for record in lines(one)] == [
+    single_run, merged = in_shards("--files-from list", "--shard-size", 2, code=3)
+    assert [record.get("meta", ...) for record in lines(single_run)] == [
         7,
         {"猫": None},
         None,
@@ -231,7 +231,7 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
         ...,
         ...,
     ]
-    assert merged == one
+    assert merged == single_run
 
 
 def test_a_run_in_shards_takes_no_pictures_out_of_a_list(predict, tmp_path):
@@ -260,9 +260,9 @@ def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_
     for file in ("run.jsonl", "all.jsonl"):
         rows = duckdb.read_json(str(tmp_path / file))
         rows = rows.select("source", "source_bytes", "index").fetchall()
-        shown = r"pics/caf\xe9.png"
+        shown_name = r"pics/caf\xe9.png"
         odd = base64.b64encode(b"pics/" + names[0]).decode()
-        assert sorted(rows, key=str) == [(shown, odd, 1), (shown, None, 0)]
+        assert sorted(rows, key=str) == [(shown_name, odd, 1), (shown_name, None, 0)]
         assert (tmp_path / file).read_bytes().decode()
 
 
@@ -279,9 +279,11 @@ def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
     predict("--files-from list -o all.json", *odd, code=3)
     records = [orjson.loads(line) for line in (tmp_path / "run.jsonl").read_bytes().splitlines()]
     assert len(records) >= 3
-    for found in (records, orjson.loads((tmp_path / "all.json").read_bytes())):
-        named = {base64.b64decode(record["source_bytes"]): record["source"] for record in found}
-        assert named == {os.fsencode(name): escape_surrogates(name) for name in odd}
+    for records_read in (records, orjson.loads((tmp_path / "all.json").read_bytes())):
+        names_by_bytes = {
+            base64.b64decode(record["source_bytes"]): record["source"] for record in records_read
+        }
+        assert names_by_bytes == {os.fsencode(name): escape_surrogates(name) for name in odd}
 
 
 def test_a_journal_of_version_1_is_continued_in_the_form_of_version_2(
@@ -294,9 +296,9 @@ def test_a_journal_of_version_1_is_continued_in_the_form_of_version_2(
     old = of_version_1(records[0])
     path.write_text(json.dumps(old) + "\n")
     predict("a.png b.png --conf 0.5 --resume run.jsonl", says="it had 1 input already")
-    found = lines(path.read_text())
-    assert [one.pop("input", None) for one in found] == [None, 1]
-    del records[0]["input"], records[1]["input"], found[1]["settings"]
-    assert found == records
+    continued = lines(path.read_text())
+    assert [record.pop("input", None) for record in continued] == [None, 1]
+    del records[0]["input"], records[1]["input"], continued[1]["settings"]
+    assert continued == records
     path.write_text(json.dumps(old) + "\n")
     predict("a.png b.png --conf 0.4 --resume run.jsonl", code=2, says="conf 0.5 instead of 0.4")

@@ -21,10 +21,10 @@ def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert record["width"] == 160
     assert record["height"] == 112
-    found = sorted(
+    boxes = sorted(
         (detection["class_name"], *box_of(detection)) for detection in record["detections"]
     )
-    assert found == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
+    assert boxes == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)
     assert (drawn != cv2.imread(str(large))).any(axis=2)[104:112, 152:160].any()
@@ -34,6 +34,6 @@ def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
 
 @pytest.mark.usefixtures("large")
 def test_a_manifest_knows_the_tiles(predict, in_shards):
-    whole, merged = in_shards(f"large.png --conf 0.6 {TILE}")
-    assert merged == whole
+    single_run, merged = in_shards(f"large.png --conf 0.6 {TILE}")
+    assert merged == single_run
     predict("large.png --conf 0.6 --tile 64 -o parts/", code=2, says="tile")

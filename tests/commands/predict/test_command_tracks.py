@@ -39,16 +39,16 @@ def common(video):
 def identities(records):
     """The numbers that each parcel had, by its place in PARCELS."""
     truth = [boxes for _, boxes in belt.frames()]
-    found = defaultdict(set)
+    numbers_by_parcel = defaultdict(set)
     for record in records:
-        for one in record["detections"]:
-            x, y = (one["x1"] + one["x2"]) / 2, (one["y1"] + one["y2"]) / 2
+        for detection in record["detections"]:
+            x, y = (detection["x1"] + detection["x2"]) / 2, (detection["y1"] + detection["y2"]) / 2
             boxes = truth[record["frame"]]
             inside = (boxes[:, :2] <= (x, y)).all(axis=1) & (boxes[:, 2:] >= (x, y)).all(axis=1)
             for parcel in np.flatnonzero(inside):
-                if "track_id" in one:
-                    found[int(parcel)].add(one["track_id"])
-    return found
+                if "track_id" in detection:
+                    numbers_by_parcel[int(parcel)].add(detection["track_id"])
+    return numbers_by_parcel
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,11 @@ def test_parcels_keep_their_numbers(predict, common, stride, condition, code, tm
     completed = predict(f"{common} {options}", "--fail-if", condition, code=code)
     records = completed.records
     assert len(records) == belt.FRAMES / stride
-    found = identities(records)
-    assert all(len(numbers) == 1 for numbers in found.values()), found
-    assert len(found) == len(set.union(*found.values())) == len(belt.PARCELS)
+    numbers_by_parcel = identities(records)
+    assert all(len(numbers) == 1 for numbers in numbers_by_parcel.values()), numbers_by_parcel
+    assert (
+        len(numbers_by_parcel) == len(set.union(*numbers_by_parcel.values())) == len(belt.PARCELS)
+    )
     crossed = [
         (detection["class_name"], at["to"])
         for record in records
@@ -95,10 +97,14 @@ def test_a_video_that_was_cut_off_is_worked_again_from_its_start(predict, common
 def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, video, tmp_path):
     second = tmp_path / "second.mp4"
     second.write_bytes(video.read_bytes())
-    whole, merged = in_shards(f"{second} {common} --vid-stride 5", "--shard-size", 1)
-    assert merged == whole
+    single_run, merged = in_shards(f"{second} {common} --vid-stride 5", "--shard-size", 1)
+    assert merged == single_run
     one, other = (
-        [r["detections"] for r in map(json.loads, whole.splitlines()) if r["source"] == str(name)]
+        [
+            r["detections"]
+            for r in map(json.loads, single_run.splitlines())
+            if r["source"] == str(name)
+        ]
         for name in (video, second)
     )
     assert one == other  # each begins at 1

@@ -174,7 +174,7 @@ def test_a_file_that_is_gone_is_written_all_the_same(two_folders):
 def test_runs_one_after_the_other_replace_the_file(two_folders, predict):
     for name in ("red", "blue"):
         predict(f"{name} -o all.jsonl -q")
-    assert {one.split("/")[0] for one in sources_in(two_folders / "all.jsonl")} == {"blue"}
+    assert {source.split("/")[0] for source in sources_in(two_folders / "all.jsonl")} == {"blue"}
     assert not (two_folders / "all-2.jsonl").exists()
 
 
@@ -261,12 +261,12 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
     """Each picture of this run waits for the moment at which the other one would take its name."""
     from detcli.sink import labels
 
-    other = threading.Event()
+    other_run = threading.Event()
     write_file = labels.write_file
 
     def write_late(path: Path, data: bytes) -> None:
-        if path.suffix == ".txt" and not other.is_set():
-            other.set()
+        if path.suffix == ".txt" and not other_run.is_set():
+            other_run.set()
             runs.append(Run(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
             time.sleep(3)  # in which it reaches the same picture, and has to wait
         write_file(path, data)

@@ -31,8 +31,8 @@ def test_every_format_has_the_zones(predict_squares, tmp_path):
     assert [detection["zones"] for detection in record["detections"]] == [["left"], ["low"]]
     (tmp_path / "zones.txt").write_text(f"{LEFT}\n{LOW}\n")
     assert predict_squares("--zone @zones.txt").records == [record]
-    for one in record["detections"]:
-        del one["zones"]
+    for detection in record["detections"]:
+        del detection["zones"]
     assert predict_squares("").records == [record]
 
     predict_squares(f"{zones} -o a.csv")
@@ -73,8 +73,8 @@ def test_a_zone_without_a_class_is_told_how_to_count_all(predict_squares):
 def test_a_run_in_shards_has_zones_and_merges_to_what_one_run_writes(
     predict_squares, in_shards, squares
 ):
-    whole, merged = in_shards(f"{squares} --conf 0.9 --zone {LEFT}")
-    assert merged == whole
+    single_run, merged = in_shards(f"{squares} --conf 0.9 --zone {LEFT}")
+    assert merged == single_run
     predict_squares("-o parts/", code=2, says="zones")
 
 

@@ -42,10 +42,10 @@ def on_terminal(warm_detcli):
             env={**inherited, "TERM": "xterm"} | environment,
         ) as process:
             os.close(theirs)
-            shown = terminals.read_all(ours)
+            screen = terminals.read_all(ours)
             code = process.wait(60)
         os.close(ours)
-        return shown.decode(), code
+        return screen.decode(), code
 
     return run
 
@@ -62,15 +62,15 @@ def folder_of_images(make_picture, tmp_path):
 @pytest.mark.usefixtures("folder_of_images")
 def test_the_outcome_names_classes_and_files(predict):
     command = "pics --conf 0.6 -o out.jsonl"
-    said = predict(f"{command} --save saved --save-txt txt", code=3).stderr.splitlines()
-    *_, summary, found, wrote, saved, labels = said
+    messages = predict(f"{command} --save saved --save-txt txt", code=3).stderr.splitlines()
+    *_, summary, counts, wrote, saved, labels = messages
     assert "5 pictures, 10 detections, 1 failed" in summary
-    assert found in {"detcli: found 5 red, 5 blue", "detcli: found 5 blue, 5 red"}
+    assert counts in {"detcli: found 5 red, 5 blue", "detcli: found 5 blue, 5 red"}
     assert wrote == "detcli: wrote 6 records to out.jsonl"
     assert saved == "detcli: wrote 5 files to saved"
     assert labels == "detcli: wrote 5 files to txt"
-    again = predict(command, code=3).stderr.splitlines()
-    assert again[-1] == f"{wrote}, in place of the file that was there"
+    messages_again = predict(command, code=3).stderr.splitlines()
+    assert messages_again[-1] == f"{wrote}, in place of the file that was there"
     assert "found" not in predict(f"{command} -q", code=3).stderr
     predict("pics --conf 0.6 -o out.csv", code=3, says="wrote 11 rows of 6 records to out.csv\n")
     assert "wrote" not in predict(f"pics -o {os.devnull}", code=3).stderr
@@ -90,21 +90,21 @@ def test_a_bar_is_shown_unless_records_are(
     on_terminal, options, make_model, folder_of_images, tmp_path
 ):
     """Records go to a file, or to the same terminal as table."""
-    words = [str(tmp_path / one) if "." in one else one for one in options.split()]
-    shown, code = on_terminal(folder_of_images, "-m", make_model(), *words, stdout=None)
+    words = [str(tmp_path / word) if "." in word else word for word in options.split()]
+    screen, code = on_terminal(folder_of_images, "-m", make_model(), *words, stdout=None)
     assert code == 3
     quiet = "-q" in words
-    assert ("/6  " in shown) == (bool(words) and not quiet)
-    assert ("0.png  64x64" in shown) == (not words)
-    assert ("detcli: found" in shown) == (not quiet)
+    assert ("/6  " in screen) == (bool(words) and not quiet)
+    assert ("0.png  64x64" in screen) == (not words)
+    assert ("detcli: found" in screen) == (not quiet)
 
 
 def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder_of_images, tmp_path):
     """What reads the pipe prints to the terminal, as `| jq` does."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:  # noqa: S607
-        shown, _ = on_terminal(folder_of_images, "-m", make_model(), stdout=reader.stdin)
-    assert "/6  " not in shown
-    assert "detcli: found" in shown
+        screen, _ = on_terminal(folder_of_images, "-m", make_model(), stdout=reader.stdin)
+    assert "/6  " not in screen
+    assert "detcli: found" in screen
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.DEVNULL):  # noqa: S607
         assert (
@@ -114,17 +114,17 @@ def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder_of
 
 
 def test_a_bar_fits_a_narrow_terminal(on_terminal, make_model, folder_of_images):
-    shown, _ = on_terminal(folder_of_images, "-m", make_model(), columns=40, NO_COLOR="1")
+    screen, _ = on_terminal(folder_of_images, "-m", make_model(), columns=40, NO_COLOR="1")
     bar = re.compile(r"\d/6  \d+ detections[^\r\n\x1b]*")
-    assert bar.search(shown)
-    assert max(map(len, bar.findall(shown))) <= 40
+    assert bar.search(screen)
+    assert max(map(len, bar.findall(screen))) <= 40
 
 
 def test_a_bar_without_an_end(on_terminal, stream_source, make_model):
-    shown, code = on_terminal(stream_source.url(), "-m", make_model(), "--end", 0.5)
+    screen, code = on_terminal(stream_source.url(), "-m", make_model(), "--end", 0.5)
     assert code == 0
-    assert "/?  " in shown
-    assert "00:00 " not in shown  # as if it were over
+    assert "/?  " in screen
+    assert "00:00 " not in screen  # as if it were over
 
 
 def test_the_outcome_lists_streams(predict, stream_source, tmp_path):
@@ -137,12 +137,12 @@ def test_the_outcome_lists_streams(predict, stream_source, tmp_path):
     assert [record["index"] for record in records] == list(range(len(records)))
     frames = Counter(record["source"] for record in records if "frame" in record)
     assert set(frames) == set(names)
-    said = completed.stderr.replace("detcli: ", "").splitlines()
-    assert f"{stream_source.url('/gone')}: 0 frames" in said
+    messages = completed.stderr.replace("detcli: ", "").splitlines()
+    assert f"{stream_source.url('/gone')}: 0 frames" in messages
     for name in names:
         pattern = rf"{name}: {frames[name]} frames?(, [0-9.]+/s)?(, \d+ dropped)?"
-        assert sum(bool(re.fullmatch(pattern, line)) for line in said) == 1
-    assert any(f"{frames.total()} frames, " in line for line in said)
+        assert sum(bool(re.fullmatch(pattern, line)) for line in messages) == 1
+    assert any(f"{frames.total()} frames, " in line for line in messages)
     assert len(list((tmp_path / "saved").glob("*.mp4"))) == 3
     assert (
         stream_source.url() not in predict("--end 0.2", stream_source.url()).stderr
@@ -154,17 +154,17 @@ def test_a_run_with_streams_is_resumed(predict, stream_source, tmp_path):
     names = [stream_source.url("/stream1"), "a.png", stream_source.url("/stream2")]
     for _ in range(2):
         completed = predict("--end 0.2 --resume run.jsonl", *names)
-    found = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
-    assert found.keys() == set(names)
-    assert found["a.png"] == 1
+    counts = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
+    assert counts.keys() == set(names)
+    assert counts["a.png"] == 1
     assert "1 skipped" in completed.stderr
 
 
 def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder_of_images):
-    shown, _ = on_terminal(folder_of_images, "-m", make_model(), TERM="dumb")
-    assert "\x1b" not in shown
-    assert "━" not in shown
-    assert "detcli: 5 pictures" in shown
+    screen, _ = on_terminal(folder_of_images, "-m", make_model(), TERM="dumb")
+    assert "\x1b" not in screen
+    assert "━" not in screen
+    assert "detcli: 5 pictures" in screen
 
 
 def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_video, tmp_path):
@@ -215,15 +215,15 @@ def test_records_of_a_stream_are_added_at_once(warm_detcli, stream_source, make_
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
+        errors = process.stderr.read()
         assert process.wait(60) == 130
     before, torn, *after = output.read_text().splitlines()
     assert before == '{"from": "before"}'
     assert torn == '{"torn'
     assert [json.loads(line)["source"] for line in after] == [stream_source.url()] * len(after)
-    assert re.search(rf"detcli: {len(after)} frames.*\d+ frames? dropped", said)
-    assert f"detcli: added {len(after)} records to {output}" in said
-    assert "hint" not in said
+    assert re.search(rf"detcli: {len(after)} frames.*\d+ frames? dropped", errors)
+    assert f"detcli: added {len(after)} records to {output}" in errors
+    assert "hint" not in errors
 
 
 def test_formats_of_a_stream(stream_source, predict, tmp_path):

@@ -55,12 +55,12 @@ def test_one_stream_is_not_listed():
 
 def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_picture):
     pictures = [make_picture(f"{name}.png", ("red", 2, 3)) for name in "ab"]
-    for words, shown in (((), False), (("-v",), True)):
+    for words, is_shown in (((), False), (("-v",), True)):
         completed = detcli("predict", *pictures, "-m", make_model(), *words)
         (line,) = (
             line for line in completed.stderr.splitlines() if line.startswith("detcli: 2 pict")
         )
-        assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == shown
+        assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == is_shown
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "openvino"])

@@ -22,12 +22,12 @@ def tuned(predict, tmp_path, monkeypatch, caplog):
     monkeypatch.delenv("DETCLI_DEVICE")
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
 
-    def run(line, lines=MANY, machine=None, top="", **more):
+    def run(line, lines=MANY, machine=None, top="", **expectations):
         digest = hashlib.sha256((tmp_path / "colours.onnx").read_bytes()).hexdigest()
         table = f"[tuned.{digest}.{json.dumps(machine or machine_name())}]"
         (tmp_path / "detcli.toml").write_text(f"{top}\n{table}\n{lines}\n")
-        completed = predict(line, **more)
-        return "\n".join(one for one in caplog.messages if "tuned" in one), completed
+        completed = predict(line, **expectations)
+        return "\n".join(message for message in caplog.messages if "tuned" in message), completed
 
     return run
 
@@ -45,72 +45,72 @@ CPU = 'many = { device = "cpu", batch = 2 }\nstart = { device = "cpu", workers =
 
 
 def test_it_is_used_for_its_model_here(tuned):
-    said, completed = tuned("a.png a.png", CPU)
-    assert said == "tuned for colours.onnx on this machine: --device cpu --batch 2"
+    message, completed = tuned("a.png a.png", CPU)
+    assert message == "tuned for colours.onnx on this machine: --device cpu --batch 2"
     assert {record["device"] for record in completed.records} == {"cpu"}
 
 
 def test_one_picture_has_a_choice_of_its_own(tuned):
-    said, _ = tuned("a.png", CPU)
-    assert said.endswith("--device cpu --workers 1")
+    message, _ = tuned("a.png", CPU)
+    assert message.endswith("--device cpu --workers 1")
 
 
 def test_another_model_does_not_use_it(tuned, make_model):
     make_model("other.onnx", tail="transposed")
-    said, completed = tuned("a.png a.png -m other.onnx", CPU)
-    assert said == "nothing was tuned for other.onnx on this machine"
+    message, completed = tuned("a.png a.png -m other.onnx", CPU)
+    assert message == "nothing was tuned for other.onnx on this machine"
     assert completed.records
 
 
 def test_another_machine_does_not_use_it(tuned):
-    said, _ = tuned("a.png a.png", CPU, machine="Another processor, 64 cores")
-    assert said == "nothing was tuned for colours.onnx on this machine"
+    message, _ = tuned("a.png a.png", CPU, machine="Another processor, 64 cores")
+    assert message == "nothing was tuned for colours.onnx on this machine"
 
 
 @pytest.mark.parametrize("option", ["--device cpu", "--no-half"])
 def test_what_is_given_wins(tuned, option):
-    said, _ = tuned(f"a.png a.png {option}", 'many = { device = "openvino", half = true }')
+    message, _ = tuned(f"a.png a.png {option}", 'many = { device = "openvino", half = true }')
     name = option.split()[0].replace("--no-", "--")
-    assert said.endswith(f"gives way to {name}")
+    assert message.endswith(f"gives way to {name}")
 
 
 def test_a_default_of_the_user_wins(tuned):
-    said, _ = tuned("a.png a.png", CPU, top='device = "cpu"')
-    assert said.endswith("gives way to --device")
+    message, _ = tuned("a.png a.png", CPU, top='device = "cpu"')
+    assert message.endswith("gives way to --device")
 
 
 def test_a_batch_that_is_given_wins_alone(tuned):
-    said, _ = tuned("a.png a.png --batch 1", CPU)
-    assert said.endswith("on this machine: --device cpu")
+    message, _ = tuned("a.png a.png --batch 1", CPU)
+    assert message.endswith("on this machine: --device cpu")
 
 
 def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
-    kept = make_model("kept.onnx", tail="transposed")
-    said, completed = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{kept}" }}')
+    quantized = make_model("kept.onnx", tail="transposed")
+    message, completed = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{quantized}" }}')
     assert {record["model"] for record in completed.records} == {"kept"}
-    assert f"--model {kept}" in said
+    assert f"--model {quantized}" in message
 
 
 @pytest.mark.parametrize("name", ["model", "half"])
 def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, name):
     if name == "half":
         optional.require("openvino")
-    kept = make_model("kept.onnx", tail="transposed")
-    ways = {
-        "model": f'device = "cpu", model = "{kept}"',
+    quantized = make_model("kept.onnx", tail="transposed")
+    choices = {
+        "model": f'device = "cpu", model = "{quantized}"',
         "half": 'device = "openvino", half = true',
     }
     line = "a.png a.png --resume x.jsonl --device"
     tuned(f"{line} cpu")
     says = "--device auto does without "
-    tuned(line.removesuffix(" --device"), f"many = {{ {ways[name]} }}", code=2, says=says)
-    tuned(f"{line} auto", f"many = {{ {ways[name]} }}")
+    tuned(line.removesuffix(" --device"), f"many = {{ {choices[name]} }}", code=2, says=says)
+    tuned(f"{line} auto", f"many = {{ {choices[name]} }}")
 
 
 def test_one_that_is_gone_is_named(tuned):
-    said, completed = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
-    assert "gone.onnx, tuned for colours.onnx, is gone" in said
-    assert "detcli tune --write" in said
+    message, completed = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
+    assert "gone.onnx, tuned for colours.onnx, is gone" in message
+    assert "detcli tune --write" in message
     assert {record["model"] for record in completed.records} == {"colours"}
 
 
@@ -132,8 +132,8 @@ def test_a_table_without_a_choice_changes_nothing(tuned, lines):
 
 
 def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: ARG001
-    said, _ = tuned("a.png a.png -o boxes/", CPU)
-    assert said == ""
+    message, _ = tuned("a.png a.png -o boxes/", CPU)
+    assert message == ""
 
 
 def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):

@@ -351,7 +351,7 @@ def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch
 def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in between."""
     shards_of_four()
-    whole = {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()}
+    complete_parts = {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()}
     away = shards_of_four.pictures.rename(tmp_path / "away")
     for number in range(2):
         shards_of_four.part(0).unlink(missing_ok=True)
@@ -371,7 +371,9 @@ def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypat
     monkeypatch.setattr("detcli.source.sources.load_file", load)
     shards_of_four(sources="")
     assert "Stale file handle; trying again" in caplog.text
-    assert {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()} == whole
+    assert {
+        part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()
+    } == complete_parts
 
 
 def test_a_folder_that_cannot_be_listed_is_not_written_down(shards_of_four, monkeypatch):
@@ -408,11 +410,11 @@ def test_an_interrupt_says_how_to_go_on(shards_of_four, tmp_path):
         time.sleep(0.005)
     os.kill(run.pid, signal.SIGINT)
     run.join()
-    said = messages.read_text()
+    text = messages.read_text()
     assert run.exitcode == 130
-    assert "interrupted with" in said
-    assert "hint: the same command goes on from here" in said
-    assert "Traceback" not in said
+    assert "interrupted with" in text
+    assert "hint: the same command goes on from here" in text
+    assert "Traceback" not in text
     shards_of_four(size=1)
     assert len(list(shards_of_four.boxes.glob("part-*"))) == 300
 

@@ -50,10 +50,10 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_mod
     assert len({path for _, path in s3.requests if ".png" in path}) == 5
     assert invoke("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
-    found = json.loads(invoke("status", "s3://photos/boxes/").stdout)
-    assert found["done"] == 6
-    assert found["inputs"] == 30
-    assert (found["last_s"] < 600) is True
+    status = json.loads(invoke("status", "s3://photos/boxes/").stdout)
+    assert status["done"] == 6
+    assert status["inputs"] == 30
+    assert (status["last_s"] < 600) is True
     finished = invoke("report", "s3://photos/boxes/", "-o", tmp_path / "page")
     assert "wrote a page of 30 records" in finished.stderr
 
@@ -117,8 +117,8 @@ def test_an_object_that_changes_after_it_was_listed_is_noticed(s3, stored, invok
     command = ("predict", "s3://photos/pics/", "--model", make_model(), "-o", "s3://photos/boxes/")
     assert invoke(*command).returncode == 0
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00000.jsonl")
-    key, other, *_ = s3.keys("pics/")
-    s3.put(key, s3.get(other))
+    key, other_key, *_ = s3.keys("pics/")
+    s3.put(key, s3.get(other_key))
     completed = invoke(*command)
     assert completed.returncode == 3
     assert (f"{key}: it has changed since" in completed.stderr) is True

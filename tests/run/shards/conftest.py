@@ -27,10 +27,14 @@ def make_pictures(tmp_path):
                 (random.choice(NAMES), random.randrange(8), random.randrange(8))
                 for _ in range(random.randrange(4))
             ]
-            place = folder / ("more" if number % 5 == 0 else "")
-            place.mkdir(parents=True, exist_ok=True)
-            name = f"{number:04}{'-poison' * (number in poisoned)}.png"
-            cv2.imwrite(str(place / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
+            subfolder = folder
+            if number % 5 == 0:
+                subfolder = folder / "more"
+            subfolder.mkdir(parents=True, exist_ok=True)
+            name = f"{number:04}.png"
+            if number in poisoned:
+                name = f"{number:04}-poison.png"
+            cv2.imwrite(str(subfolder / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
         return folder
 
     return make

@@ -41,7 +41,7 @@ def test_further_names_are_further_shards(store):
     assert [len(shard.names) for shard in manifest] == [4, 4, 2, 3, 1]
     assert [shard.first for shard in manifest] == [0, 4, 8, 10, 13]
     assert [manifest.shard(number) for number in range(5)] == list(manifest)
-    assert list(manifest.all_names()) == [*NAMES, "x", "y", "z", "w"]
+    assert list(manifest.all_names()) == NAMES + ["x", "y", "z", "w"]
     assert len({shard.run for shard in manifest}) == 3
     assert len(manifest.hashes(hash_of)) == 14
     publish(store, "_manifest-00004.jsonl", manifest.header, ["x"], 3)
@@ -88,11 +88,11 @@ def test_a_folder_of_parquet_parts_is_refused(store):
     assert "merge them with detcli" in caught.value.hint
 
 
-@pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
-def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
+@pytest.mark.parametrize("line_count", [0, 1, 2, 3, 4])
+def test_a_manifest_that_was_cut_off_is_refused(store, first, line_count):
     lines = first.read_bytes().splitlines(keepends=True)
     assert len(lines) == 5
-    first.write_bytes(b"".join(lines[:kept]) + lines[kept][:-5])
+    first.write_bytes(b"".join(lines[:line_count]) + lines[line_count][:-5])
     with pytest.raises(UsageError, match=r"_manifest.jsonl in .*boxes is damaged"):
         Manifest(store)
 
@@ -113,8 +113,10 @@ def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
 )
 def test_a_manifest_with_another_line_is_refused(store, first, line):
     lines = first.read_text().splitlines()
-    for at in range(5):
-        first.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n")
+    for index in range(5):
+        changed_lines = list(lines)
+        changed_lines[index] = line
+        first.write_text("\n".join(changed_lines) + "\n")
         with pytest.raises(UsageError, match="damaged"):
             list(Manifest(store))
 
@@ -132,8 +134,9 @@ def test_a_manifest_with_another_line_is_refused(store, first, line):
     ],
 )
 def test_a_header_that_would_lead_astray_is_refused(store, first, changed):
-    head, *rest = first.read_text().splitlines()
-    first.write_text("\n".join([json.dumps(json.loads(head) | changed), *rest]) + "\n")
+    lines = first.read_text().splitlines()
+    lines[0] = json.dumps(json.loads(lines[0]) | changed)
+    first.write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match="damaged"):
         Manifest(store)
 
@@ -160,7 +163,10 @@ def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
 
 
 def test_the_manifest_is_json_lines(first):
-    head, *shards, end = map(json.loads, first.read_text().splitlines())
+    entries = [json.loads(line) for line in first.read_text().splitlines()]
+    head = entries[0]
+    shards = entries[1:-1]
+    end = entries[-1]
     assert head["settings"]["model"] == "colours"
     assert shards[2] == {"shard": 2, "names": ["8.jpg", "9.jpg"]}
     assert end == {"shards": 3, "names": 10}

@@ -68,16 +68,16 @@ def test_records_come_back_with_their_place_in_the_run(tmp_path):
     assert (tmp_path / "one" / PART_NAME).read_bytes() == (
         tmp_path / "two" / PART_NAME
     ).read_bytes()
-    for other in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
+    for other_shard in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
         with pytest.raises(TornError, match="belongs to another run"):
-            list(read(store, PART_NAME, other))
+            list(read(store, PART_NAME, other_shard))
     assert list(read(published(tmp_path / "three", []), PART_NAME, SHARD)) == []  # it may be empty
 
 
 def test_the_last_record_says_what_the_part_is(tmp_path):
     published(tmp_path)
-    *others, last = map(json.loads, (tmp_path / PART_NAME).read_text().splitlines())
-    assert not any("part" in record for record in others)
+    *records, last = map(json.loads, (tmp_path / PART_NAME).read_text().splitlines())
+    assert not any("part" in record for record in records)
     part = last["part"]
     assert part["shard"] == 7
     assert part["run"] == "0123456789abcdef"
@@ -107,8 +107,14 @@ def test_lost_lines_are_noticed(tmp_path):
     store = published(tmp_path)
     path = tmp_path / PART_NAME
     lines = path.read_bytes().splitlines(keepends=True)
-    for kept in ([], lines[:2], lines[1:], [*lines, lines[0]], [lines[1], lines[0], lines[2]]):
-        path.write_bytes(b"".join(kept))
+    for remaining_lines in (
+        [],
+        lines[:2],
+        lines[1:],
+        [*lines, lines[0]],
+        [lines[1], lines[0], lines[2]],
+    ):
+        path.write_bytes(b"".join(remaining_lines))
         with pytest.raises(TornError):
             list(read(store, path.name, SHARD))
 
@@ -145,10 +151,10 @@ def test_names_that_are_not_text_survive(tmp_path):
 
 def without_in_part(path, *fields):
     """Take fields from the end of a part, as versions had it that did not write them."""
-    *others, last = map(json.loads, path.read_text().splitlines())
+    *records, last = map(json.loads, path.read_text().splitlines())
     for field in fields:
         del last["part"][field]
-    path.write_text("".join(json.dumps(each) + "\n" for each in [*others, last]))
+    path.write_text("".join(json.dumps(each) + "\n" for each in [*records, last]))
 
 
 def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
@@ -227,9 +233,9 @@ def test_a_retry_takes_the_place_of_an_error(begun):
 def test_a_second_retry_takes_the_place_of_the_first(begun):
     store, manifest = begun
     publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
-    again = Merge(store, manifest).failing(1)
-    assert again.attempt == 2
-    publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
+    retried = Merge(store, manifest).failing(1)
+    assert retried.attempt == 2
+    publish_part(store, manifest, retried, [picture_of("3.jpg", 3)])
     assert not any("error" in each for each in Merge(store, manifest))
 
 
@@ -250,8 +256,8 @@ def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
 def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_path):
     store, manifest = begun
     publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
-    again = Merge(store, manifest).failing(1)
-    publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
+    retried = Merge(store, manifest).failing(1)
+    publish_part(store, manifest, retried, [picture_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1, 1)).unlink()
     with pytest.raises(StoreError, match="part-00001-1"):
         list(Merge(store, manifest))
@@ -297,8 +303,8 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     """Its records and their digest are whole, but what tells of the end is at the first."""
     store = published(tmp_path)
     path = tmp_path / PART_NAME
-    first, *others, last = map(json.loads, path.read_text().splitlines())
+    first, *records, last = map(json.loads, path.read_text().splitlines())
     first["part"] = last.pop("part")
-    path.write_text("".join(json.dumps(each) + "\n" for each in [first, *others, last]))
+    path.write_text("".join(json.dumps(each) + "\n" for each in [first, *records, last]))
     with pytest.raises(TornError, match="goes on after its end"):
         list(read(store, path.name, SHARD))

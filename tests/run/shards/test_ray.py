@@ -44,9 +44,9 @@ OWN = {
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def joined(address, cores, environment):
 
 
 def _end(process):
-    for one in [process, *psutil.Process(process.pid).children(recursive=True)]:
+    for member in [process, *psutil.Process(process.pid).children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
     process.wait()
 
 
@@ -109,8 +109,8 @@ def cluster(head, monkeypatch):
 
 
 def actors_of(cluster):
-    found = psutil.Process(cluster.pid).children(recursive=True)
-    return [one for one in found if "ray::Detcli" in " ".join(_command(one))]
+    children = psutil.Process(cluster.pid).children(recursive=True)
+    return [child for child in children if "ray::Detcli" in " ".join(_command(child))]
 
 
 def _command(process):
@@ -188,16 +188,18 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
     )
     assert len(printed) == 4
     for command in printed:
-        here = command.replace("head:6379", address).replace("ray://head:10001", client)
-        here = here.replace("s3://bucket/", "").replace("--device cuda", "-r --device cpu")
-        variable, _, rest = here.rpartition("detcli ")
+        local_command = command.replace("head:6379", address).replace("ray://head:10001", client)
+        local_command = local_command.replace("s3://bucket/", "").replace(
+            "--device cuda", "-r --device cpu"
+        )
+        variable, _, rest = local_command.rpartition("detcli ")
         assert variable in {"", f"RAY_ADDRESS={address} "}
         completed = forked.run(
             [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
         )
         assert completed.returncode == 0, f"{command}\n{completed.stderr}"
-        found = merged(folder.parent / "boxes")
-        assert found == expected.replace(f"{folder}/", "pics/")
+        records = merged(folder.parent / "boxes")
+        assert records == expected.replace(f"{folder}/", "pics/")
         shutil.rmtree(folder.parent / "boxes")
 
 

@@ -24,8 +24,8 @@ def make(tmp_path_factory):
     def make(names=10, size=5, workers=2, shards=None):
         store = LocalFolder(tmp_path_factory.mktemp("boxes"))
         manifest = written(store, map(str, range(names)), size)
-        chosen = range(len(manifest)) if shards is None else shards
-        return Game(store, manifest, Schedule(store, manifest, chosen), workers)
+        shard_numbers = range(len(manifest)) if shards is None else shards
+        return Game(store, manifest, Schedule(store, manifest, shard_numbers), workers)
 
     return make
 
@@ -42,13 +42,13 @@ class Game:
     def play(self, kills, draw=lambda _: True):
         """Until nothing is left; `kills` tells whether a worker dies over its tasks."""
         for _ in range(10_000):
-            for worker, held in self.held.items():
-                if len(held) < 2 and draw("wants more"):
+            for worker, tasks in self.held.items():
+                if len(tasks) < 2 and draw("wants more"):
                     task = self.schedule.next(worker)
                     if task is not None:
-                        held.append(task)
-                if held and draw("works"):
-                    self._work(worker, held, kills)
+                        tasks.append(task)
+                if tasks and draw("works"):
+                    self._work(worker, tasks, kills)
             if self.schedule.over:
                 return
         raise AssertionError("it never ends")

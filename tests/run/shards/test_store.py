@@ -16,13 +16,15 @@ def names_in(folder):
     return [path.name for path in folder.iterdir()]
 
 
-@pytest.mark.parametrize("place", ["disk", "bucket"])
-def test_what_is_published_can_be_read_and_stays_as_it_is(place, tmp_path, request):
-    if place == "bucket":
+@pytest.mark.parametrize("location", ["disk", "bucket"])
+def test_what_is_published_can_be_read_and_stays_as_it_is(location, tmp_path, request):
+    if location == "bucket":
         s3 = request.getfixturevalue("s3")
         s3.put("a b/boxes-of-others/part-00000.jsonl")
         s3.put("a b/boxes/deeper/part")
-    store = open_store("s3://photos/a b/boxes/" if place == "bucket" else f"{tmp_path}/new/boxes/")
+    store = open_store(
+        "s3://photos/a b/boxes/" if location == "bucket" else f"{tmp_path}/new/boxes/"
+    )
     assert list(store.names()) == []
     assert not store.exists("part")
     content = io.BytesIO(b"one\ntwo\n")
@@ -38,7 +40,7 @@ def test_what_is_published_can_be_read_and_stays_as_it_is(place, tmp_path, reque
     for last in (3, 100):
         with store.open("part", last) as file:
             assert file.read() == b"one\ntwo\n"[-last:]
-    if place == "bucket":
+    if location == "bucket":
         assert s3.get("a b/boxes/part") == b"one\ntwo\n"
         assert str(store) == "s3://photos/a b/boxes/"
     else:

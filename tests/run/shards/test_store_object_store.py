@@ -59,28 +59,28 @@ def test_what_a_torn_answer_brought_is_not_used(s3, object_store):
 
 
 def test_what_cannot_be_reached_is_an_error_with_its_name(s3):
-    gone = ObjectFolder("s3://gone/boxes/")
-    for use in (lambda: list(gone.names()), lambda: gone.open("part")):
+    missing = ObjectFolder("s3://gone/boxes/")
+    for use in (lambda: list(missing.names()), lambda: missing.open("part")):
         with pytest.raises(StoreError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
             use()
     with pytest.raises(OutputError, match="cannot write s3://gone/boxes/part: there is no such"):
-        gone.publish("part", io.BytesIO(b""))
+        missing.publish("part", io.BytesIO(b""))
     s3.faults.status = "403 Forbidden", "AccessDenied"
     with pytest.raises(StoreError, match="access denied"):
-        gone.exists("part")
+        missing.exists("part")
 
 
-@pytest.mark.parametrize("place", ["s3:///boxes/", "s3://photos//boxes/", "s3://photos/a/../b/"])
-def test_a_malformed_address_is_refused(place):
-    with pytest.raises(UsageError, match=re.escape(f"--output {place}: ")):
-        open_store(place)
+@pytest.mark.parametrize("address", ["s3:///boxes/", "s3://photos//boxes/", "s3://photos/a/../b/"])
+def test_a_malformed_address_is_refused(address):
+    with pytest.raises(UsageError, match=re.escape(f"--output {address}: ")):
+        open_store(address)
 
 
 @optional.needs("obstore")
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
     """A server that looks at the condition stands in for theirs."""
-    with conditional_server.serve(scheme) as (url, kept):
+    with conditional_server.serve(scheme) as (url, objects):
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{url}/lab")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "lab")
@@ -88,7 +88,7 @@ def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
         folder = open_store(f"{scheme}://photos/boxes/")
         assert not folder.exists("part")
         (won,) = winners(folder)
-        assert list(kept.values()) == [won]
+        assert list(objects.values()) == [won]
         assert folder.exists("part")
         with folder.open("part") as file:
             assert file.read() == won

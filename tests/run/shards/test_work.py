@@ -31,20 +31,20 @@ CPU = Device.parse("cpu")
 def names(tmp_path):
     """Names of 20 pictures of several sizes, of one that is torn, and of a video."""
     random = rng.Random(0)  # noqa: S311 - no secret
-    made = []
+    outcomes = []
     for number in range(20):
         squares = [
             (random.choice(NAMES), random.randrange(8), random.randrange(8)) for _ in range(3)
         ]
         path = tmp_path / f"{number:02}.png"
         cv2.imwrite(str(path), picture(*squares, size=(64, 64 + 16 * (number % 4))))
-        made.append(str(path))
+        outcomes.append(str(path))
     (tmp_path / "07.png").write_bytes(b"\x89PNG torn")
     video = cv2.VideoWriter(str(tmp_path / "08.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
     for number in range(9):
         video.write(picture(("red", number % 8, 1)))
     video.release()
-    return [*made[:8], str(tmp_path / "08.mp4"), *made[8:]]
+    return [*outcomes[:8], str(tmp_path / "08.mp4"), *outcomes[8:]]
 
 
 class Play:
@@ -60,8 +60,8 @@ class Play:
         )
         self.request = WorkRequest(config, find(str(model)), id)
         with open_run(config, self.request.model) as run:
-            made = {"detcli": __version__, "settings": run.settings()}
-        self.manifest = written(self.store, names, size, **made)
+            provenance = {"detcli": __version__, "settings": run.settings()}
+        self.manifest = written(self.store, names, size, **provenance)
         self.reports = []
 
     def tasks(self):
@@ -92,9 +92,9 @@ def in_one_run(names, model, batch, workers):
         return [record.to_json() for record in pipeline.run(sources)]
 
 
-@pytest.mark.parametrize("way", [(1, None, 1), (3, 4, 1), (7, 1, 2), (7, 4, 2), (50, 3, 3)])
-def test_batches_across_shards_change_nothing(tmp_path, names, make_model, way):
-    size, batch, detectors = way
+@pytest.mark.parametrize("mode", [(1, None, 1), (3, 4, 1), (7, 1, 2), (7, 4, 2), (50, 3, 3)])
+def test_batches_across_shards_change_nothing(tmp_path, names, make_model, mode):
+    size, batch, detectors = mode
     model = make_model(batch=None)
     play = Play(tmp_path / "boxes", names, size, model, batch=batch)
     play.work(detectors=detectors)
@@ -157,17 +157,17 @@ def test_names_without_records_end_their_shard(tmp_path, names, make_model, monk
 def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, make_model):
     """So that the device never waits between shards."""
     play = Play(tmp_path / "boxes", names, 10, make_model())
-    asked = threading.Event()
+    requested = threading.Event()
     first, *rest = play.tasks()
 
     def tasks():
         yield first
-        asked.set()
+        requested.set()
         yield from rest
 
     def report(event):
         if isinstance(event, Done) and event.task is first:
-            assert asked.wait(60)
+            assert requested.wait(60)
         play.reports.append(event)
 
     work(play.request, tasks(), report)

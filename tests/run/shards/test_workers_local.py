@@ -75,8 +75,8 @@ def test_another_model_in_a_worker_that_takes_anothers_place(
     process.join()
     assert process.exitcode == 2
     assert "boxes was begun with another file of the model" in messages.read_text()
-    made = parts_in(boxes)
-    assert 0 < made < 200
+    parts = parts_in(boxes)
+    assert 0 < parts < 200
     assert forked.run(command).returncode == 2
     model.write_bytes(begun)
     assert forked.run(command).returncode == 0
