@@ -81,7 +81,8 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files_to_forge):
     for fields in FORGED:
         text = json.dumps(record("a.png", box(), settings=SETTINGS) | fields) + "\n"
         (files_to_forge / "forged.jsonl").write_text(text)
-        says = f"line 1 is not a record of detcli: {next(iter(fields))}"  # type: ignore[call-overload]
+        (name,) = fields
+        says = f"line 1 is not a record of detcli: {name}"
         assert says in refuse(command, 2).replace(" of forged.jsonl", ""), fields
         assert (files_to_forge / "forged.jsonl").read_text() == text
 
@@ -97,7 +98,8 @@ def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_f
         with PartWriter(shard) as writer:  # whose hash is right
             writer.add(record("a.png", box()) | fields)
             writer.publish(store, "part-00000.jsonl")
-        says = f"part-00000.jsonl: it is damaged, in record 1: {next(iter(fields))}"  # type: ignore[call-overload]
+        (name,) = fields
+        says = f"part-00000.jsonl: it is damaged, in record 1: {name}"
         merge = f"merge boxes -o all.{suffix}"
         for command in (merge, "report boxes -o page", "verify boxes fine.jsonl"):
             assert says in refuse(command, 6), fields

@@ -55,7 +55,8 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
     picture = make_picture("a.png", ("red", 2, 3))
     finished = detcli("predict", picture, "--conf", 0.6)
     assert finished.returncode == 0
-    (record,) = map(json.loads, finished.stdout.splitlines())
+    (line,) = finished.stdout.splitlines()
+    record = json.loads(line)
     assert record["model"] == "yolov10n"
     assert [detection["class_name"] for detection in record["detections"]] == ["red"]
     first, *_ = finished.stderr.splitlines()

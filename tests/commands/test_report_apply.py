@@ -142,7 +142,8 @@ def test_a_run_leaves_out_what_is_dropped_of_everything(apply, records, make_mod
     first, second = records
     run = f"predict pics -m {make_model()} --conf 0.5 --save-dataset data -o new.jsonl"
     apply(run, [mark(first), mark(second, 1)])
-    (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
+    (line,) = (tmp_path / "new.jsonl").read_text().splitlines()
+    record = json.loads(line)
     assert record["source"] == "pics/b.png"
     assert record["detections"] == second["detections"][:1]
     assert [path.name for path in (tmp_path / "data/images").iterdir()] == ["b.png"]
@@ -154,7 +155,8 @@ def test_a_run_says_which_marks_fit_nothing(apply, records, make_model, tmp_path
     first, second = records
     run = f"predict pics/b.png -m {make_model()} --conf 0.5 -o new.jsonl"
     apply(run, [mark(first, 0), mark(second, 0)], code=6, says="1 of 2 marks in marks.json fit no")
-    (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
+    (line,) = (tmp_path / "new.jsonl").read_text().splitlines()
+    record = json.loads(line)
     assert record["detections"] == second["detections"][1:]
     apply(f"{run[:-12]} --resume x.jsonl", [], code=2, says="apply the marks in a separate run")
 

@@ -251,8 +251,11 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
     assert len(classes(predict())) == 1
     assert len(classes(predict("a.png --conf green=0.3"))) > 60  # the others as recommended
     assert len(classes(predict("a.png --conf 0.25"))) == 190
-    for words, message in (((), "0.6 (recommended for the model)"),
-                        (("--conf", 0.25), "0.25 (as asked for)")):  # fmt: skip
+    cases = [
+        ((), "0.6 (recommended for the model)"),
+        (("--conf", 0.25), "0.25 (as asked for)"),
+    ]
+    for words, message in cases:
         completed = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
         assert f"confidence: above {message}" in completed.stderr
 
@@ -269,12 +272,15 @@ def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predic
     model = make_model(metadata={"names": str(dict(enumerate(NAMES)))})
     entry = "detcli.conf=0.6,green=0.3"
     detcli("convert", model, "-o", model.with_name("copy.onnx"), "--metadata", entry)
-    known = {
-        words: len(classes(predict(f"a.png -m copy.onnx {words}")))
-        for words in ("", "--conf green=0.6", "--conf blue=0.3", "--conf 0.25", "--conf 0.6")
+    expected_counts = {
+        "": 64,
+        "--conf green=0.6": 1,
+        "--conf blue=0.3": 127,
+        "--conf 0.25": 190,
+        "--conf 0.6": 1,
     }
-    assert known == {"": 64, "--conf green=0.6": 1, "--conf blue=0.3": 127, "--conf 0.25": 190,
-                     "--conf 0.6": 1}  # fmt: skip
+    for words, count in expected_counts.items():
+        assert len(classes(predict(f"a.png -m copy.onnx {words}"))) == count, words
     (record,) = predict("a.png -m copy.onnx --provenance").records
     settings = record["settings"]
     assert settings["conf"] == 0.6
@@ -285,19 +291,19 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_pic
     """Of two boxes whose IoU is 0.5, one is dropped, unless the file or the user says otherwise."""
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
     names = str(dict(enumerate(NAMES)))
-    for said, words, count, iou, told in (
+    for metadata, words, count, iou, message in (
         ({}, (), 2, 0.7, "IoU above 0.7 (recommended for the model)"),
         ({"detcli.nms": "0.6"}, (), 2, 0.6, "IoU above 0.6 (recommended for the model)"),
         ({}, ("--nms", 1), 2, 1, "IoU above 1 (as asked for)"),
         ({"detcli.nms": "0.4"}, ("--nms", "none"), 2, None, "none (as asked for)"),
     ):
-        model = make_model(tail="one-to-many", metadata=said | {"names": names}, reach=1.5)
+        model = make_model(tail="one-to-many", metadata=metadata | {"names": names}, reach=1.5)
         common = ("predict", picture, "-m", model, "--conf", 0.6, *words)
         completed = detcli(*common, "-v", "--provenance")
         record = json.loads(completed.stdout)
         assert len(record["detections"]) == count
         assert record["settings"]["nms"] == iou
-        assert completed.stderr.count(f"non-maximum suppression: {told}") == 1
+        assert completed.stderr.count(f"non-maximum suppression: {message}") == 1
         assert "suppression" not in detcli(*common).stderr
 
 

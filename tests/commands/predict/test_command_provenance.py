@@ -22,9 +22,14 @@ def run_with_provenance(predict, make_picture, make_video, tmp_path):
     make_video("pics/a.mp4", frames=3)
 
     def run(name, *options, code=3):
-        predict("pics", "--resume" if name == "run.jsonl" else "-o", name, *options, code=code)
+        output_option = "-o"
+        if name == "run.jsonl":
+            output_option = "--resume"
+        predict("pics", output_option, name, *options, code=code)
         text = (tmp_path / name).read_text()
-        return json.loads(text) if name.endswith(".json") else lines(text)
+        if name.endswith(".json"):
+            return json.loads(text)
+        return lines(text)
 
     return run
 
@@ -34,12 +39,12 @@ def sha256(path):
 
 
 def test_the_first_record_says_what_made_the_run_and_each_its_file(run_with_provenance, tmp_path):
-    first, *other_records = records = run_with_provenance(
-        "a.jsonl", "--provenance", "--device", "cpu"
-    )
-    head, *rest = run_with_provenance("a.json", "--provenance", "--device", "cpu")
-    assert head["provenance"].keys() == first["provenance"].keys()
-    assert rest == other_records
+    records = run_with_provenance("a.jsonl", "--provenance", "--device", "cpu")
+    first = records[0]
+    other_records = records[1:]
+    in_an_array = run_with_provenance("a.json", "--provenance", "--device", "cpu")
+    assert in_an_array[0]["provenance"].keys() == first["provenance"].keys()
+    assert in_an_array[1:] == other_records
     for record in records:
         validator("predict").validate(record)
         assert record["sha256"] == sha256(tmp_path / record["source"])

@@ -108,7 +108,7 @@ def test_all_sinks_at_once(predict, make_video, make_pictures, tmp_path):
         sorted(path.name for path in (tmp_path / name).glob("[!.]*"))
         for name in ("saved", "labels", "crops")
     )
-    assert saved == [*(f"{number:04}.png" for number in range(4)), "clip.mp4"]
+    assert saved == ["0000.png", "0001.png", "0002.png", "0003.png", "clip.mp4"]
     assert len(labels) == 4 + 20
     assert crops == [NAMES[0]]
     results = json.loads((tmp_path / "coco.json").read_text())
@@ -168,10 +168,9 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
     records = lines(completed.stdout)
     for record in records:
         validator("predict", strict=True).validate(record)
-    film = [3] * 2
     assert [record["index"] for record in records] == list(range(9))
-    assert [record["input"] for record in records] == [0, 1, 2, *film, 4, 5, 6, 7]
-    expected_meta = [..., META[0], META[1], *[META[2]] * 2, META[3], META[4], ..., ...]
+    assert [record["input"] for record in records] == [0, 1, 2, 3, 3, 4, 5, 6, 7]
+    expected_meta = [..., META[0], META[1], META[2], META[2], META[3], META[4], ..., ...]
     assert [record.get("meta", ...) for record in records] == expected_meta
     assert [record["source"] for record in records if record["input"] in {1, 5}] == [
         f"{name}:1",
@@ -216,7 +215,8 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     metas = {"a.png": [7, {"猫": None}], "clip.mp4": [None, "1", 1], "clip.avi": [5]}
     entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]  # type: ignore[attr-defined]
     (tmp_path / "clip.avi").write_bytes(b"torn")
-    (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
+    entries.append({"path": "clip.mp4"})
+    (tmp_path / "list").write_text("\n".join(json.dumps(entry) for entry in entries))
     single_run, merged = in_shards("--files-from list", "--shard-size", 2, code=3)
     assert [record.get("meta", ...) for record in lines(single_run)] == [
         7,
@@ -273,7 +273,7 @@ def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
         os.fsdecode(name) for name in (b"caf\xe9.png", b"gone\xff\xf0\x9f.png", b"\xed\xa0\x80.mp4")
     ]
     shutil.copy(tmp_path / "a.png", os.fsencode(tmp_path) + b"/caf\xe9.png")
-    (tmp_path / "list").write_bytes(b"\n".join(map(os.fsencode, odd)))
+    (tmp_path / "list").write_bytes(b"\n".join(os.fsencode(name) for name in odd))
     options = "--provenance --save out --resume run.jsonl"
     predict(f"--files-from list {options}", *odd, code=3)
     predict("--files-from list -o all.json", *odd, code=3)

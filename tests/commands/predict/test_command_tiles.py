@@ -28,8 +28,8 @@ def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)
     assert (drawn != cv2.imread(str(large))).any(axis=2)[104:112, 152:160].any()
-    (whole,) = predict("large.png --conf 0.6").records
-    assert whole["detections"] == []
+    (without_tiles,) = predict("large.png --conf 0.6").records
+    assert without_tiles["detections"] == []
 
 
 @pytest.mark.usefixtures("large")

@@ -86,12 +86,13 @@ def test_a_condition_about_an_unknown_class_of_crossings_is_refused(predict, com
 
 
 def test_a_video_that_was_cut_off_is_worked_again_from_its_start(predict, common, tmp_path):
-    whole, journal = tmp_path / "whole.jsonl", tmp_path / "j.jsonl"
+    complete = tmp_path / "whole.jsonl"
+    journal = tmp_path / "j.jsonl"
     predict(f"{common} --vid-stride 3 --resume whole.jsonl")
-    lines = whole.read_text().splitlines(keepends=True)
+    lines = complete.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:10]))
     predict(f"{common} --vid-stride 3 --resume j.jsonl")
-    assert journal.read_text() == whole.read_text()
+    assert journal.read_text() == complete.read_text()
 
 
 def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, video, tmp_path):
@@ -99,15 +100,10 @@ def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, v
     second.write_bytes(video.read_bytes())
     single_run, merged = in_shards(f"{second} {common} --vid-stride 5", "--shard-size", 1)
     assert merged == single_run
-    one, other = (
-        [
-            r["detections"]
-            for r in map(json.loads, single_run.splitlines())
-            if r["source"] == str(name)
-        ]
-        for name in (video, second)
-    )
-    assert one == other  # each begins at 1
+    records = [json.loads(line) for line in single_run.splitlines()]
+    of_first = [record["detections"] for record in records if record["source"] == str(video)]
+    of_second = [record["detections"] for record in records if record["source"] == str(second)]
+    assert of_first == of_second  # each begins at 1
 
 
 def test_rows_have_the_class_of_the_track(predict, common, tmp_path):
@@ -158,11 +154,11 @@ def test_a_symbol_that_was_read_keeps_its_text_where_it_is_blurred(predict, tmp_
         writer.write(cv2.GaussianBlur(image, (0, 0), 3.5) if number > 4 else image)
     writer.release()
     records = predict("b.avi -m codes --track bytetrack --read").records
-    said = [
+    texts = [
         (detection.get("text"), detection.get("earlier", False))
         for record in records
         for detection in record["detections"]
         if detection["class_name"] == "qr_code"
     ]
     text = "https://example.org/t/7Q42"
-    assert said == [(text, False)] * 5 + [(text, True)] * 3
+    assert texts == [(text, False)] * 5 + [(text, True)] * 3

@@ -51,12 +51,16 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
     """The upper left is red, but is to be shown below."""
     rotate(make_video(frames=70, red_from=0), (1, 0, 0, -1))
     late = predict("clip.mp4 --conf 0.6 --start 6 --save out").records
-    runs = [late, *map(lines, in_shards("clip.mp4 --conf 0.6"))]
+    single_run, merged = in_shards("clip.mp4 --conf 0.6")
+    runs = [late, lines(single_run), lines(merged)]
     assert [len(records) for records in runs] == [10, 70, 70]
     for records in runs:
         for record in records:
-            boxes = [box_of(detection) for detection in record["detections"]]
-            assert {(box[0] < 32, box[1] >= 32) for box in boxes} == {(True, True)}
+            assert record["detections"]
+            for detection in record["detections"]:
+                left, top, _, _ = box_of(detection)
+                assert left < 32
+                assert top >= 32
     green = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 1]
     assert green[34:62, 2:30].mean() < 50 < green[2:30, 2:30].mean()
 
@@ -67,13 +71,18 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
 ):
     """FFmpeg scales the other frames to it, so that is what was looked at."""
     with (tmp_path / "a.mjpeg").open("wb") as file:
-        for side in (side for side in sides for _ in range(5)):
-            red = [("red", x, y) for x in range(side // 16) for y in range(side // 16)]
-            file.write(cv2.imencode(".jpg", picture(*red, size=(side, side)))[1])
+        for side in sides:
+            cells = range(side // 16)
+            red = [("red", column, row) for column in cells for row in cells]
+            _, jpeg = cv2.imencode(".jpg", picture(*red, size=(side, side)))
+            for _ in range(5):
+                file.write(jpeg)
     first = sides[0]
     records = predict("a.mjpeg --conf 0.6 --save out").records
-    assert [(record["width"], record["height"]) for record in records] == [(first, first)] * 10
+    assert len(records) == 10
     for record in records:
+        assert record["width"] == first
+        assert record["height"] == first
         assert max(max(box_of(detection)) for detection in record["detections"]) == first / 2
     assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
 

@@ -32,14 +32,23 @@ def listed(records, **dropped):
     return [line for line in lines if line.partition(":")[0] in dropped]
 
 
+def summary_of(completed, start):
+    """The only message of a command that starts with these words."""
+    messages = completed.stderr.splitlines()
+    (line,) = [message for message in messages if message.startswith(f"detcli: {start}")]
+    return line
+
+
 def test_each_stream_has_its_own_rate():
     """Of the time in which it gave frames, whatever came before and after."""
-    records = [
-        live(frame(0, Film(name, 0.0, live=True), time_s=time_s))
-        for name, times in {"b": [100.0, 100.5, 101.0], "a": [3.0], "c": [0.0, 4.0]}.items()
-        for time_s in times
-    ]
-    assert listed([*records, live(failure("d"))], b=7, a=0, c=0, d=0, silent=0) == [
+    times_by_name = {"b": [100.0, 100.5, 101.0], "a": [3.0], "c": [0.0, 4.0]}
+    records = []
+    for name, times in times_by_name.items():
+        for time_s in times:
+            film = Film(name, 0.0, live=True)
+            records.append(live(frame(0, film, time_s=time_s)))
+    records.append(live(failure("d")))
+    assert listed(records, b=7, a=0, c=0, d=0, silent=0) == [
         "b: 3 frames, 2.0/s, 7 dropped",
         "a: 1 frame",
         "c: 2 frames, 0.2/s",
@@ -50,17 +59,18 @@ def test_each_stream_has_its_own_rate():
 
 def test_one_stream_is_not_listed():
     records = [live(frame(number, Film("a", 0.0, live=True))) for number in range(3)]
-    assert listed([*records, picture("a.jpg"), frame(0)], a=1) == []
+    records.append(picture("a.jpg"))
+    records.append(frame(0))
+    assert listed(records, a=1) == []
 
 
 def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_picture):
     pictures = [make_picture(f"{name}.png", ("red", 2, 3)) for name in "ab"]
-    for words, is_shown in (((), False), (("-v",), True)):
-        completed = detcli("predict", *pictures, "-m", make_model(), *words)
-        (line,) = (
-            line for line in completed.stderr.splitlines() if line.startswith("detcli: 2 pict")
-        )
-        assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == is_shown
+    stages = re.compile(r"; decode \d+%, .*write \d+%$")
+    completed = detcli("predict", *pictures, "-m", make_model())
+    assert not stages.search(summary_of(completed, "2 pict"))
+    completed = detcli("predict", *pictures, "-m", make_model(), "-v")
+    assert stages.search(summary_of(completed, "2 pict"))
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "openvino"])
@@ -70,7 +80,7 @@ def test_the_device_that_ran_is_named(predict, make_picture, device):
         optional.require("openvino")
     make_picture("b.png", ("red", 2, 3))
     completed = predict(f"a.png b.png --device {device}")
-    (line,) = (line for line in completed.stderr.splitlines() if line.startswith("detcli: 2 pict"))
+    line = summary_of(completed, "2 pict")
     (name,) = {record["device"] for record in completed.records}
     assert name != "auto"
     assert f"/s on {name}" in line
@@ -79,7 +89,7 @@ def test_the_device_that_ran_is_named(predict, make_picture, device):
 def test_a_device_that_ran_nothing_is_not_named(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
     completed = predict("torn.png", code=3)
-    (line,) = (line for line in completed.stderr.splitlines() if line.startswith("detcli: 0 pict"))
+    line = summary_of(completed, "0 pict")
     assert " on " not in line
 
 
@@ -94,7 +104,5 @@ def test_shards_and_evaluations_name_the_device(detcli, make_model, make_picture
     }
     completed = detcli(command, *arguments[command], cwd=folder)
     assert completed.returncode == 0
-    (line,) = (
-        line for line in completed.stderr.splitlines() if line.startswith("detcli: 1 picture")
-    )
+    line = summary_of(completed, "1 picture")
     assert line.endswith(" s on cpu")

@@ -17,9 +17,9 @@ def shards_of_two(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG00
     def run(line="pics --shard-size 2", *, code=0, says=""):
         return predict(f"-o boxes/ --conf 0.5 {line}", code=code, says=says)
 
-    def exchange(name, other="0000.png", seconds=LATER_S):
+    def exchange(name, replacement="0000.png", seconds=LATER_S):
         path = pictures / name
-        path.write_bytes((pictures / other).read_bytes())
+        path.write_bytes((pictures / replacement).read_bytes())
         os.utime(path, (seconds, seconds))
 
     run.pictures, run.exchange, run.folder = pictures, exchange, tmp_path / "boxes"  # type: ignore[attr-defined]

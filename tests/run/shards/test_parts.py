@@ -58,6 +58,10 @@ def published(folder, records=RECORDS, name=PART_NAME, shard=SHARD):
     return store
 
 
+def records_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def test_records_come_back_with_their_place_in_the_run(tmp_path):
     for folder in ("one", "two"):
         store = published(tmp_path / folder)
@@ -76,9 +80,9 @@ def test_records_come_back_with_their_place_in_the_run(tmp_path):
 
 def test_the_last_record_says_what_the_part_is(tmp_path):
     published(tmp_path)
-    *records, last = map(json.loads, (tmp_path / PART_NAME).read_text().splitlines())
-    assert not any("part" in record for record in records)
-    part = last["part"]
+    records = records_in(tmp_path / PART_NAME)
+    assert not any("part" in record for record in records[:-1])
+    part = records[-1]["part"]
     assert part["shard"] == 7
     assert part["run"] == "0123456789abcdef"
     assert part["records"] == 3
@@ -111,7 +115,7 @@ def test_lost_lines_are_noticed(tmp_path):
         [],
         lines[:2],
         lines[1:],
-        [*lines, lines[0]],
+        lines + [lines[0]],
         [lines[1], lines[0], lines[2]],
     ):
         path.write_bytes(b"".join(remaining_lines))
@@ -135,7 +139,8 @@ def test_a_piece_is_sent_as_lines():
     with PartWriter(SHARD) as writer:
         for record in RECORDS:
             writer.add(record)
-        assert [*map(json.loads, writer.content().splitlines())] == PLACED
+        pieces = [json.loads(line) for line in writer.content().splitlines()]
+        assert pieces == PLACED
 
 
 def test_names_that_are_not_text_survive(tmp_path):
@@ -151,10 +156,10 @@ def test_names_that_are_not_text_survive(tmp_path):
 
 def without_in_part(path, *fields):
     """Take fields from the end of a part, as versions had it that did not write them."""
-    *records, last = map(json.loads, path.read_text().splitlines())
+    records = records_in(path)
     for field in fields:
-        del last["part"][field]
-    path.write_text("".join(json.dumps(each) + "\n" for each in [*records, last]))
+        del records[-1]["part"][field]
+    path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
 
 
 def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
@@ -303,8 +308,8 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     """Its records and their digest are whole, but what tells of the end is at the first."""
     store = published(tmp_path)
     path = tmp_path / PART_NAME
-    first, *records, last = map(json.loads, path.read_text().splitlines())
-    first["part"] = last.pop("part")
-    path.write_text("".join(json.dumps(each) + "\n" for each in [first, *records, last]))
+    records = records_in(path)
+    records[0]["part"] = records[-1].pop("part")
+    path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
     with pytest.raises(TornError, match="goes on after its end"):
         list(read(store, path.name, SHARD))

@@ -17,13 +17,17 @@ from detcli.run.shards.work import Done, Task
 from detcli.source.names import ListedInput
 
 
+def names_of(count):
+    return [str(number) for number in range(count)]
+
+
 @pytest.fixture
 def make(tmp_path_factory):
     """A schedule of shards with so many names."""
 
     def make(names=10, size=5, workers=2, shards=None):
         store = LocalFolder(tmp_path_factory.mktemp("boxes"))
-        manifest = written(store, map(str, range(names)), size)
+        manifest = written(store, names_of(names), size)
         shard_numbers = range(len(manifest)) if shards is None else shards
         return Game(store, manifest, Schedule(store, manifest, shard_numbers), workers)
 
@@ -53,12 +57,12 @@ class Game:
                 return
         raise AssertionError("it never ends")
 
-    def _work(self, worker, held, kills):
-        if any(kills(name) for task in held for name in self.names(task)):
+    def _work(self, worker, tasks, kills):
+        if any(kills(name) for task in tasks for name in self.names(task)):
             self.held[worker] = []
             counts = self.schedule.died(worker, "SIGSEGV")
         else:
-            counts = self.schedule.done(worker, self.done(held.pop(0)))
+            counts = self.schedule.done(worker, self.done(tasks.pop(0)))
         if counts is not None:
             self.completed.append(counts)
 
@@ -94,7 +98,7 @@ class Game:
 def test_all_shards_are_worked_once(make):
     game = make(names=23)
     game.play(lambda _: False)
-    assert [record["source"] for record in game.records()] == [*map(str, range(23))]
+    assert [record["source"] for record in game.records()] == names_of(23)
     assert [record["index"] for record in game.records()] == list(range(23))
     assert sum(counts.pictures for counts in game.completed) == 23
     assert game.schedule.deaths == 0
@@ -109,13 +113,13 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     game = make(count, random.randint(1, 50), random.randint(1, 4))
     game.play(deadly.__contains__, lambda _: random.random() < 0.7)
     records = game.records()
-    assert [record["source"] for record in records] == [*map(str, range(count))]
+    assert [record["source"] for record in records] == names_of(count)
     failed = {record["source"] for record in records if "error" in record}
-    assert failed == deadly & set(map(str, range(count)))
+    assert failed == deadly & set(names_of(count))
     assert sum(counts.pictures + counts.failed for counts in game.completed) == count
     assert sum(counts.zones_and_lines.total() for counts in game.completed) == count - len(failed)
     messages = [name for counts in game.completed for name, _ in counts.messages]
-    assert sorted(messages) == sorted(map(str, range(count)))
+    assert sorted(messages) == sorted(names_of(count))
 
 
 def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make):

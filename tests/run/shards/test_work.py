@@ -109,7 +109,7 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert ready.settings["conf"] == 0.5
     assert isinstance(play.reports[0], Ready)
     first, second, third = play.of(Done)
-    assert [done.task.shard.number for done in (first, second, third)] == [0, 1, 2]
+    assert [report.task.shard.number for report in (first, second, third)] == [0, 1, 2]
     assert first.counts.pictures == 7
     assert first.counts.frames == 0
     assert first.counts.failed == 1
@@ -148,7 +148,7 @@ def test_names_without_records_end_their_shard(tmp_path, names, make_model, monk
     entries = [names[8], Unusable("pics", "cannot list it", "check"), names[0], names[1]]
     play = Play(tmp_path / "boxes", entries, 1, make_model())
     play.work()
-    assert sorted(done.task.shard.number for done in play.of(Done)) == [0, 1, 2, 3]
+    assert sorted(report.task.shard.number for report in play.of(Done)) == [0, 1, 2, 3]
     records = play.records()
     assert [record["source"] for record in records] == ["pics", *names[:2]]
     assert [record["index"] for record in records] == [0, 1, 2]
@@ -194,7 +194,7 @@ def test_an_outage_is_no_result(tmp_path, names, make_model):
         Path(name).symlink_to("/no/such/mount/x.png")
     play = Play(tmp_path / "boxes", names, 8, make_model())
     play.work()
-    assert [done.task.shard.number for done in play.of(Done)] == [0]
+    assert [report.task.shard.number for report in play.of(Done)] == [0]
     for failed, mostly in zip(play.of(Failed), (False, True), strict=True):
         assert type(failed.error) is PlaceError
         assert failed.mostly == mostly

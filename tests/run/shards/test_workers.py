@@ -65,7 +65,7 @@ def test_the_run_ends_when_no_worker_can_be_had(store, lost, nodes, ends):
 
     Each node that comes in its place may be lost, too.
     """
-    manifest = written(store, map(str, range(30)), 1)
+    manifest = written(store, (str(number) for number in range(30)), 1)
     started = []
 
     def begin(number, tell, lost_on):
@@ -157,7 +157,7 @@ class Unsteady:
 
 def work_all(store, outcomes, shards):
     """Work shards with one worker that fares like this; returns what each start had to avoid."""
-    manifest = written(store, map(str, range(shards)), 1)
+    manifest = written(store, (str(number) for number in range(shards)), 1)
     starts = []
 
     def begin(_, tell, lost_on):
@@ -207,7 +207,7 @@ def test_a_third_outage_in_a_row_ends_the_run(store):
 
 def test_a_store_that_cannot_be_asked_ends_the_run_at_the_third_attempt(store, monkeypatch):
     """A failure of the store is no death: it ends with the store's own error."""
-    manifest = written(store, map(str, range(3)), 1)
+    manifest = written(store, (str(number) for number in range(3)), 1)
     schedule = Schedule(store, manifest, range(3))
     store_exists = store.exists
     questions = []
