@@ -236,7 +236,8 @@ def test_a_table_on_a_terminal(warm_detcli, make_model, make_picture):
 
 def test_quiet_and_verbose(detcli, predict, tmp_path):
     line = "a.png missing.png"
-    quiet, normal = predict(f"{line} -q", code=3), predict(line, code=3, says="missing.png")
+    quiet = predict(f"{line} -q", code=3)
+    normal = predict(line, code=3, says="missing.png")
     verbose = detcli("predict", *line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
     assert quiet.stderr == "detcli: missing.png: no such file; hint: check the path\n"
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
@@ -459,7 +460,8 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
 
 
 def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_picture):
-    model, picture = make_model(), make_picture("a.png", ("red", 2, 3))
+    model = make_model()
+    picture = make_picture("a.png", ("red", 2, 3))
     for box_format, warned in (("xyxy", 0), ("cxcywh", 1)):
         completed = detcli("predict", picture, "-m", model, "--box-format", box_format)
         message = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
@@ -479,7 +481,8 @@ def test_an_interrupt_leaves_complete_output(
     warm_detcli, number, make_model, make_picture, tmp_path
 ):
     """The second input is a pipe that never ends, which leaves time to interrupt."""
-    pipe, output = tmp_path / "pipe.png", tmp_path / "out.json"
+    pipe = tmp_path / "pipe.png"
+    output = tmp_path / "out.json"
     os.mkfifo(pipe)
     command = [warm_detcli / "detcli", "predict", str(make_picture("a.png")), str(pipe)]
     with (

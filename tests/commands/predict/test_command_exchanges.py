@@ -25,25 +25,31 @@ def versions(tmp_path, make_model, make_picture):
     """Write two folders that differ in one file, and return them."""
 
     def write(kind):
-        folders = [tmp_path / "mine", tmp_path / "theirs"]
-        for folder in folders:
-            theirs = folder.name if folder is folders[1] else None
-            folder.mkdir()
-            make_picture(
-                f"{folder.name}/a.png", ("green" if theirs and kind == "picture" else "red", 2, 3)
-            )
-            if kind == "model":
-                make_model(
-                    f"{folder.name}/m.onnx",
-                    "authors",
-                    metadata={"names": f"['{folder.name}', 'g', 'b']"},
-                )
-            else:
-                save_external(folder / "m.onnx", 16 if theirs and kind == "weights" else 8)
-            label = theirs if theirs and kind == "names" else "red"
-            labels = {"0": label, "1": "g", "2": "b"}
-            (folder / "config.json").write_text(json.dumps({"id2label": labels}))
-        return folders
+        mine = tmp_path / "mine"
+        mine.mkdir()
+        write_version(mine, kind, colour="red", stride=8, label="red")
+
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        if kind == "picture":
+            write_version(theirs, kind, colour="green", stride=8, label="red")
+        elif kind == "weights":
+            write_version(theirs, kind, colour="red", stride=16, label="red")
+        elif kind == "names":
+            write_version(theirs, kind, colour="red", stride=8, label="theirs")
+        else:
+            write_version(theirs, kind, colour="red", stride=8, label="red")
+        return [mine, theirs]
+
+    def write_version(folder, kind, *, colour, stride, label):
+        make_picture(f"{folder.name}/a.png", (colour, 2, 3))
+        if kind == "model":
+            names = f"['{folder.name}', 'g', 'b']"
+            make_model(f"{folder.name}/m.onnx", "authors", metadata={"names": names})
+        else:
+            save_external(folder / "m.onnx", stride)
+        labels = {"0": label, "1": "g", "2": "b"}
+        (folder / "config.json").write_text(json.dumps({"id2label": labels}))
 
     return write
 
@@ -69,7 +75,8 @@ def exchange_at(moment, act):
 
 @pytest.mark.parametrize("kind", FILES)
 def test_records_name_what_they_were_made_of(kind, invoke, versions, tmp_path, monkeypatch):
-    folders, current_folder = versions(kind), tmp_path / "now"
+    folders = versions(kind)
+    current_folder = tmp_path / "now"
 
     def run(folder, moment=0):
         theirs = tmp_path / "next"

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.slow
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at some moments, while it writes, ends with one good record per input."""
-    folder, journal = make_pictures(150), tmp_path / "run.jsonl"
+    folder = make_pictures(150)
+    journal = tmp_path / "run.jsonl"
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
     complete_size = journal.stat().st_size
@@ -56,7 +57,8 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
 
 def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
     """A run killed at some moments: each picture has labels at any time, and in the end, once."""
-    folder, dataset = make_pictures(60), tmp_path / "dataset"
+    folder = make_pictures(60)
+    dataset = tmp_path / "dataset"
     command = ["predict", folder, "-m", make_model(), "-q"]
     command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
     killed = 0
@@ -253,7 +255,8 @@ OUTPUTS = "--save save --save-txt txt --save-dataset data --report page --save-c
 def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, monkeypatch):
     """And the next run neither doubles nor lacks anything."""
     make_picture("a.png", ("red", 1, 1))
-    before, written = {*tmp_path.iterdir()}, []
+    before = {*tmp_path.iterdir()}
+    written = []
     for kind in (io.FileIO, Slow):
         for module in ("storage.files", "storage.folder", "sink.journal", "page.folder"):
             monkeypatch.setattr(f"detcli.{module}.FileIO", kind)

@@ -10,7 +10,8 @@ pytestmark = pytest.mark.slow
 def test_records_are_those_of_a_local_run_whatever_the_server_does(s3, stored, predict, tmp_path):
     folder = stored(120)
     predict(f"{folder} --workers 2 -o local.jsonl")
-    s3.faults.refuse_each, s3.faults.cut_each = 10, 20
+    s3.faults.refuse_each = 10
+    s3.faults.cut_each = 20
     predict("s3://photos/pics/ --workers 2 -o remote.jsonl")
     local, remote = ((tmp_path / f"{name}.jsonl").read_text() for name in ("local", "remote"))
     assert remote.replace("s3://photos/pics", str(folder)) == local
@@ -120,6 +121,7 @@ def test_outputs_that_cannot_be_are_refused(predict, output, code, reason):
 
 def test_an_input_is_not_written_over(s3, stored, predict):
     stored(1)
-    name, before = "s3://photos/pics/0000.png", s3.get("pics/0000.png")
+    name = "s3://photos/pics/0000.png"
+    before = s3.get("pics/0000.png")
     predict(f"{name} -o {name} --format jsonl", code=2, says=f"{name} is one of the inputs")
     assert s3.get("pics/0000.png") == before

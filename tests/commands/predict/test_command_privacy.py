@@ -33,7 +33,8 @@ def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
     assert [detection["class_name"] for detection in record["detections"]] == ["red", "blue"]
     written = [path for folder in folders for path in folder.rglob("*.png")]
     assert len(written) == len(record["saved"]) - 1 == 4  # the other is a file of labels
-    crop, dataset = folders[1] / "red/noisy_0.png", folders[2] / "images/noisy.png"
+    crop = folders[1] / "red/noisy_0.png"
+    dataset = folders[2] / "images/noisy.png"
     assert (cv2.imread(str(crop)) == GREY).all()
     assert not shows_red(dataset)
     drawn = cv2.imread(str(folders[0] / "noisy.png"))

@@ -98,7 +98,8 @@ def test_another_model_of_the_same_name_needs_force(resume, make_model):
 
 @pytest.mark.parametrize("changed", ["weights", "names"])
 def test_what_lies_beside_a_model_is_part_of_it(resume, tmp_path, changed):
-    model, beside = tmp_path / "colours.onnx", tmp_path / "config.json"
+    model = tmp_path / "colours.onnx"
+    beside = tmp_path / "config.json"
     save_external(model)
     beside.write_text('{"id2label": {"0": "a", "1": "b", "2": "c"}}')
     content = model.read_bytes()

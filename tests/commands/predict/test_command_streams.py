@@ -31,7 +31,8 @@ def test_any_number_of_workers_gives_the_same_records(options, predict, make_mod
 
 
 def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
-    folder, model = make_pictures(3), make_model(batch=2)
+    folder = make_pictures(3)
+    model = make_model(batch=2)
     finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
     assert "batches of 2, detectors: 3" in finished.stderr
     finished = detcli("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")

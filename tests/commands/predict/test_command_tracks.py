@@ -42,7 +42,8 @@ def identities(records):
     numbers_by_parcel = defaultdict(set)
     for record in records:
         for detection in record["detections"]:
-            x, y = (detection["x1"] + detection["x2"]) / 2, (detection["y1"] + detection["y2"]) / 2
+            x = (detection["x1"] + detection["x2"]) / 2
+            y = (detection["y1"] + detection["y2"]) / 2
             boxes = truth[record["frame"]]
             inside = (boxes[:, :2] <= (x, y)).all(axis=1) & (boxes[:, 2:] >= (x, y)).all(axis=1)
             for parcel in np.flatnonzero(inside):

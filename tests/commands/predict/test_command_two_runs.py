@@ -83,7 +83,8 @@ def finish_both(runs):
     """Let two runs end at once; returns exit codes and messages."""
     for run in runs:
         run.close_input()
-    codes, messages = [], []
+    codes = []
+    messages = []
     for run in runs:
         code, message = run.finish()
         codes.append(code)

@@ -101,7 +101,8 @@ def chosen_by_ffmpeg(path, seconds):
     import av
 
     with av.open(path) as file:
-        graph, stream = av.filter.Graph(), file.streams.video[0]
+        graph = av.filter.Graph()
+        stream = file.streams.video[0]
         step = f"floor({{}}/{seconds}+1e-9)"
         begins = f"gt({step.format('t')},{step.format('prev_selected_t')})"
         condition = f"isnan(prev_selected_t)+{begins}"

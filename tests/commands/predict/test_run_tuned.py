@@ -145,8 +145,10 @@ def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):
 
 
 def test_v_says_what_is_used(detcli, make_model, make_picture, tmp_path):
-    model, picture = make_model(), make_picture("a.png")
-    digest, machine = hashlib.sha256(model.read_bytes()).hexdigest(), json.dumps(machine_name())
+    model = make_model()
+    picture = make_picture("a.png")
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    machine = json.dumps(machine_name())
     (tmp_path / "detcli.toml").write_text(f"[tuned.{digest}.{machine}]\n{CPU}\n")
     hidden = {name: value for name, value in os.environ.items() if name != "DETCLI_DEVICE"}
     environment = hidden | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}

@@ -19,7 +19,8 @@ from detcli.source.fetch import load_file, unreadable
 @pytest.fixture
 def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
     """Run in shards of four, over a folder of ten pictures."""
-    pictures, boxes = make_pictures(10), tmp_path / "boxes"
+    pictures = make_pictures(10)
+    boxes = tmp_path / "boxes"
 
     def run(line="", *, sources="pics", size=4, conf=0.5, code=0, says=""):
         size = "" if size is None else f"--shard-size {size}"
@@ -321,7 +322,8 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
 
 def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch):
     """But not of a run that was killed a minute ago."""
-    noted, note = [], LocalFolder.note
+    noted = []
+    note = LocalFolder.note
 
     def spy(store, name, content=None):
         noted.extend(json.loads(content) if content else [])
@@ -361,7 +363,8 @@ def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypat
         shards_of_four.pictures.mkdir(exist_ok=True)
     shards_of_four.pictures.rmdir()
     away.rename(shards_of_four.pictures)
-    read, failing = load_file, iter([False] * 5 + [True] * 3)
+    read = load_file
+    failing = iter([False] * 5 + [True] * 3)
 
     def load(path, options):
         if next(failing, False):

@@ -55,7 +55,8 @@ def test_an_exchanged_picture_is_named_and_worked_with_extend(shards_of_two, mer
 
 def test_a_picture_put_back_is_worked_again_too(shards_of_two, merged):
     first = shards_of_two.pictures / "0001.png"
-    content, time_s = first.read_bytes(), first.stat().st_mtime
+    content = first.read_bytes()
+    time_s = first.stat().st_mtime
     shards_of_two()
     shards_of_two.exchange("0001.png")
     shards_of_two("pics --extend")

@@ -53,7 +53,8 @@ def free_port():
 def head(tmp_path_factory):
     """A head with two cores, as `ray start` starts it, whose workers poison kills."""
     folder = tmp_path_factory.mktemp("ray")
-    port, client = free_port(), free_port()
+    port = free_port()
+    client = free_port()
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
     command += ["--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
     command += [f"--ray-client-server-port={client}", "--object-store-memory=100000000"]
@@ -153,7 +154,8 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
 def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures, one_run, tmp_path):
     """Nothing can be worked on the first that has room; the run waits for the next."""
     command, expected = one_run(make_pictures(6))
-    site, boxes = tmp_path / "site", tmp_path / "boxes"
+    site = tmp_path / "site"
+    boxes = tmp_path / "boxes"
     site.mkdir()
     died = site / "died"
     kill = f"import os; open({str(died)!r}, 'a').write('x'); os.abort()"

@@ -38,7 +38,9 @@ class Game:
     """Workers that do at once what they are given, unless it kills them."""
 
     def __init__(self, store, manifest, schedule, workers):
-        self.store, self.manifest, self.schedule = store, manifest, schedule
+        self.store = store
+        self.manifest = manifest
+        self.schedule = schedule
         self.held = {number: [] for number in range(workers)}
         self.completed = []
         self.alone = []  # tasks that were worked while their worker had no other
@@ -153,7 +155,8 @@ def test_a_death_by_chance_costs_no_record(make):
 
 def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     schedule = make(names=30, size=5).schedule
-    first, second = schedule.next("a"), schedule.next("a")
+    first = schedule.next("a")
+    second = schedule.next("a")
     schedule.next("b")
     schedule.died("a", "SIGKILL")
     assert schedule.next("b") is None  # it has something in hand

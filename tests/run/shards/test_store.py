@@ -58,7 +58,8 @@ def _publish_many(folder, content, barrier, wins):
 
 
 def test_of_two_processes_that_publish_a_name_one_wins(tmp_path):
-    barrier, wins = CONTEXT.Barrier(2), CONTEXT.Value("i", 0)
+    barrier = CONTEXT.Barrier(2)
+    wins = CONTEXT.Value("i", 0)
     contents = (b"a" * 100_000, b"b" * 100_000)
     processes = [
         CONTEXT.Process(target=_publish_many, args=(tmp_path, content, barrier, wins))

@@ -52,7 +52,8 @@ def test_notes_are_written_anew_and_removed(s3, object_store):
 def test_what_a_torn_answer_brought_is_not_used(s3, object_store):
     content = bytes(range(256)) * 1000
     assert object_store.publish("part", io.BytesIO(content))
-    s3.faults.refuse_each, s3.faults.cut_each = 3, 2
+    s3.faults.refuse_each = 3
+    s3.faults.cut_each = 2
     for _ in range(5):
         with object_store.open("part") as file:
             assert file.read() == content

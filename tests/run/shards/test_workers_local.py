@@ -62,7 +62,8 @@ def test_another_model_in_a_worker_that_takes_anothers_place(
 ):
     """It is refused, and a part that it made would be."""
     command, expected = one_run(make_pictures(200))
-    boxes, messages = tmp_path / "boxes", tmp_path / "stderr"
+    boxes = tmp_path / "boxes"
+    messages = tmp_path / "stderr"
     messages.touch()
     model = Path(command[command.index("-m") + 1])
     begun = model.read_bytes()
