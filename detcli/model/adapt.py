@@ -223,7 +223,15 @@ class _Builder:
 
 
 def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
-    """A head `[B, 4 + C, N]` or `[B, N, 4 + C]`, decoded as far as boxes and scores are not."""
+    """Add the nodes that join boxes and scores in one tensor, and decode them where needed.
+
+    Args:
+        add: Adds nodes to the graph.
+        plan: Where boxes and scores are, and what has to be done to them.
+
+    Returns:
+        The name of the joined tensor, `[B, 4 + C, N]` or `[B, N, 4 + C]`.
+    """
     head = plan.head
     if plan.is_joined:
         return head.tensors[0]
@@ -257,33 +265,54 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
 
 
 def _decoded_grid(add: _Builder, grid: GridHead, image: ImageInput) -> tuple[str, str]:
-    """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
+    """Add the nodes that decode a grid head: what layers predict for each cell of feature maps.
+
+    Args:
+        add: Adds nodes to the graph.
+        grid: The channels of each part of the head, and how its family decodes them.
+        image: The graph's input for images.
+
+    Returns:
+        The names of the boxes `[B, N, 4]`, in pixels, and the scores `[B, N, C]`, in float32.
+    """
     parts: dict[HeadPart, str] = {}
     for part, slices in grid.parts.items():
         if part is HeadPart.POINTS:
             continue
-        of_scales = [_of_slice(add, channels) for channels in slices]
-        parts[part] = add.cast(add("Concat", *of_scales, axis=1), FLOAT)
+        tensors_by_scale = [_of_slice(add, channels) for channels in slices]
+        parts[part] = add.cast(add("Concat", *tensors_by_scale, axis=1), FLOAT)
 
-    numbers = parts.get(HeadPart.BOX)
-    if numbers is None:
-        numbers = add("Concat", parts[HeadPart.CENTRE], parts[HeadPart.SIZE], axis=2)
+    encoded_boxes = parts.get(HeadPart.BOX)
+    if encoded_boxes is None:
+        encoded_boxes = add("Concat", parts[HeadPart.CENTRE], parts[HeadPart.SIZE], axis=2)
     if grid.spec.rows_first:
-        numbers = add("Gather", numbers, [1, 0, 3, 2], axis=2)
+        encoded_boxes = add("Gather", encoded_boxes, [1, 0, 3, 2], axis=2)  # x before y
 
     anchors = _anchors(add, grid, image)
     if grid.spec.offset is Offset.DISTANCES:
         bins = grid.parts[HeadPart.BOX][0].width // 4
-        boxes = _from_distances(add, numbers, bins, anchors)
+        boxes = _from_distances(add, encoded_boxes, bins, anchors)
     else:
-        boxes = _from_offsets(add, numbers, grid, anchors, image)
+        boxes = _from_offsets(add, encoded_boxes, grid, anchors, image)
     return boxes, _scores_of_grid(add, parts, grid)
 
 
 def _scores_of_grid(add: _Builder, parts: dict[HeadPart, str], grid: GridHead) -> str:
-    """Scores: of the classes, or of these and the objectness to some powers."""
+    """Add the nodes that compute the final scores of a grid head.
+
+    They are the scores of the classes, times the objectness where the family has one. Some families
+    raise both to a power, such as 0.5, before.
+
+    Args:
+        add: Adds nodes to the graph.
+        parts: The tensor `[B, N, width]` of each part of the head.
+        grid: How the family decodes them.
+
+    Returns:
+        The name of the scores `[B, N, C]`.
+    """
     spec = grid.spec
-    # In a fixed order, as each node is named by how many there are before it.
+    # New nodes are numbered, so a fixed order of parts gives the same names in every process.
     final = {part: parts[part] for part in SCORES if part in parts}
     for part, tensor in final.items():
         if grid.parts[part][0].activation is not Activation.LINEAR:
@@ -306,18 +335,30 @@ def _scores_of_grid(add: _Builder, parts: dict[HeadPart, str], grid: GridHead) -
 
 
 def _to_the_power(add: _Builder, tensor: str, power: float) -> str:
+    """Add the node that raises a tensor in float32 to a power, unless that is 1."""
     if power == 1:
         return tensor
     return add("Pow", tensor, add.constant(power, np.float32))
 
 
 def _from_offsets(
-    add: _Builder, numbers: str, grid: GridHead, anchors: str, image: ImageInput
+    add: _Builder, encoded_boxes: str, grid: GridHead, anchors: str, image: ImageInput
 ) -> str:
-    """Centre and size, from what a family's layers give for them."""
-    centre = add.cut(numbers, start=0, stop=2, axis=2)
-    size = add.cut(numbers, start=2, stop=4, axis=2)
-    middle = add.cut(anchors, start=0, stop=2, axis=2)
+    """Add the nodes that decode boxes predicted as offsets from the centre and size of anchors.
+
+    Args:
+        add: Adds nodes to the graph.
+        encoded_boxes: The predictions `[B, N, 4]`: two for the centre, two for the size.
+        grid: How the family encodes them.
+        anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
+        image: The graph's input for images.
+
+    Returns:
+        The name of the boxes `[B, N, 4]`: centre and size in pixels.
+    """
+    centre = add.cut(encoded_boxes, start=0, stop=2, axis=2)
+    size = add.cut(encoded_boxes, start=2, stop=4, axis=2)
+    anchor_centre = add.cut(anchors, start=0, stop=2, axis=2)
     anchor_size = add.cut(anchors, start=2, stop=4, axis=2)
     stride = add.cut(anchors, start=4, stop=6, axis=2)
 
@@ -330,21 +371,30 @@ def _from_offsets(
             if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
                 centre = add("Sigmoid", centre)
                 size = add("Sigmoid", size)
-            strides_from_middle = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
+            strides_from_centre = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
             doubled_size = add.scaled(size, 2)
-            centre = add("Mul", strides_from_middle, stride)
+            centre = add("Mul", strides_from_centre, stride)
             size = add("Mul", add("Mul", doubled_size, doubled_size), anchor_size)
         case Offset.TANH:
             width_height = add("Gather", _input_size(add, image), [1, 0], axis=0)
             width_height = add("Cast", width_height, to=FLOAT)
             centre = add("Mul", add("Tanh", centre), stride)
             size = add("Mul", add("Sigmoid", size), width_height)
-    return add("Concat", add("Add", middle, centre), size, axis=2)
+    return add("Concat", add("Add", anchor_centre, centre), size, axis=2)
 
 
 def _of_slice(add: _Builder, channels: ChannelSlice) -> str:
-    """A part of some grid as `[B, N, width]`."""
+    """Add the nodes that cut a part of a grid head out of its tensor and give it three axes.
+
+    Args:
+        add: Adds nodes to the graph.
+        channels: Which channels of which tensor hold the part, for how many anchors of a cell.
+
+    Returns:
+        The name of the part, `[B, N, width]` with an entry for each anchor of each cell.
+    """
     tensor = add.cut(channels.tensor, start=channels.start, stop=channels.stop, axis=channels.axis)
+    # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
     batch = 0 if channels.rank > 2 else 1
     if channels.axis == 1 and channels.rank > 2:
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
@@ -357,16 +407,30 @@ def _of_slice(add: _Builder, channels: ChannelSlice) -> str:
 
 
 def _from_distances(add: _Builder, distances: str, bins: int, anchors: str) -> str:
-    """Corners, from distances `[B, N, 4 * bins]`: each the mean of its bins, weighted by shares."""
+    """Add the nodes that decode boxes predicted as distances from anchor points to four edges.
+
+    With more than one bin, each distance is predicted as logits of the values 0, 1, ..., bins - 1:
+    it is the mean of these, weighted by the softmax of the logits.
+
+    Args:
+        add: Adds nodes to the graph.
+        distances: The predictions `[B, N, 4 * bins]`, in strides.
+        bins: How many numbers predict a distance.
+        anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
+
+    Returns:
+        The name of the boxes `[B, N, 4]`: x1, y1, x2, y2 in pixels.
+    """
+    means = distances
     if bins > 1:
-        shares = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
-        distances = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
-        distances = add("Reshape", distances, [0, -1, 4])
+        weights = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
+        bin_values = add.like(np.arange(bins).reshape(bins, 1), weights)
+        means = add("Reshape", add("MatMul", weights, bin_values), [0, -1, 4])
     point = add.cut(anchors, start=0, stop=2, axis=2)
     stride = add.cut(anchors, start=4, stop=6, axis=2)
-    to_top_left = add("Mul", add.cut(distances, start=0, stop=2, axis=2), stride)
+    to_top_left = add("Mul", add.cut(means, start=0, stop=2, axis=2), stride)
     top_left = add("Sub", point, to_top_left)
-    to_bottom_right = add("Mul", add.cut(distances, start=2, stop=4, axis=2), stride)
+    to_bottom_right = add("Mul", add.cut(means, start=2, stop=4, axis=2), stride)
     bottom_right = add("Add", point, to_bottom_right)
     return add("Concat", top_left, bottom_right, axis=2)
 
@@ -378,9 +442,19 @@ def _anchors(add: _Builder, grid: GridHead, image: ImageInput) -> str:
 
 
 def _anchors_of_scale(add: _Builder, grid: GridHead, image: ImageInput, scale: int) -> str:
-    """Centre, size and stride of the anchors of a scale: `[1, N, 6]`."""
+    """Add the nodes that list the anchors of a scale, for an input of any size.
+
+    Args:
+        add: Adds nodes to the graph.
+        grid: The strides of the scales, and the anchors of each cell.
+        image: The graph's input for images.
+        scale: The number of the scale.
+
+    Returns:
+        The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
+    """
     stride = grid.strides[scale]
-    steps = [float(stride), float(stride)]  # from cell to cell, x and y
+    steps = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
     max_size: tuple[float, float] = (np.inf, np.inf)
     if grid.spec.cells_divide_input_evenly and image.size is not None:
         max_size = image.size[::-1]
@@ -388,22 +462,27 @@ def _anchors_of_scale(add: _Builder, grid: GridHead, image: ImageInput, scale: i
 
     strides_from_corner, pixels_from_corner = grid.spec.centre
     centre = [strides_from_corner * step + pixels_from_corner for step in steps]
-    first_cell = []  # its anchors
+    anchors_of_first_cell = []
     for size in grid.anchors(scale):
         width, height = np.minimum(size, max_size)
-        first_cell.append((*centre, width, height, stride, stride))
+        anchors_of_first_cell.append((*centre, width, height, stride, stride))
 
+    # The anchors of another cell are those of the first, moved by the cell's column and row. Only
+    # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
     cells = _cells(add, image, stride)
-    cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
+    cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)
     cells = add("Cast", add("Transpose", cells, perm=[1, 0]), to=FLOAT)
-    corners = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
-    corners = add("Reshape", corners, [-1, 1, 6])
-    anchors = add("Add", corners, add.constant([first_cell], np.float32))
+    shifts = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
+    shifts = add("Reshape", shifts, [-1, 1, 6])
+    anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
     return add("Reshape", anchors, [1, -1, 6])
 
 
 def _cells(add: _Builder, image: ImageInput, stride: int) -> str:
-    """Row and column of all cells of a scale, row by row: `[2, cells]`."""
+    """Add the nodes that list row and column of all cells of a scale, row by row: `[2, cells]`.
+
+    NonZero of a map of ones lists the positions of all its elements.
+    """
     if image.size is not None:
         height, width = image.size
         grid = np.ones((_cell_count(height, stride), _cell_count(width, stride)))
@@ -415,8 +494,11 @@ def _cells(add: _Builder, image: ImageInput, stride: int) -> str:
 
 
 def _cell_count(length: int, stride: int) -> int:
-    """The number of cells along a side, of which the last may reach beyond the picture."""
-    return -(-length // stride)
+    """Count the cells along a side of the input, of which the last may reach beyond it."""
+    whole_cells, remaining_pixels = divmod(length, stride)
+    if remaining_pixels:
+        return whole_cells + 1
+    return whole_cells
 
 
 def _input_size(add: _Builder, image: ImageInput) -> str:
@@ -428,7 +510,10 @@ def _input_size(add: _Builder, image: ImageInput) -> str:
 
 
 def _detection_rows(add: _Builder, plan: Adaptation) -> str:
-    """Rows `[B, K, 6]` of detections."""
+    """Add the nodes that join the detections which a graph selects to rows `[B, K, 6]`.
+
+    A row is x1, y1, x2, y2, score and class id.
+    """
     head = plan.head
     boxes = _columns_of_rows(add, head.boxes[0], width=4)
     scores = _columns_of_rows(add, head.scores[0], width=1)
@@ -439,7 +524,10 @@ def _detection_rows(add: _Builder, plan: Adaptation) -> str:
 
 
 def _columns_of_rows(add: _Builder, columns: ChannelRange, width: int) -> str:
-    """Columns of what a graph selects as `[B, K, width]` in float32."""
+    """Add the nodes that give columns of selected detections the shape `[B, K, width]` in float32.
+
+    The graph may have them without a batch axis, and scores and class ids without a column axis.
+    """
     rank = len(add.index.shapes[columns.tensor])
     tensor = add.channels(columns, rank - 1)
     has_column_axis = width == 4 or columns.stop is not None
@@ -450,7 +538,12 @@ def _columns_of_rows(add: _Builder, columns: ChannelRange, width: int) -> str:
 
 
 def _feed(add: _Builder, plan: Adaptation) -> None:
-    """Compute all inputs from the pictures alone, by nodes in front of all others."""
+    """Add nodes that compute all inputs of the graph from its images, in front of all others.
+
+    Args:
+        add: Adds nodes to the end of the graph, which are then moved to its front.
+        plan: Which inputs there are, and what they take.
+    """
     graph = add.graph
     image = plan.image
     count_of_graph = len(graph.node)
@@ -494,7 +587,14 @@ def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
 
 
 def _convert_pictures(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
-    """Bring pictures `[B, 3, H, W]` to the form that a graph takes; returns the new input."""
+    """Add the nodes that bring images `[B, 3, H, W]` to the form that a graph takes.
+
+    That is another type, another order of axes or a single image without a batch. The new input
+    takes over the name of the graph's own.
+
+    Returns:
+        The description of the new input.
+    """
     model_input = add.unused("image")
     rename(add.graph, image.name, model_input)
     tensor = image.name
