@@ -12,6 +12,8 @@ import pytest
 from colour_model import picture
 from json_lines import lines
 
+pytestmark = pytest.mark.slow
+
 RED = picture(("red", 2, 3))
 
 
