@@ -5,7 +5,8 @@ Largest first; of equals, the lower index first. NaN ranks below everything, -in
 time, and only the k survivors are sorted. In a long row, most columns of 16 entries are left out
 first.
 
-This is where ties are settled: by `top_k`, and by `rank_descending` where all are kept. The
+This is the order of any list of values: of `top_k`, and of `rank_descending` where all are kept.
+Which anchor wins among equal scores is step 2 of backend/postprocess.py, which uses it. The
 selection (backend/postprocess.py), tiles (data/tiling.py, run/batches.py) and the evaluation
 (commands/eval/evaluator.py) call them; backend/cuda/kernels/order.cuh has the same order on a GPU,
 and commands/convert/selection.py in ONNX nodes. Every backend must agree with it. Other keys are

@@ -1,5 +1,5 @@
 // Non-maximum suppression among boxes of a class, or of all, for one-to-many heads
-// (data/geometry.py).
+// (data/suppression.py).
 //
 // rank_anchors, grid (B), block 1024: the anchors above the confidence, best first.
 // nms, grid (B), block 1024: greedy, 64 candidates at a time. Each is compared with the boxes that
