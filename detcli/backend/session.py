@@ -378,7 +378,7 @@ def tensorrt_provider(
 
 
 def _engine_cache(model: PreparedModel, profile: Mapping[str, str]) -> dict[str, str]:
-    """TensorRT's options for the cache of its engines; none where there is no cache to trust."""
+    """The options that make TensorRT cache its engines; empty without a trusted cache."""
     try:
         # The provider names an engine after the graph's tensors, not its weights, so two trainings
         # of one architecture would share it: each file content gets a folder.

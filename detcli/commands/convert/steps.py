@@ -302,7 +302,7 @@ def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
 
 
 def _tensors_beyond(limit: float, ranges: Ranges) -> set[str]:
-    """Tensors whose values reach beyond a limit, in either direction, or are no numbers."""
+    """The tensors with a value below -limit or above limit, or with a NaN."""
     return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
 

@@ -235,7 +235,7 @@ def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> ModelProblem | None:
-    """Why the file cannot be used: it is no detector, or nothing here runs it; None if it can."""
+    """Explain why a file cannot be used: not a detector, or no provider runs it. None if it can."""
     if refusal is not None:
         return ModelProblem(str(refusal), refusal.hint)
     if not any(placement.usable for placement in placements):

@@ -229,7 +229,7 @@ def _require_no_parts(store: Store) -> None:
 
 
 def _default_shard_size(name_count: int) -> int:
-    """How many names a shard has in a run of so many."""
+    """Choose how many inputs each shard gets, from the number of inputs in the run."""
     size = math.ceil(name_count / SHARDS_OF_SHORT_RUN)
     return max(MIN_SHARD_SIZE, min(MAX_SHARD_SIZE, size))
 

@@ -523,7 +523,7 @@ def pictures_of(data: Path | None) -> tuple[str, ...]:
         One folder, or nothing without data.
 
     Raises:
-        UsageError: There is no folder in any of these places.
+        UsageError: None of these folders exists.
     """
     if data is None:
         return ()

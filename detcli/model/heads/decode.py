@@ -269,7 +269,8 @@ def _layers(index: GraphIndex, tensor: str) -> list[NodeProto]:
 def layer_of(index: GraphIndex, tensor: str) -> str:
     """Name the operator, such as "Conv", of the nearest layer that a tensor is computed from.
 
-    Matrix products that only change the form of boxes are passed over. Empty if there is no layer.
+    Matrix products that only change the form of boxes are passed over. Returns an empty string if
+    the tensor does not come from a layer.
     """
     for layer in _layers(index, tensor):
         if not _is_projection(index, layer):
@@ -700,8 +701,8 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         axis: The axis of its channels.
 
     Returns:
-        The number of channels and the name of each joined tensor; empty if there is no such
-        Concat, or the sizes are not known.
+        The number of channels and the name of each joined tensor; an empty list if no Concat
+        joins them, or if the sizes are unknown.
     """
     channels = index.size(head, axis)
     tensor = head

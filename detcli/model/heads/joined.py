@@ -209,7 +209,8 @@ def _of_join(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) 
         description = replace(description, scores_are=scores_of(index, scores))
     boxes = box_rows(index, head)
     if boxes == head:
-        # The head is no join of two tensors; the first of several may still be the boxes.
+        # No Concat of boxes and scores alone makes the head, but the first of several joined
+        # tensors may still be the boxes.
         boxes = ""
         groups = groups_along(index, head, 2 if anchors_first else 1)
         if groups and groups[0][0] == BOX_ROWS:

@@ -248,7 +248,7 @@ def best_class(index: GraphIndex) -> Head | None:
     """Find the head of a graph that reduces the scores of each box to those of its best class.
 
     DeepStream-Yolo appends an ArgMax over the classes for that. The head is the boxes and the
-    scores that the ArgMax reads; None if there is no such ArgMax.
+    scores that the ArgMax reads. Returns None for a graph without this ArgMax.
     """
     if index.nodes(*SELECTION):
         return None
@@ -300,7 +300,7 @@ def queries(index: GraphIndex) -> Head | None:
     takes the best pairs of query and class. The head is the boxes and scores before that.
 
     Returns:
-        None if there is no such TopK, or a non-maximum suppression selects.
+        None if the graph has no such TopK, or selects by non-maximum suppression.
     """
     if index.nodes(*SUPPRESSION):
         return None
@@ -370,7 +370,8 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
 def plugin(index: GraphIndex) -> Head | None:
     """Find the boxes and scores that an EfficientNMS_TRT selects from.
 
-    Only TensorRT has that operator, so the graph is cut before it. None if there is no such node.
+    Only TensorRT has that operator, so the graph is cut before it. Returns None
+    for a graph without this node.
 
     Raises:
         Unrecognised: The node leaves out a class that stands for the background.
