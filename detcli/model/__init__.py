@@ -10,6 +10,7 @@ recognise.py           from a graph to a contract, by the following
 find_head.py           which tensors are boxes and scores
 metadata.py            what the file's metadata says
 inputs.py, heads/      the two ends of a graph
+input_nodes.py         preprocessing that is in the graph
 family.py, families.py  what the graph does not say
 coarse.py              scores that a graph rounds to nothing
 preprocessing.py       nor about its input: --preprocess, and what lies beside the file

@@ -47,13 +47,8 @@ from detcli.model.heads.selected_in_graph import (
     selected_detections,
     six_columns,
 )
-from detcli.model.inputs import (
-    ImageInput,
-    OtherInput,
-    find_inputs,
-    first_weight,
-    with_preprocessing,
-)
+from detcli.model.input_nodes import first_weight, with_preprocessing
+from detcli.model.inputs import ImageInput, OtherInput, find_inputs
 from detcli.model.metadata import (
     DEFAULT_SIZE,
     FAMILY_KEY,

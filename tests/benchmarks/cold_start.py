@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.commands.bench.run import run_process
+from detcli.commands.bench.cold_start import run_process
 from detcli.commands.bench.sampling import interval
 
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from detcli.backend import libraries
 from detcli.backend.libraries import CUDA, not_built_in
-from detcli.commands.bench.run import predict_command
+from detcli.commands.bench.cold_start import predict_command
 from detcli.commands.doctor.examine import evaluate
 from detcli.config.config import Config
 from detcli.core import packages

@@ -7,12 +7,13 @@ from dataclasses import replace
 import onnx
 import pytest
 from model.test_contract import STATIC
-from model.test_inputs_nodes import MEAN, STD, graph
+from model.test_input_nodes import MEAN, STD, graph
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
-from detcli.model.inputs import find_inputs, with_preprocessing
+from detcli.model.input_nodes import with_preprocessing
+from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY, Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}

@@ -1,9 +1,10 @@
 """`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
 
-run.py        one measurement: latency, throughput, cold starts; the pictures, over and over
-sampling.py   the clock, warm-up, confidence intervals
-machine.py    hardware, versions, what disturbed a measurement
-report.py     the results, as JSON and as tables; an earlier run beside them
+run.py         one measurement: latency or throughput; the pictures, over and over
+cold_start.py  whole processes, from their start to their end
+sampling.py    the clock, warm-up, confidence intervals
+machine.py     hardware, versions, what disturbed a measurement
+report.py      the results, as JSON and as tables; an earlier run beside them
 """
 
 import re

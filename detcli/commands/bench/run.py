@@ -5,10 +5,6 @@ import glob
 import hashlib
 import itertools
 import os
-import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -19,14 +15,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
-from detcli.cli.console import download_progress, process_error
-from detcli.cli.defaults import FILE_VARIABLE
+from detcli.cli.console import download_progress
 from detcli.commands.bench import sampling
+from detcli.commands.bench.cold_start import measure_cold_start
 from detcli.commands.bench.machine import (
     GpuState,
     GpuWatch,
@@ -38,7 +34,6 @@ from detcli.commands.bench.machine import (
 from detcli.commands.bench.report import (
     Baseline,
     BenchModel,
-    ColdStart,
     Conditions,
     Latency,
     Overhead,
@@ -51,10 +46,8 @@ from detcli.commands.bench.report import (
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
 from detcli.config.config import Config
 from detcli.config.device import available_cores
-from detcli.config.option import arguments_of
 from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
-from detcli.core.packages import own_python
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.data.geometry import Picture
@@ -320,93 +313,6 @@ def _identifying_content(path: Path) -> Iterator[bytes]:
             yield hashlib.sha256(file.read(HASHED)).digest()
     else:
         yield os.fsencode(path)
-
-
-# Cold start: whole processes, from their start to the first record and to their end
-
-PREDICTED = (
-    "model",
-    "device",
-    "imgsz",
-    "nms",
-    "box_format",
-    "preprocess",
-    "gpu_mem_limit",
-    "boxes_only",
-    "half",
-    "cuda_graph",
-)
-"""Options that a cold start has from the Config."""
-
-
-def predict_command(config: Config, picture: Path) -> list[str]:
-    """Command line of `detcli predict` for one picture, with the options that are measured."""
-    python = own_python("a cold start", "leave it out: --cold-starts 0")
-    command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
-    command += arguments_of(config, PREDICTED)
-    command += ["--", str(picture)]
-    return command
-
-
-def measure_cold_start(config: Config, count: int) -> ColdStart | None:
-    """Run `detcli predict` on the built-in picture this many times.
-
-    A first run, which is not counted, fills the caches of detcli and of the file system, and
-    compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
-    a parent towards the peak of the processes that it starts.
-    """
-    if not count:
-        return None
-    command = predict_command(config, BUILT_IN)
-    run_process(command)
-    runs = [run_process(command) for _ in range(count)]
-    peaks = [run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None]
-    peak_memory_bytes = None
-    if peaks:
-        peak_memory_bytes = int(statistics.median(peaks))
-    return ColdStart(
-        processes=count,
-        first_record_s=statistics.median(run.first_record_s for run in runs),
-        whole_process_s=statistics.median(run.whole_process_s for run in runs),
-        peak_memory_bytes=peak_memory_bytes,
-    )
-
-
-def run_process(command: Sequence[str]) -> ColdStart:
-    """Run a command to its end, and measure the time to its first line of output and to its end.
-
-    Also its peak memory is measured, except on Windows.
-
-    Raises:
-        DetcliError: The command failed, with the error that it printed.
-    """
-    # The user's file of defaults is left out, so that measurements can be compared.
-    environment = os.environ | {FILE_VARIABLE: os.devnull}
-    peak_memory_bytes = None
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
-        start = time.perf_counter()
-        with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
-            command, stdout=subprocess.PIPE, stderr=stderr, env=environment
-        ) as process:
-            output = cast("IO[bytes]", process.stdout)
-            try:
-                output.readline()
-                first_record_s = time.perf_counter() - start
-                output.read()
-                if sys.platform != "win32":
-                    _pid, status, usage = os.wait4(process.pid, 0)
-                    process.returncode = os.waitstatus_to_exitcode(status)
-                    # macOS gives the peak in bytes, Linux in KiB.
-                    bytes_per_unit = 1 if sys.platform == "darwin" else 1024
-                    peak_memory_bytes = usage.ru_maxrss * bytes_per_unit
-            except BaseException:
-                process.kill()
-                raise
-        whole_process_s = time.perf_counter() - start
-        if process.returncode:
-            stderr.seek(0)
-            raise process_error(process.returncode, stderr.read())
-    return ColdStart(1, first_record_s, whole_process_s, peak_memory_bytes)
 
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows

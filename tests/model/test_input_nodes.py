@@ -6,7 +6,8 @@ import onnxruntime as ort
 import pytest
 
 from detcli.model.graph import GraphIndex
-from detcli.model.inputs import find_inputs, read_input_nodes
+from detcli.model.input_nodes import read_input_nodes
+from detcli.model.inputs import find_inputs
 
 MEAN = [0.485, 0.456, 0.406]
 STD = [0.229, 0.224, 0.225]

@@ -8,9 +8,9 @@ import typer.main
 from commands.bench.requests import bench_config
 
 from detcli.cli.app import app
-from detcli.commands.bench import run as module
+from detcli.commands.bench import cold_start as module
+from detcli.commands.bench.cold_start import measure_cold_start, predict_command
 from detcli.commands.bench.report import ColdStart
-from detcli.commands.bench.run import measure_cold_start, predict_command
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 
