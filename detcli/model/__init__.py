@@ -7,6 +7,7 @@ contract.py            what a file promises
 precision.py           the number type that it computes in
 graph.py, editing.py   how graphs are checked, read, and changed
 recognise.py           from a graph to a contract, by the following
+read_contract.py       from what was recognised to the contract
 find_head.py           which tensors are boxes and scores
 metadata.py            what the file's metadata says
 inputs.py, heads/      the two ends of a graph
@@ -14,5 +15,5 @@ input_nodes.py         preprocessing that is in the graph
 family.py, families.py  what the graph does not say
 coarse.py              scores that a graph rounds to nothing
 preprocessing.py       nor about its input: --preprocess, and what lies beside the file
-adapt.py               nodes that bring a graph to the form that runs
+adapt.py, grid_nodes.py  nodes that bring a graph to the form that runs
 """

@@ -13,7 +13,7 @@ from detcli.core.errors import ModelError
 from detcli.model.editing import is_valid
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import groups_along
+from detcli.model.heads.channels import groups_along
 
 OPERATORS = (
     "Cast",

@@ -23,12 +23,11 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
+from detcli.model.heads.channels import ChannelGroups, groups_along
 from detcli.model.heads.decode import (
-    ChannelGroups,
     boxes_of,
     computed,
     decoded_from,
-    groups_along,
     layer_of,
     layers_of,
     makers,

@@ -29,11 +29,11 @@ from detcli.model.heads import (
     Queries,
     Unrecognised,
 )
+from detcli.model.heads.channels import channel_groups
 from detcli.model.heads.decode import (
     LEARNT,
     bins_of,
     boxes_of,
-    channel_groups,
     from_corners,
     layer_of,
     layers_of,

@@ -39,7 +39,8 @@ from detcli.model.heads import (
     TensorsPerScale,
     Unrecognised,
 )
-from detcli.model.heads.decode import boxes_of, channel_groups, groups_along, layer_of, scores_of
+from detcli.model.heads.channels import channel_groups, groups_along
+from detcli.model.heads.decode import boxes_of, layer_of, scores_of
 
 ALL_SCALES = -1
 

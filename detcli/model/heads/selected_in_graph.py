@@ -21,14 +21,8 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
-from detcli.model.heads.decode import (
-    MAX_FACTOR,
-    boxes_of,
-    cut_along,
-    layer_of,
-    moved_inputs,
-    to_corners,
-)
+from detcli.model.heads.channels import cut_along
+from detcli.model.heads.decode import MAX_FACTOR, boxes_of, layer_of, moved_inputs, to_corners
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 PICTURE_COLUMN, CLASS_COLUMN = 0, 1

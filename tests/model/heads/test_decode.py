@@ -10,15 +10,12 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
+from detcli.model.heads.channels import _axis_before, channel_groups, cut_along, groups_along
 from detcli.model.heads.decode import (
-    _axis_before,
     _same,
     boxes_of,
     centre_and_size,
-    channel_groups,
-    cut_along,
     from_corners,
-    groups_along,
     is_linear,
     layers_of,
     moved_inputs,

@@ -1,0 +1,358 @@
+"""Adds nodes that decode the raw outputs of a grid of anchors: boxes from distances and offsets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, helper
+
+from detcli.model.editing import (
+    add_constant,
+    opset,
+    tensor_names,
+    unused_name,
+)
+from detcli.model.graph import GraphIndex
+from detcli.model.heads import (
+    SCORES,
+    Activation,
+    ChannelRange,
+    ChannelSlice,
+    GridHead,
+    HeadPart,
+    Offset,
+)
+from detcli.model.inputs import ImageInput
+
+FLOAT = onnx.TensorProto.FLOAT
+
+
+class NodeBuilder:
+    """Adds nodes to the end of a graph; each call adds a node, and returns its output's name."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.graph = model.graph
+        self.index = GraphIndex(model.graph)
+        self._types = dict(self.index.types)
+        self._names = tensor_names(model.graph)
+        self._opset = opset(model)
+
+    def __call__(
+        self,
+        operator: str,
+        *inputs: str | Sequence[int],
+        output: str = "",
+        **attributes: Any,  # noqa: ANN401 - as onnx has it
+    ) -> str:
+        """Add a node; whole numbers among its inputs become constants."""
+        names = []
+        for operand in inputs:
+            name = operand if isinstance(operand, str) else self.constant(operand)
+            names.append(name)
+        if not output:
+            output = self.unused(operator.lower())
+        self.graph.node.append(helper.make_node(operator, names, [output], **attributes))
+
+        if operator == "Cast":
+            element_type = attributes.get("to")
+        else:
+            element_type = self._types.get(names[0])
+        self._types[output] = element_type or FLOAT
+        return output
+
+    def unused(self, name: str) -> str:
+        """A name like this that no tensor has yet."""
+        return unused_name(self._names, f"detcli_{name}")
+
+    def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
+        """Add a constant, and return its name."""
+        name = add_constant(self.graph, self.unused("constant"), np.asarray(value, dtype))
+        self._types[name] = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return name
+
+    def like(self, value: npt.ArrayLike, tensor: str) -> str:
+        """Add a constant of a tensor's type."""
+        return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
+
+    def dtype(self, tensor: str) -> int:
+        """The element type of a tensor as ONNX numbers it; float32 where it is unknown."""
+        return self._types.get(tensor) or FLOAT
+
+    def cast(self, tensor: str, dtype: int) -> str:
+        """A tensor in another element type; the tensor itself if it has that type."""
+        if self.dtype(tensor) == dtype:
+            return tensor
+        return self("Cast", tensor, to=dtype)
+
+    def swapped(self, tensor: str) -> str:
+        """A tensor with its last two of three axes swapped."""
+        return self("Transpose", tensor, perm=[0, 2, 1])
+
+    def cut(self, tensor: str, *, start: int, stop: int | None, axis: int) -> str:
+        """The entries of a tensor from `start` to before `stop`, or to the end, on an axis."""
+        if stop is None:
+            stop = np.iinfo(np.int64).max
+        if self._opset < 10:
+            return self("Slice", tensor, starts=[start], ends=[stop], axes=[axis])
+        return self("Slice", tensor, [start], [stop], [axis])
+
+    def channels(self, channel_range: ChannelRange, axis: int) -> str:
+        """The channels of a range, which lie on an axis; the tensor itself if these are all."""
+        if (channel_range.start, channel_range.stop) == (0, None):
+            return channel_range.tensor
+        return self.cut(
+            channel_range.tensor, start=channel_range.start, stop=channel_range.stop, axis=axis
+        )
+
+    def scaled(self, tensor: str, factor: float) -> str:
+        """A tensor in float32 times a number."""
+        if factor == 1:
+            return tensor
+        return self("Mul", tensor, self.constant(factor, np.float32))
+
+
+def decoded_grid(add: NodeBuilder, grid: GridHead, image: ImageInput) -> tuple[str, str]:
+    """Add the nodes that decode a grid head: what layers predict for each cell of feature maps.
+
+    Args:
+        add: Adds nodes to the graph.
+        grid: The channels of each part of the head, and how its family decodes them.
+        image: The graph's input for images.
+
+    Returns:
+        The names of the boxes `[B, N, 4]`, in pixels, and the scores `[B, N, C]`, in float32.
+    """
+    parts: dict[HeadPart, str] = {}
+    for part, slices in grid.parts.items():
+        if part is HeadPart.POINTS:
+            continue
+        tensors_by_scale = [_of_slice(add, channels) for channels in slices]
+        parts[part] = add.cast(add("Concat", *tensors_by_scale, axis=1), FLOAT)
+
+    encoded_boxes = parts.get(HeadPart.BOX)
+    if encoded_boxes is None:
+        encoded_boxes = add("Concat", parts[HeadPart.CENTRE], parts[HeadPart.SIZE], axis=2)
+    if grid.spec.rows_first:
+        encoded_boxes = add("Gather", encoded_boxes, [1, 0, 3, 2], axis=2)  # x before y
+
+    anchors = _anchors(add, grid, image)
+    if grid.spec.offset is Offset.DISTANCES:
+        bins = grid.parts[HeadPart.BOX][0].width // 4
+        boxes = _from_distances(add, encoded_boxes, bins, anchors)
+    else:
+        boxes = _from_offsets(add, encoded_boxes, grid, anchors, image)
+    return boxes, _scores_of_grid(add, parts, grid)
+
+
+def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead) -> str:
+    """Add the nodes that compute the final scores of a grid head.
+
+    They are the scores of the classes, times the objectness where the family has one. Some families
+    raise both to a power, such as 0.5, before.
+
+    Args:
+        add: Adds nodes to the graph.
+        parts: The tensor `[B, N, width]` of each part of the head.
+        grid: How the family decodes them.
+
+    Returns:
+        The name of the scores `[B, N, C]`.
+    """
+    spec = grid.spec
+    # New nodes are numbered, so a fixed order of parts gives the same names in every process.
+    final = {part: parts[part] for part in SCORES if part in parts}
+    for part, tensor in final.items():
+        if grid.parts[part][0].activation is not Activation.LINEAR:
+            continue
+        if spec.softmax and part is HeadPart.CLASSES:
+            final[part] = add("Softmax", tensor, axis=2)
+        elif HeadPart.OBJECTNESS in final:
+            final[part] = add("Sigmoid", tensor)
+
+    if HeadPart.CLASSES in final:
+        scores = final[HeadPart.CLASSES]
+    else:
+        scores = final[HeadPart.PAIR]
+    if HeadPart.OBJECTNESS not in final:
+        return scores
+    objectness_power, class_power = spec.powers
+    objectness = _to_the_power(add, final[HeadPart.OBJECTNESS], objectness_power)
+    scores = _to_the_power(add, scores, class_power)
+    return add("Mul", objectness, scores)
+
+
+def _to_the_power(add: NodeBuilder, tensor: str, power: float) -> str:
+    """Add the node that raises a tensor in float32 to a power, unless that is 1."""
+    if power == 1:
+        return tensor
+    return add("Pow", tensor, add.constant(power, np.float32))
+
+
+def _from_offsets(
+    add: NodeBuilder, encoded_boxes: str, grid: GridHead, anchors: str, image: ImageInput
+) -> str:
+    """Add the nodes that decode boxes predicted as offsets from the centre and size of anchors.
+
+    Args:
+        add: Adds nodes to the graph.
+        encoded_boxes: The predictions `[B, N, 4]`: two for the centre, two for the size.
+        grid: How the family encodes them.
+        anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
+        image: The graph's input for images.
+
+    Returns:
+        The name of the boxes `[B, N, 4]`: centre and size in pixels.
+    """
+    centre = add.cut(encoded_boxes, start=0, stop=2, axis=2)
+    size = add.cut(encoded_boxes, start=2, stop=4, axis=2)
+    anchor_centre = add.cut(anchors, start=0, stop=2, axis=2)
+    anchor_size = add.cut(anchors, start=2, stop=4, axis=2)
+    stride = add.cut(anchors, start=4, stop=6, axis=2)
+
+    match grid.spec.offset:
+        case Offset.EXPONENTIAL:
+            centre_variance, size_variance = grid.spec.variances
+            centre = add("Mul", add.scaled(centre, centre_variance), anchor_size)
+            size = add("Mul", add("Exp", add.scaled(size, size_variance)), anchor_size)
+        case Offset.SIGMOID:
+            if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
+                centre = add("Sigmoid", centre)
+                size = add("Sigmoid", size)
+            strides_from_centre = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
+            doubled_size = add.scaled(size, 2)
+            centre = add("Mul", strides_from_centre, stride)
+            size = add("Mul", add("Mul", doubled_size, doubled_size), anchor_size)
+        case Offset.TANH:
+            width_height = add("Gather", input_size(add, image), [1, 0], axis=0)
+            width_height = add("Cast", width_height, to=FLOAT)
+            centre = add("Mul", add("Tanh", centre), stride)
+            size = add("Mul", add("Sigmoid", size), width_height)
+    return add("Concat", add("Add", anchor_centre, centre), size, axis=2)
+
+
+def _of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
+    """Add the nodes that cut a part of a grid head out of its tensor and give it three axes.
+
+    Args:
+        add: Adds nodes to the graph.
+        channels: Which channels of which tensor hold the part, for how many anchors of a cell.
+
+    Returns:
+        The name of the part, `[B, N, width]` with an entry for each anchor of each cell.
+    """
+    tensor = add.cut(channels.tensor, start=channels.start, stop=channels.stop, axis=channels.axis)
+    # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
+    batch = 0 if channels.rank > 2 else 1
+    if channels.axis == 1 and channels.rank > 2:
+        tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
+        tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
+    else:
+        tensor = add("Reshape", tensor, [batch, -1, channels.anchors, channels.width])
+    if channels.repeated > 1:
+        tensor = add("Tile", tensor, [1, 1, channels.repeated, 1])
+    return add("Reshape", tensor, [0, -1, channels.width])
+
+
+def _from_distances(add: NodeBuilder, distances: str, bins: int, anchors: str) -> str:
+    """Add the nodes that decode boxes predicted as distances from anchor points to four edges.
+
+    With more than one bin, each distance is predicted as logits of the values 0, 1, ..., bins - 1:
+    it is the mean of these, weighted by the softmax of the logits.
+
+    Args:
+        add: Adds nodes to the graph.
+        distances: The predictions `[B, N, 4 * bins]`, in strides.
+        bins: How many numbers predict a distance.
+        anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
+
+    Returns:
+        The name of the boxes `[B, N, 4]`: x1, y1, x2, y2 in pixels.
+    """
+    means = distances
+    if bins > 1:
+        weights = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
+        bin_values = add.like(np.arange(bins).reshape(bins, 1), weights)
+        means = add("Reshape", add("MatMul", weights, bin_values), [0, -1, 4])
+    point = add.cut(anchors, start=0, stop=2, axis=2)
+    stride = add.cut(anchors, start=4, stop=6, axis=2)
+    to_top_left = add("Mul", add.cut(means, start=0, stop=2, axis=2), stride)
+    top_left = add("Sub", point, to_top_left)
+    to_bottom_right = add("Mul", add.cut(means, start=2, stop=4, axis=2), stride)
+    bottom_right = add("Add", point, to_bottom_right)
+    return add("Concat", top_left, bottom_right, axis=2)
+
+
+def _anchors(add: NodeBuilder, grid: GridHead, image: ImageInput) -> str:
+    """Centre, size and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
+    scales = [_anchors_of_scale(add, grid, image, scale) for scale in range(len(grid.strides))]
+    return add("Concat", *scales, axis=1)
+
+
+def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale: int) -> str:
+    """Add the nodes that list the anchors of a scale, for an input of any size.
+
+    Args:
+        add: Adds nodes to the graph.
+        grid: The strides of the scales, and the anchors of each cell.
+        image: The graph's input for images.
+        scale: The number of the scale.
+
+    Returns:
+        The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
+    """
+    stride = grid.strides[scale]
+    steps = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
+    max_size: tuple[float, float] = (np.inf, np.inf)
+    if grid.spec.cells_divide_input_evenly and image.size is not None:
+        max_size = image.size[::-1]
+        steps = [length / _cell_count(length, stride) for length in max_size]
+
+    strides_from_corner, pixels_from_corner = grid.spec.centre
+    centre = [strides_from_corner * step + pixels_from_corner for step in steps]
+    anchors_of_first_cell = []
+    for size in grid.anchors(scale):
+        width, height = np.minimum(size, max_size)
+        anchors_of_first_cell.append((*centre, width, height, stride, stride))
+
+    # The anchors of another cell are those of the first, moved by the cell's column and row. Only
+    # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
+    cells = _cells(add, image, stride)
+    cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)
+    cells = add("Cast", add("Transpose", cells, perm=[1, 0]), to=FLOAT)
+    shifts = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
+    shifts = add("Reshape", shifts, [-1, 1, 6])
+    anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
+    return add("Reshape", anchors, [1, -1, 6])
+
+
+def _cells(add: NodeBuilder, image: ImageInput, stride: int) -> str:
+    """Add the nodes that list row and column of all cells of a scale, row by row: `[2, cells]`.
+
+    NonZero of a map of ones lists the positions of all its elements.
+    """
+    if image.size is not None:
+        height, width = image.size
+        grid = np.ones((_cell_count(height, stride), _cell_count(width, stride)))
+        return add.constant(np.nonzero(grid))
+    counts = add("Add", input_size(add, image), add.constant([stride - 1]))
+    counts = add("Div", counts, add.constant([stride]))
+    ones = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+    return add("NonZero", add("ConstantOfShape", counts, value=ones))
+
+
+def _cell_count(length: int, stride: int) -> int:
+    """Count the cells along a side of the input, of which the last may reach beyond it."""
+    whole_cells, remaining_pixels = divmod(length, stride)
+    if remaining_pixels:
+        return whole_cells + 1
+    return whole_cells
+
+
+def input_size(add: NodeBuilder, image: ImageInput) -> str:
+    """Height and width of the input, `[2]`."""
+    height_axis = 1 if image.channels_last else 2
+    if image.single:
+        height_axis -= 1
+    return add.cut(add("Shape", image.name), start=height_axis, stop=height_axis + 2, axis=0)

@@ -1,0 +1,251 @@
+"""From what was recognised in a graph to the contract that the rest of detcli works by."""
+
+from detcli.config.values import BoxFormat
+from detcli.core import frozen
+from detcli.model.adapt import Adaptation
+from detcli.model.contract import (
+    BOXES_OF_MORE,
+    Contract,
+    Layout,
+    MultiLabel,
+    Preprocessing,
+    Size,
+    class_names,
+)
+from detcli.model.families import FIRST_WEIGHT
+from detcli.model.family import Family
+from detcli.model.graph import GraphIndex, known_size
+from detcli.model.heads import (
+    BATCHED,
+    BoxDecode,
+    Head,
+    Unrecognised,
+)
+from detcli.model.input_nodes import first_weight
+from detcli.model.inputs import ImageInput, OtherInput
+from detcli.model.metadata import (
+    DEFAULT_SIZE,
+    named_size,
+    recommended,
+)
+from detcli.model.preprocessing import BY_FAMILY, SIZE
+
+
+@frozen
+class Recognised:
+    """What was recognised in a graph; its contract follows from it."""
+
+    head: Head
+    image: ImageInput
+    other_inputs: tuple[OtherInput, ...]
+    family: Family
+    box_format: BoxFormat
+    no_object: int | None  # index of a class that is dropped, see `Adaptation`
+    class_count: int  # C, without that class
+    y_first: bool  # corners of detections are y1, x1, y2, x2
+    fractions: bool  # boxes are fractions of the input
+    default_size: Size
+    stride: int
+
+
+def contract_of(
+    index: GraphIndex,
+    metadata: dict[str, str],
+    recognised: Recognised,
+    adaptation: Adaptation,
+) -> Contract:
+    """Collect all that the rest of detcli has to know about a recognised graph in a contract.
+
+    Args:
+        index: The graph.
+        metadata: The metadata in the file.
+        recognised: What was recognised in the graph.
+        adaptation: What will be added to the graph to run it.
+    """
+    head = recognised.head
+    image = recognised.image
+    family = recognised.family
+    names, names_origin, warnings = class_names(
+        metadata.get("names", ""), recognised.class_count, family.names
+    )
+    if head.has_more:
+        warnings = (*warnings, BOXES_OF_MORE)
+
+    layout = head.layout
+    needs_nms = family.needs_nms
+    if needs_nms is None:
+        needs_nms = _gives_several(head, metadata)
+        if needs_nms:
+            layout = Layout.ONE_TO_MANY
+    usual_nms = family.nms if needs_nms else None
+    (conf, class_conf), nms, tile, ignored = recommended(metadata, usual_nms, names)
+
+    preprocessing, assumed_values = _preprocessing(index, family, image, recognised.default_size)
+
+    return Contract(
+        layout=layout,
+        head=adaptation.head_name,
+        anchors_first=adaptation.anchors_first,
+        box_format=recognised.box_format,
+        class_count=recognised.class_count,
+        anchor_count=_anchor_count(index, head, image.size),
+        input_name=image.name,
+        input_dtype=image.floats,
+        batch=_batch(index, head, image),
+        input_size=image.size,
+        default_size=recognised.default_size,
+        stride=recognised.stride,
+        names=names,
+        names_origin=names_origin,
+        counts_classes=head.class_count is not None,
+        family=family.name,
+        heads=adaptation.head_sources,
+        box_fractions=recognised.fractions,
+        score_form=adaptation.score_form,
+        multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
+        max_detections=_max_detections(index, head, family),
+        within_anchors=family.gives_a_set,
+        clips=family.clips,
+        conf=conf,
+        class_conf=class_conf,
+        tile=tile,
+        nms=nms,
+        class_agnostic=family.class_agnostic,
+        preprocessing=preprocessing or Preprocessing(),
+        takes_uint8=image.dtype == "uint8",
+        preprocessing_sources=BY_FAMILY if preprocessing else (),
+        assumed_preprocessing=_assumed(metadata, image, assumed_values),
+        warnings=(*warnings, *ignored),
+    )
+
+
+def _preprocessing(
+    index: GraphIndex, family: Family, image: ImageInput, default_size: Size
+) -> tuple[Preprocessing | None, str]:
+    """Find the preprocessing that the networks of a family were trained with.
+
+    Some families changed it over time: large weights in the first convolution then show an earlier
+    network, which was trained on small values.
+
+    Returns:
+        The preprocessing, or None if it is not known; and, where networks of the family differ in
+        the range of values, a text that says which range is assumed, else an empty one.
+    """
+    preprocessing = family.preprocess(image.size, default_size)
+    if preprocessing is None or family.earlier is None:
+        return preprocessing, family.variant
+    weight = first_weight(index, image.name)
+    if weight is None:
+        return preprocessing, family.variant
+    if weight > FIRST_WEIGHT:
+        return family.earlier, ""
+    return preprocessing, ""
+
+
+def _assumed(
+    metadata: dict[str, str], image: ImageInput, values: str
+) -> tuple[tuple[str, str], ...]:
+    """List what has to be assumed about the preprocessing, as the file does not say it.
+
+    Args:
+        metadata: The metadata in the file.
+        image: The graph's input for images.
+        values: What is assumed about the range of values; empty if that is known.
+
+    Returns:
+        The step of the preprocessing, and a text for the user, for each assumption.
+    """
+    assumed = []
+    if values:
+        assumed.append(("values", values))
+    if image.size is None and named_size(metadata) is None:
+        height, width = DEFAULT_SIZE
+        text = f"an input of {width}x{height}, as no size is named; --imgsz N sets it"
+        assumed.append((SIZE, text))
+    return tuple(assumed)
+
+
+def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
+    """Tell how many images may be given to a graph at once; None if any number.
+
+    A graph whose outputs have no axis for the batch lists the detections of all its images in one,
+    so it is only given one image.
+
+    Raises:
+        Unrecognised: Such a graph takes only a batch of several images.
+    """
+    dims = index.shapes[head.boxes[0].tensor]
+    is_batched = len(dims) == BATCHED and dims[0] != 1
+    may_be_list = head.layout is Layout.ROWS or len(dims) < BATCHED
+    if is_batched or not may_be_list:
+        return image.batch
+    if image.batch not in {None, 1}:
+        raise Unrecognised(
+            f"it takes {image.batch} pictures at once and gives all their detections in one list",
+            "export it with a batch of 1",
+        )
+    return 1
+
+
+def shown_format(head: Head) -> BoxFormat | None:
+    """Tell the format of a graph's boxes, corners or centre and size, from its nodes.
+
+    Returns:
+        None if the nodes do not decode the boxes in a known way.
+    """
+    is_decoded = head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
+    if head.layout is Layout.ROWS and not is_decoded:
+        return BoxFormat.XYXY  # Graphs that select detections give corners by custom.
+    if head.decoded is None or not (is_decoded or head.grid):
+        return None
+    return head.decoded.box_format
+
+
+def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
+    """True if a YOLO's head gives several boxes for an object, so that NMS is needed.
+
+    Ultralytics' metadata may say so. If not, boxes as centre and size are those of a head that
+    needs it, and boxes as corners those of one that does not.
+    """
+    if head.layout is Layout.END_TO_END:
+        return False
+    match metadata.get("end2end"):
+        case "False":
+            return True
+        case "True":
+            return False
+    return shown_format(head) is BoxFormat.CXCYWH
+
+
+def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
+    """Count the boxes that a graph gives for an image, or the detections if it selects these.
+
+    Returns:
+        None where the number depends on the size of the input.
+    """
+    tensor = head.boxes[0].tensor
+    if head.layout is Layout.SCALES:
+        if head.grid is None or size is None:
+            return None
+        return head.grid.anchor_count
+    if head.layout is Layout.ROWS:
+        return index.size(tensor, -2)
+    if len(index.shapes[tensor]) != BATCHED:
+        return None
+    return index.size(tensor, 1 if head.anchors_first else 2)
+
+
+def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
+    """Tell how many detections a graph gives for an image at most; None if there is no limit.
+
+    Transformers give a fixed number, and some graphs select the best.
+    """
+    if head.max_detections is not None or not family.gives_a_set:
+        return head.max_detections
+    if head.layout is Layout.END_TO_END:
+        # The graph's own selection, which `detcli convert` may have appended, fixes the number.
+        dims = index.shapes[index.graph.output[0].name]
+        if len(dims) == BATCHED:
+            return known_size(dims[1])
+        return None
+    return _anchor_count(index, head)
