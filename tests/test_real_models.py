@@ -149,7 +149,8 @@ def test_a_one_to_many_model(shared):
     assert found.score.max() <= 1
 
 
-@pytest.mark.parametrize("clip", thinning.thin("videos counted by eye", CLIPS, 1))
+@thinning.only_whole
+@pytest.mark.parametrize("clip", CLIPS)
 def test_what_crosses_a_line_is_what_was_counted_by_eye(clip, shared):
     optional.require("trackers")
     _, line, counted = CLIPS[clip]

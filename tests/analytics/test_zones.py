@@ -53,6 +53,7 @@ def test_points_in_random_polygons_are_where_shapely_has_them(corners_of_zone, p
             assert is_inside == area.covers(shapely_point), point
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.randoms(use_true_random=False))
 def test_random_boxes_are_in_the_zones_that_supervision_finds(random):

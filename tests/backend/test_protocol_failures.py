@@ -8,6 +8,7 @@ from detcli.backend.protocol import is_out_of_memory, out_of_memory, run_with_ti
 from detcli.core.errors import ModelError
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_abandoned():
     with pytest.raises(ModelError, match="endless did not finish within 1 seconds"):
         run_with_timeout(1, "endless", threading.Event().wait)

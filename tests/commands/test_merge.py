@@ -84,6 +84,7 @@ def merge(invoke, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_merged_parts_are_what_one_run_writes(worked, merge, name):
     says = ["wrote 20 records of 7 parts", "2 records with an error: 1 "]

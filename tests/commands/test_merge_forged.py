@@ -127,7 +127,8 @@ def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, i
         "verify pipe fine.jsonl",
     ],
 )
-def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files_to_forge):
+def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files_to_forge, monkeypatch):
+    monkeypatch.setattr("detcli.commands.verify.saved.WRITER_TIMEOUT_S", 0.2)
     os.mkfifo(files_to_forge / "pipe")
     completed = invoke(*command.split(), cwd=files_to_forge)
     assert completed.returncode in {2, 3}

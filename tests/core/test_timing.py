@@ -25,6 +25,7 @@ def test_without_a_limit_a_task_may_take_any_time():
     assert within(0, lambda: time.sleep(0.5) or 7) == 7
 
 
+@pytest.mark.slow
 def test_a_suspended_process_is_not_late(monkeypatch):
     """The clock jumps by an hour while the task runs."""
     monotonic, jump = time.monotonic, itertools.chain([0.0] * 2, itertools.repeat(3600.0))

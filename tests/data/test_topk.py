@@ -74,6 +74,7 @@ def test_integers_up_to_the_ends_of_their_range(values, k):
     assert_top_k(values, k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 1023, 1024, 1025, 8400, 33600, 1_000_000])
 def test_any_row_length(length, random):
     for levels, k in itertools.product((1, 3, 1 << 20), (1, 300)):

@@ -151,6 +151,7 @@ MISSING = HubFile("onnx-community/yolov10q", "onnx/model.onnx", "main")
 LONGER = {(BRANCH.repository, BRANCH.path): CONTENT * 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "file", "words"),
     [
@@ -200,6 +201,7 @@ def test_offline_mode_sends_no_request(hub, monkeypatch):
     assert hub.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [{}, {"status": 500}, {"hang": "content"}])
 def test_a_password_in_the_endpoint_is_never_shown(hub, monkeypatch, caplog, capfd, fault):
     caplog.set_level("DEBUG", "detcli")

@@ -422,6 +422,7 @@ def test_no_error_of_the_library_names_an_option():
     assert str(caught.value) == "zone 'door' does not begin with a name"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 @pytest.mark.parametrize("tile", [None, Tiling(32)])
 def test_threads_share_a_detector(make_model, random, device, tile):
@@ -438,6 +439,7 @@ def test_threads_share_a_detector(make_model, random, device, tile):
     assert [detections.to_dict() for detections in results] == expected * rounds
 
 
+@pytest.mark.slow
 def test_predict_yields_what_the_command_prints(make_model, make_picture, tmp_path, invoke):
     """Pictures, frames of a video, and in their places a missing file and one that never ends."""
     blue = make_picture("blue.png", ("blue", 2, 3))

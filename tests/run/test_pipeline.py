@@ -240,6 +240,7 @@ def test_a_source_that_breaks_raises_after_its_last_record():
 @pytest.fixture
 def _impatient(monkeypatch):
     monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.1)
     monkeypatch.setattr(module, "POLL_S", 0.02)
 
 
@@ -260,6 +261,7 @@ def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
     assert counts(Pipeline(detector, 1).run(items([1]))) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_impatient")
 def test_a_load_that_hangs_is_not_the_fault_of_the_device():
     released = threading.Event()

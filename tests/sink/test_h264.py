@@ -136,6 +136,7 @@ def test_rotation_is_in_the_pixels_alone(tmp_path):
     assert written.rotation == 0
 
 
+@pytest.mark.slow
 def test_memory_is_flat(tmp_path, random):
     sink = VideoSink(OutputFolder(tmp_path))
     noise = random.integers(0, 255, (120, 160, 3), np.uint8)

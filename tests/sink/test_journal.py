@@ -267,6 +267,7 @@ def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatc
     assert sources(path) == ["b", "a"]
 
 
+@pytest.mark.slow
 def test_what_a_power_cut_leaves_is_completed(path):
     names = ["a", "b", "c", "d"]
     run(path, names)

@@ -67,6 +67,7 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
             Fetch(shared(max_pixels=1), lambda too_much=too_much: too_much).take()
 
 
+@pytest.mark.slow
 def test_what_never_comes_is_given_up_after_the_time_limit_or_with_the_run():
     release, run = threading.Event(), shared(input_timeout=0)
     with pytest.raises(SourceError, match=r"not read and decoded after 0.3 s"):

@@ -102,6 +102,7 @@ def test_a_pipe_is_read_to_its_end(pipe):
     writer.join()
 
 
+@pytest.mark.slow
 def test_a_pipe_without_a_writer_or_that_drips_is_given_up(pipe):
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s") as caught:
         load_file(pipe, DecodeOptions(Inputs(input_timeout=0.5)))

@@ -158,6 +158,7 @@ def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
     assert steps == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
     items = list(follow(source(camera), start=0.1, end=0.6))
@@ -222,6 +223,7 @@ def test_the_delay_between_attempts_doubles(monkeypatch, reconnect):
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
 
 
+@pytest.mark.slow
 def test_an_error_does_not_hide_the_last_frame():
     short = Camera(1)
     other = Camera(10, free=False)
@@ -401,6 +403,7 @@ def test_a_video_over_http_is_read_frame_by_frame(live_server, tmp_path):
     assert {item.origin.source for item in items} == {live_server.url("/v.mp4?key=***")}
 
 
+@pytest.mark.slow
 def test_a_watching_process_exits_cleanly(live_server):
     """However a run ends, its threads end before the interpreter does."""
     code = """

@@ -8,6 +8,7 @@ import cv2
 import number_video
 import pytest
 import stream_server
+import thinning
 from source_items import error_of
 
 from detcli.core.opencv import open_streams_in_parallel
@@ -16,6 +17,9 @@ from detcli.source import sources as module
 from detcli.source.sources import Sources
 
 SERVERS = 50
+
+FRAMES_OF_EACH = 8 if thinning.RUNS_WHOLE else 4
+"""How many frames each stream that goes on gives; those that end have three a connection."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +62,7 @@ def collect(items, sources, count):
     return collected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="OpenCV opens one stream at a time")
 def test_streams_that_hang_delay_no_other(servers, monkeypatch):
     """Of fifty, some never answer, some have gone, some stand still, some end again and again."""
@@ -81,7 +86,7 @@ def test_streams_that_hang_delay_no_other(servers, monkeypatch):
         collected = collect(items, names_of(stalled + ending + sound), 1)
         for server in stalled:
             server.stall.set()
-        collected += collect(items, names_of(ending + sound), 8)
+        collected += collect(items, names_of(ending + sound), FRAMES_OF_EACH)
         for server in servers:
             server.over.set()  # so that nothing is waited for
     failed = set()

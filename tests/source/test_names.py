@@ -306,6 +306,7 @@ print(sum(1 for _ in items), tracemalloc.get_traced_memory()[1])
 """
 
 
+@pytest.mark.slow
 def test_a_long_list_is_never_all_in_memory(tmp_path):
     """Measured in its own process, because threads of other tests would count, too."""
     path = tmp_path / "list"

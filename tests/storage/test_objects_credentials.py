@@ -147,6 +147,7 @@ KEY = "a2V5"
     ],
 )
 def test_azure_has_the_variables_of_its_command(azure, variables):
+    azure.setattr("detcli.storage.objects.RETRY_S", 0.1)
     azure.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9/lab")
     for name, value in variables.items():
         azure.setenv(name, value)

@@ -30,6 +30,7 @@ def test_a_step_that_never_ends_is_an_error(hang):
         time_limit.run(measure)
 
 
+@pytest.mark.slow
 def test_many_steps_may_take_longer_than_one_and_end_with_their_measurement():
     time_limit = TimeLimit()
     pause = threading.Event().wait

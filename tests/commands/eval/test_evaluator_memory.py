@@ -65,6 +65,7 @@ def test_some_at_a_time_are_as_all_at_once(random, monkeypatch, count, pictures_
     assert results_of(pictures, pictures_at_once, monkeypatch) == at_once
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_boxes_alone(random):
     """What the evaluator says of each match takes ten times as much, and soon goes again."""
     pictures = random_pictures(random, 4_000, detections=40)

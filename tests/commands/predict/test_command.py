@@ -17,6 +17,7 @@ import optional
 import pytest
 import query_model
 import terminals
+import thinning
 from colour_model import NAMES, cell_box
 from graph_builder import Graph
 from head_checks import shuffled, with_constant_nodes, with_fed_constants
@@ -476,7 +477,7 @@ def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
     assert classes(completed) == ["grün"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinning.thin("signals", [signal.SIGTERM, signal.SIGINT], 1))
 def test_an_interrupt_leaves_complete_output(
     warm_detcli, number, make_model, make_picture, tmp_path
 ):

@@ -42,9 +42,8 @@ def follow(warm_detcli, make_model, tmp_path):
 def reach(path, name):
     """The sources of all records, a while after there is one of this name."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if path.exists() and f'/{name}"' in path.read_text():
-            break
+    while not (path.exists() and f'/{name}"' in path.read_text()):
+        assert time.monotonic() < deadline, f"no record of {name} in {path}"
         time.sleep(0.05)
     time.sleep(1.2)  # in which there could be more
     return [record["source"] for record in lines(path.read_text())]
@@ -64,7 +63,7 @@ def test_each_picture_counts_once_when_it_is_complete(follow, tmp_path):
     complete_jpeg = cv2.imencode(".jpg", cv2.resize(RED, (640, 640)))[1].tobytes()
     command = ["in", "-r", "--resume", "run.jsonl", "--save", "in/out"]
     with follow(*command) as seen_records:
-        assert seen_records("in/old.png") == ["in/old.png"]
+        assert seen_records("old.png") == ["in/old.png"]
         (folder / "slow.jpg").write_bytes(complete_jpeg[: len(complete_jpeg) // 2])
         (folder / "gone.png").write_bytes(b"")
         (folder / "b.txt").write_text("none")

@@ -35,6 +35,7 @@ def test_only_files_in_a_folder_are_inputs(predict, source):
     assert [record["source"] for record in predict(source).records] == ["in/a.png", "in/z.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder_with_pipes")
 def test_named_pipes_and_slow_servers_are_given_up(predict):
     with stream_server.serve() as server:
@@ -51,6 +52,7 @@ def test_named_pipes_and_slow_servers_are_given_up(predict):
     assert "not in a known picture format" in errors[3]
 
 
+@pytest.mark.slow
 def test_a_video_that_hangs_is_given_up(predict, folder_with_pipes):
     os.mkfifo(folder_with_pipes / "v.mp4")
     hanging, sound = predict("in/v.mp4 a.png --input-timeout 1", code=3).records
@@ -102,6 +104,7 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
         assert cv2.imread(path).shape == upright.shape
 
 
+@pytest.mark.slow
 def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     invoke, make_model, make_picture
 ):

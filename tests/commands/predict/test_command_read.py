@@ -18,6 +18,7 @@ TEXTS = {
 """What is on the demonstration picture, as `models/codes/demo.py` writes it."""
 
 
+@pytest.mark.slow
 def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_path):
     command = f"{DEMO} -m codes --device cpu --read"
     (record,) = predict(f"{command} --fast-decode").records  # which would leave too few pixels
@@ -36,6 +37,7 @@ def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_pat
     ]
 
 
+@pytest.mark.slow
 def test_what_reading_adds_obeys_classes_and_max_det(predict):
     """Without the limits, the detector finds all that zxing-cpp reads on the picture."""
     for options in ("--classes barcode", "--max-det 1", "--max-det 1 --classes 3"):

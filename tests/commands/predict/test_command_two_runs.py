@@ -269,7 +269,7 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
         if path.suffix == ".txt" and not other_run.is_set():
             other_run.set()
             runs.append(Run(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
-            time.sleep(3)  # in which it reaches the same picture, and has to wait
+            time.sleep(1.5)  # in which it reaches the same picture, and has to wait
         write_file(path, data)
 
     runs: list[Run] = []
