@@ -57,7 +57,7 @@ from typing import Any
 from urllib.parse import quote
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.sink.folder import claim
+from detcli.sink.folder import mark_folder
 from detcli.storage.files import AppendedFile, make_folder, write_file, writing
 from detcli.storage.folder import NO_LINK, NO_WAIT, lock
 
@@ -79,7 +79,7 @@ class PageFolder:
         self.path = path
         self._real = make_folder(path)
         mark = self._real / MARK
-        if not claim(self._real, MARK):
+        if not mark_folder(self._real, MARK):
             raise UsageError(
                 f"{path} has other files in it, and is not a page of detcli",
                 "name an empty folder, or one that does not exist",

@@ -37,7 +37,11 @@ DEVICES = frozenset(
 
 
 def stem(source: str) -> str:
-    """Name of an output after its input: a file's name, or a stream's address.
+    """Derive the name of an output file, without a suffix, from the name of its input.
+
+    Args:
+        source: How the input is named in records: a path, `-` for standard input, `camera:0`, or
+            an address such as `rtsp://host/path`.
 
     Examples:
         >>> stem("photos/bus.jpg"), stem("-"), stem("camera:0"), stem("rtsp://cam:554/live/1")
@@ -49,17 +53,24 @@ def stem(source: str) -> str:
         return source.replace(":", "-")
     if "://" not in source:
         return PurePath(source).stem
-    address = re.split(r"[?#]", source.split("://", 1)[1])[0]
-    host, _, path = address.partition("/")
+    address_without_scheme = source.split("://", 1)[1]
+    address_without_query = re.split(r"[?#]", address_without_scheme)[0]
+    host, _, path = address_without_query.partition("/")
+    path_without_suffix = ""
     if path.strip("/."):
-        path = str(PurePosixPath(path).with_suffix(""))
-    else:
-        path = ""
-    return re.sub(r"[/:]+", "-", f"{host}/{path}".strip("/"))
+        path_without_suffix = str(PurePosixPath(path).with_suffix(""))
+    return re.sub(r"[/:]+", "-", f"{host}/{path_without_suffix}".strip("/"))
 
 
 def safe(name: str, *, windows: bool = os.name == "nt") -> str:
-    """Make a name valid in every folder; most names stay as they are.
+    """Make a name valid as a file name without its suffix; most names stay as they are.
+
+    Forbidden characters become `_`, names of Windows devices get a `_` before them, and a name that
+    is too long is cut and ends with a hash of the whole.
+
+    Args:
+        name: The wanted name, for example that of a class or of an input.
+        windows: Whether the characters that Windows forbids are replaced, too.
 
     Examples:
         >>> safe("traffic light"), safe("../a/b"), safe("aux"), safe("..")
@@ -67,58 +78,69 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
     """
     # Escaped bytes may form a valid character together, which is what the file system sees. Where
     # the locale has no such character, its bytes are written all the same.
-    name = _named(NOT_TEXT.sub("_", name))
+    name = _as_read_back(NOT_TEXT.sub("_", name))
     forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
     name = forbidden.sub("_", name).rstrip(". ")
     if name.split(".")[0].rstrip().casefold() in DEVICES:
         name = f"_{name}"
-    data = os.fsencode(name)
-    if len(data) > MAX_NAME_BYTES:
+    name_bytes = os.fsencode(name)
+    if len(name_bytes) > MAX_NAME_BYTES:
         import hashlib
 
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        beginning = data[: MAX_NAME_BYTES - 17].decode("utf-8", "ignore")
-        name = f"{_named(beginning)}-{digest}"
+        digest = hashlib.sha256(name_bytes).hexdigest()[:16]
+        beginning_length = MAX_NAME_BYTES - len(f"-{digest}")
+        beginning = name_bytes[:beginning_length].decode("utf-8", "ignore")
+        name = f"{_as_read_back(beginning)}-{digest}"
     return name or "_"
 
 
-def _named(text: str) -> str:
-    """Text as the system reads it from a file name in UTF-8."""
-    return os.fsdecode(text.encode("utf-8", sys.getfilesystemencodeerrors()))
+def _as_read_back(name: str) -> str:
+    """Return a name as the system would read it from a folder after it was written in UTF-8."""
+    return os.fsdecode(name.encode("utf-8", sys.getfilesystemencodeerrors()))
 
 
 class UniqueNames:
     """Gives unique names to the files of one folder.
 
     Names that differ only in case or in how accents are encoded count as equal, as some file
-    systems do not distinguish them. A name that is taken gets a number, `a-2`; and before that a
-    mark, if the one that has taken it has another: `a-mark`.
+    systems do not distinguish them. Each input has a mark, a hash of its path. A name that another
+    input has already gets the mark, `a-1f3c9b20`; if that is taken as well, a number: `a-2`.
 
     A prefix is a name for files that differ only in a number, such as the frames of a video. Once
     `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
     """
 
     def __init__(self) -> None:
-        self._uses: Counter[tuple[str, str]] = Counter()  # of each name with each suffix
-        self._taken: set[str] = set()  # names of files, and prefixes with their `_`
-        self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
-        self._owners: dict[tuple[str, str], str] = {}  # by name and suffix, the mark that has it
-        self._reserved: dict[str, str] = {}  # the same by name, whatever the suffix
+        # How often each name with each suffix was tried.
+        self._uses: Counter[tuple[str, str]] = Counter()
+        # Names of files with their suffix, and prefixes with their `_`.
+        self._taken: set[str] = set()
+        # What cannot be a prefix any more, as a file has a name that begins with it.
+        self._barred: set[str] = set()
+        # The mark of the input that first got a name, by name and suffix.
+        self._owners: dict[tuple[str, str], str] = {}
+        # The mark of the input that a name is kept for, whatever the suffix.
+        self._reserved: dict[str, str] = {}
 
     def reserve(self, name: str, mark: str) -> None:
-        """Keep a name for the files of one mark."""
+        """Keep a name for the files of the input with this mark."""
         self._reserved.setdefault(_fold(name), mark)
 
     def file(
         self, name: str, suffix: str, usable: Callable[[str], bool] = bool, mark: str = ""
     ) -> str:
-        """Give a name to one file.
+        """Choose a unique name for one file, and remember it as taken.
 
         Args:
-            name: The name without its suffix, as it is if nothing has it.
+            name: The wanted name without its suffix, which is chosen if it is free.
             suffix: The suffix of the file.
-            usable: Whether a name with its suffix may be taken.
-            mark: The mark of the input that the file is for.
+            usable: Whether a name, given with its suffix, may be taken; for example, as no such
+                file exists. By default, any name may.
+            mark: A hash of the input that the file is for; empty if its names are told apart by
+                numbers only.
+
+        Returns:
+            The name with its suffix.
         """
         candidates = self._candidates(name, suffix, mark)
         candidate = next(candidates)
@@ -129,16 +151,25 @@ class UniqueNames:
         return candidate + suffix
 
     def _is_free(self, name: str, suffix: str) -> bool:
-        """Whether no file has a name, and none with a taken prefix may get it."""
-        key = _fold(name) + suffix.lower()
-        return key not in self._barred and self._taken.isdisjoint([key, *_prefixes_of(name)])
+        """Whether no file has this name, and no file of a taken prefix may get it later."""
+        folded_file_name = _fold(name) + suffix.lower()
+        if folded_file_name in self._barred or folded_file_name in self._taken:
+            return False
+        return self._taken.isdisjoint(_prefixes_of(name))
 
     def prefix(self, name: str, usable: Callable[[str], bool] = bool, mark: str = "") -> str:
-        """Give a name for files that append `_` and numbers to it; `usable` is told both."""
+        """Choose a unique prefix for files whose names append `_` and a number to it.
+
+        The arguments are those of `file`; `usable` is given the prefix with its `_`.
+        """
         return self.file(name, "_", usable, mark).removesuffix("_")
 
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
-        """The name, which is for one mark, or else with the mark; then with each number, once."""
+        """Yield the names to try for a file, without the suffix, the best first.
+
+        They are `a`, `a-2`, `a-3` and so on; and `a-mark`, `a-mark-2` and so on if the input with
+        another mark has `a`. A name that was yielded in an earlier call does not come again.
+        """
         folded_name = _fold(name)
         folded_suffix = suffix.lower()
         if mark:
@@ -156,33 +187,41 @@ class UniqueNames:
 
 
 def _fold(name: str) -> str:
-    """A name without what some file systems do not distinguish."""
+    """Return a name without what some file systems ignore: case, and how accents are encoded."""
     return unicodedata.normalize("NFC", name.casefold())
 
 
 def _prefixes_of(name: str) -> list[str]:
-    """Prefixes that could give this name, with their `_`: `a_1_` and `a_` for `a_1_2`."""
-    name = _fold(name)
+    """List the prefixes of numbered files that this name could belong to, each with its `_`.
+
+    For `a_1_2`, they are `a_1_` and `a_`: it could be file 2 of the prefix `a_1`, and `a_1` file 1
+    of the prefix `a`.
+    """
+    beginning = _fold(name)
     prefixes = []
-    while match := re.search(r"_[0-9]+$", name):
-        name = name[: match.start()]
-        prefixes.append(f"{name}_")
+    while number := re.search(r"_[0-9]+$", beginning):
+        beginning = beginning[: number.start()]
+        prefixes.append(f"{beginning}_")
     return prefixes
 
 
-def claim(folder: Path, mark: str) -> bool:
-    """Mark a folder as made by detcli; False if it has something in it, and no mark.
+def mark_folder(folder: Path, marker_name: str) -> bool:
+    """Mark a folder as made by detcli, if it is empty, with an empty file of a fixed name.
 
-    What a killed run has left before it could mark the folder does not count.
+    Temporary files that a killed run has left do not count as content.
+
+    Returns:
+        Whether the folder has the marker now. False means that it has other files in it, so that
+        somebody else made it.
     """
-    path = folder / mark
+    marker = folder / marker_name
     with locked(folder), writing(folder):
-        if path.is_file() and not path.is_symlink():
+        if marker.is_file() and not marker.is_symlink():
             return True
         for entry in folder.iterdir():
             if not re.fullmatch(LEFTOVER, entry.name):
                 return False
-        write_file(path, b"")
+        write_file(marker, b"")
     return True
 
 
@@ -195,16 +234,10 @@ class OutputFolder:
     replaces what it has in a folder that detcli made. In any other folder nothing is replaced.
     Nor is what came from standard input or a live source, which are another input in every run.
 
-    All files lie in this folder, whatever the inputs are called and whatever links are in it, and
-    none is one of `inputs`. `roots` are the folders and patterns that were searched for inputs. A
-    `resumed` run keeps the videos of the one before, and writes the rest of their frames. In a
-    `marked` folder, which has inputs in it, each file has the hash, by which a search knows it.
+    All files lie in this folder, whatever the inputs are called and whatever links are in it.
 
     Runs that write to it at the same time share its names, see `Claims`: a name that another run at
     work has given to another input counts as taken.
-
-    Raises:
-        OutputError: The folder cannot be made or read.
     """
 
     def __init__(
@@ -216,26 +249,44 @@ class OutputFolder:
         resumed: bool = False,
         marked: bool = False,
     ) -> None:
-        self._real = make_folder(path)
+        """Make the folder if it does not exist, and mark it as made by detcli if it is empty.
+
+        Args:
+            path: The folder.
+            inputs: The files that the run reads, which are never written to.
+            roots: The folders and patterns that were searched for inputs.
+            resumed: Whether the run continues an earlier one: its videos are kept, and the rest of
+                their frames goes to videos of other names.
+            marked: Whether the folder has inputs in it. Then each file has a hash in its name, by
+                which a later search for inputs leaves it out.
+
+        Raises:
+            OutputError: The folder cannot be made or read.
+        """
+        self._real_path = make_folder(path)  # without links
         self.path = path
         self._inputs = inputs
-        beginnings = set()
+        root_beginnings = set()
         for root in roots:
-            beginning = _common_beginning(root)
+            beginning = _beginning_of_inputs(root)
             if beginning is not None:
-                beginnings.add(beginning)
-        self._beginnings = sorted(beginnings, key=len, reverse=True)
+                root_beginnings.add(beginning)
+        # The longest first: of nested folders, the inner one decides.
+        self._root_beginnings = sorted(root_beginnings, key=len, reverse=True)
         self._resumed = resumed
         self._marked = marked
         self._names = UniqueNames()
-        self._ours = claim(self._real, MARK)
-        self._claims = Claims(self._real / MARK) if self._ours else None
-        # Not a method of this object, which then would outlive its run: its names would stay taken.
+        self._is_made_by_detcli = mark_folder(self._real_path, MARK)
+        self._claims: Claims | None = None
+        if self._is_made_by_detcli:
+            self._claims = Claims(self._real_path / MARK)
+        # A bound method would refer back to this object, which would then outlive its run, and its
+        # names would stay taken.
         folder = weakref.proxy(self)
         self._prefixes = PerVideo(lambda record: folder._prefix(record))  # noqa: SLF001, PLW0108
 
     def file_of(self, record: Record, suffix: str) -> Path:
-        """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.
+        """Choose the path of a record's file: `bus.txt`, or `film_17.txt` for a frame of a video.
 
         Call either this or `prefix_of`, once per record.
         """
@@ -244,14 +295,18 @@ class OutputFolder:
         return self._file(record.origin, suffix)
 
     def video_of(self, record: Record, suffix: str) -> Path:
-        """Path of a video that begins with this frame."""
+        """Choose the path of the annotated video that begins with this record's frame.
+
+        A resumed run keeps the video that the earlier run wrote; then the rest of the frames gets
+        another path, and a warning says so. The subfolder for the video is made.
+        """
         path = self._file(record.origin, suffix, keep=self._resumed)
-        earlier = self.path / f"{self._relative_name(record.origin)}{suffix}"
-        if self._resumed and path != earlier and os.path.lexists(self.real(earlier)):
+        earlier_path = self.path / f"{self._relative_name(record.origin)}{suffix}"
+        if self._resumed and path != earlier_path and os.path.lexists(self.real(earlier_path)):
             log.warning(
                 "%s: %s is kept; frames from %s on are in %s",
                 record.origin.source,
-                earlier,
+                earlier_path,
                 record.origin.frame,
                 path,
             )
@@ -259,15 +314,22 @@ class OutputFolder:
         return path
 
     def prefix_of(self, record: Record) -> str:
-        """Prefix of a record's files: `bus`, or `film_17` for a frame."""
+        """Choose how the names of a record's files begin: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:
             return self._prefix(record)
         return f"{self._prefixes.of(record)}_{record.origin.frame}"
 
     def member(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
-        """Path of a file whose name has a number already; it gets another to keep existing files.
+        """Choose the path of a file among several of one record or video, such as crops.
 
-        The folder is this one or one below, and the name begins with the result of `prefix_of`.
+        The name has a number already, `bus_0`. Where a file of this name must not be replaced,
+        another number is added: `bus_0_2`.
+
+        Args:
+            record: The record that the file is for.
+            folder: This folder, or one below it.
+            name: The name without its suffix; it begins with the result of `prefix_of`.
+            suffix: The suffix of the file.
         """
         path = folder / f"{name}{suffix}"
         number = 1
@@ -277,8 +339,8 @@ class OutputFolder:
         return path
 
     def skip(self, origin: Origin) -> None:
-        """Keep the name of an input whose files an earlier part of a resumed run has written."""
-        self._names.reserve(self._relative_name(origin), _mark(origin))
+        """Reserve the name of an input that a resumed run leaves out, as its files are written."""
+        self._names.reserve(self._relative_name(origin), _input_mark(origin))
 
     def subfolder(self, path: Path) -> None:
         """Make a folder in this one, if it does not exist."""
@@ -287,27 +349,35 @@ class OutputFolder:
 
     def is_usable(self, name: str) -> bool:
         """Whether a folder of this path exists here or can be made; a link does not count."""
-        folder = self._real
-        for part in PurePath(name).parts:
-            folder /= part
+        folder = self._real_path
+        for folder_name in PurePath(name).parts:
+            folder /= folder_name
             if os.path.lexists(folder) and not stat.S_ISDIR(folder.lstat().st_mode):
                 return False
         return True
 
     def write(self, record: Record, path: Path, data: bytes) -> None:
-        """Write a file of a record; in a folder of somebody else, it never replaces another."""
+        """Write a file of a record, and list it among the record's saved files.
+
+        In a folder that somebody else made, the file never replaces another, and gets a number in
+        its name instead.
+        """
         self.subfolder(path.parent)
-        if self._ours:
+        if self._is_made_by_detcli:
             write_file(self.real(path), data)
+            record.saved.append(path)
         else:
-            path = self._write_new(path, data)
-        record.saved.append(path)
+            record.saved.append(self._write_new(path, data))
 
     def _write_new(self, path: Path, data: bytes) -> Path:
-        """Write a file under a name that nothing has, even now; returns its path."""
-        free = path
+        """Write a file without replacing one, even one that appears at this moment.
+
+        Returns:
+            The path, or with a number added if it exists: `bus-2.jpg`.
+        """
+        free_path = path
         for number in itertools.count(2):
-            file = AtomicFile(self.real(free))
+            file = AtomicFile(self.real(free_path))
             try:
                 file.write(data)
             except BaseException:
@@ -315,105 +385,134 @@ class OutputFolder:
                 raise
             if file.commit_new():
                 break
-            free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        return free
+            free_path = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        return free_path
 
     def real(self, path: Path) -> Path:
-        """The path of a file in this folder, without links."""
-        return self._real / path.relative_to(self.path)
+        """Return the path of a file in this folder without links in the folder's own path."""
+        return self._real_path / path.relative_to(self.path)
 
     def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
-        """Path of an input's file; with `keep`, and of a new input, it replaces none."""
+        """Choose the path of the only file that an input has in this folder.
+
+        Args:
+            origin: The input, of a picture or a video.
+            suffix: The suffix of the file.
+            keep: Whether no existing file may be replaced; that of a new input never replaces one.
+        """
         keep = keep or origin.is_new
         name = self._relative_name(origin)
-        if not self._ours and (self._marked or os.path.lexists(self._real / f"{name}{suffix}")):
-            self._names.reserve(name, "somebody else")
+        if not self._is_made_by_detcli:
+            has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
+            if self._marked or has_file_of_name:
+                self._names.reserve(name, "somebody else")
         if not self._take(f"{name}{suffix}", suffix, origin):
             self._names.reserve(name, "another run")
 
-        def usable(candidate: str) -> bool:
-            may_write = self._may_write(self.path / candidate, keep=keep)
-            return may_write and self._take(candidate, suffix, origin)
+        def usable(file_name: str) -> bool:
+            may_write = self._may_write(self.path / file_name, keep=keep)
+            return may_write and self._take(file_name, suffix, origin)
 
-        mark = "" if keep else _mark(origin)
+        mark = "" if keep else _input_mark(origin)
         return self.path / self._names.file(name, suffix, usable, mark)
 
     def _prefix(self, record: Record) -> str:
-        """A prefix for the files of an input; that of a new input begins no file that is there."""
+        """Choose the prefix for the numbered files of an input, such as the frames of a video.
+
+        An earlier run may have given the prefix of an input that is the same in every run; its
+        files are replaced. A new input, such as a camera, gets a prefix that no file here has.
+        """
         origin = record.origin
         name = self._relative_name(origin)
         if not self._take(f"{name}_", "_", origin):
             self._names.reserve(name, "another run")
-        present = self._present_prefixes() if origin.is_new else set()
+        present_prefixes = self._present_prefixes() if origin.is_new else set()
 
-        def usable(candidate: str) -> bool:
-            return _fold(candidate) not in present and self._take(candidate, "_", origin)
+        def usable(prefix: str) -> bool:
+            return _fold(prefix) not in present_prefixes and self._take(prefix, "_", origin)
 
-        mark = "" if origin.is_new else _mark(origin)
+        mark = "" if origin.is_new else _input_mark(origin)
         return self._names.prefix(name, usable, mark)
 
     def _present_prefixes(self) -> set[str]:
-        """The prefixes that names of files in this folder and below may begin with."""
-        present: set[str] = set()
-        for _, _, file_names in os.walk(self._real):
+        """Return the prefixes that files in this folder and below have in their names."""
+        present_prefixes: set[str] = set()
+        for _, _, file_names in os.walk(self._real_path):
             for file_name in file_names:
-                present.update(_prefixes_of(PurePath(file_name).stem))
-        return present
+                present_prefixes.update(_prefixes_of(PurePath(file_name).stem))
+        return present_prefixes
 
     def _take(self, name: str, suffix: str, origin: Origin) -> bool:
-        """Take a name, or a prefix with its `_`, unless another run at work has it."""
+        """Take a name for an input among all runs at work; False if another run has it.
+
+        Args:
+            name: The name of a file with its suffix, or a prefix with its `_`.
+            suffix: The end of the name: the suffix, or `_`.
+            origin: The input that the file is for.
+        """
         if self._claims is None:
             return True
         prefixes = _prefixes_of(name.removesuffix(suffix))
-        return self._claims.take(_fold(name), prefixes, _mark(origin), is_new=origin.is_new)
+        return self._claims.take(_fold(name), prefixes, _input_mark(origin), is_new=origin.is_new)
 
     def _relative_name(self, origin: Origin) -> str:
-        """The path of an input below what was searched, or its name, without a suffix."""
-        below = self._path_below(origin.source)
-        if below is None or below.is_absolute():
+        """Return the name that an input's files should have here, without a suffix.
+
+        It is the input's path below the folder that was searched, `a/bus` for `pics/a/bus.jpg`. For
+        an input that was named itself, or whose subfolder cannot be made, it is `bus` alone.
+        """
+        path_below_root = self._path_below_root(origin.source)
+        if path_below_root is None or path_below_root.is_absolute():
             return safe(stem(origin.source))
-        folder = "/".join([safe(part) for part in below.parts[:-1]])
+        folder = "/".join([safe(folder_name) for folder_name in path_below_root.parts[:-1]])
         if not self.is_usable(folder):
             return safe(stem(origin.source))
-        return f"{folder}/{safe(below.stem)}".lstrip("/")
+        return f"{folder}/{safe(path_below_root.stem)}".lstrip("/")
 
-    def _path_below(self, source: str) -> PurePath | None:
-        """The path of an input below the folder that was searched; None if none was."""
-        for beginning in self._beginnings:
+    def _path_below_root(self, source: str) -> PurePath | None:
+        """Return the path of an input below the searched folder it is in; None if it is in none."""
+        for beginning in self._root_beginnings:
             if source.startswith(beginning):
                 return PurePath(source[len(beginning) :])
         return None
 
     def _may_write(self, path: Path, *, keep: bool) -> bool:
-        """Whether a file may be written here: no input, and nothing that has to be kept."""
+        """Whether a file may be written to this path.
+
+        Inputs are never written to. An existing file is replaced only in a folder that detcli made,
+        and not with `keep`; a folder or a device of this name is never replaced.
+        """
         if path in self._inputs:
             return False
         try:
             mode = self.real(path).lstat().st_mode
         except FileNotFoundError:
             return True
-        return self._ours and not keep and (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+        is_replaceable = stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+        return self._is_made_by_detcli and not keep and is_replaceable
 
 
-def _common_beginning(root: str) -> str | None:
-    """How the inputs begin that a named folder or pattern stands for; None for a pattern of files.
+def _beginning_of_inputs(root: str) -> str | None:
+    """Return how the names of all inputs begin that a folder or a pattern stands for.
 
-    A file's name never begins another input's.
+    It is `pics/` for the folder `pics`, and `pics/` for the pattern `pics/*/a.jpg`. None for a
+    pattern without a folder, `*.jpg`. For a single file it is the name with a slash, which no input
+    begins with.
     """
     if not glob.has_magic(root) or os.path.lexists(root):
         return os.path.join(root, "")  # noqa: PTH118 - as the search joins names
     if "/" not in root:
         return None
-    literal = ""
-    for part in root.split("/")[:-1]:
-        if glob.has_magic(part):
+    folder_without_wildcards = ""
+    for folder_name in root.split("/")[:-1]:
+        if glob.has_magic(folder_name):
             break
-        literal += f"{part}/"
-    return literal
+        folder_without_wildcards += f"{folder_name}/"
+    return folder_without_wildcards
 
 
-def _mark(origin: Origin) -> str:
-    """What distinguishes an input from others of its name, in every run."""
+def _input_mark(origin: Origin) -> str:
+    """Return a hash that tells an input from others of its name, the same in every run."""
     path = origin.source
     if origin.path is not None or "://" not in path:
         path = os.path.abspath(origin.path or path)  # noqa: PTH100 - keeps links
