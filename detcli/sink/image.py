@@ -33,6 +33,7 @@ class ImageSink(FolderSink):
         self._style = style
 
     def write(self, record: Record) -> None:
+        """Write the annotated picture of a record that has a picture and is no frame of a video."""
         if record.picture is None or record.detections is None or record.origin.video is not None:
             return
         picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
@@ -48,37 +49,47 @@ class CropSink(FolderSink):
 
     def __init__(self, folder: OutputFolder) -> None:
         super().__init__(folder)
-        self._names: tuple[str, ...] = ()
-        self._folders: list[str] = []  # by class id
+        self._class_names: tuple[str, ...] = ()
+        self._class_folders: list[str] = []  # the name of each class's folder, by class id
 
     def write(self, record: Record) -> None:
+        """Write a crop of each detection that is visible in the record's picture."""
         if record.picture is None or record.detections is None:
             return
         prefix = self._folder.prefix_of(record)
-        if record.detections.names != self._names:
-            self._names = record.detections.names
-            self._folders = self._folders_of(self._names)
+        if record.detections.names != self._class_names:
+            self._class_names = record.detections.names
+            self._class_folders = self._folder_names(self._class_names)
         height, width = record.picture.pixels.shape[:2]
-        is_shown = shown(record.detections.xyxy, (height, width))
+        is_visible = shown(record.detections.xyxy, (height, width))
         for number, (box, _, class_id, _) in enumerate(record.detections):
-            if not is_shown[number]:
+            if not is_visible[number]:
                 continue
-            folder = self._folder.path / self._folders[class_id]
+            class_folder = self._folder.path / self._class_folders[class_id]
             data, suffix = encode(crop(record.picture.pixels, box), record)
-            path = self._folder.member(record, folder, f"{prefix}_{number}", suffix)
+            path = self._folder.member(record, class_folder, f"{prefix}_{number}", suffix)
             self._folder.write(record, path, data)
 
-    def _folders_of(self, class_names: Sequence[str]) -> list[str]:
-        """The name of each class's folder; the same in every run of a model."""
+    def _folder_names(self, class_names: Sequence[str]) -> list[str]:
+        """Choose a name for the folder of each class; they are the same in every run of a model."""
         unique_names = UniqueNames()
-        folders = []
-        for name in class_names:
-            folders.append(unique_names.file(safe(name), "", self._folder.is_usable))
-        return folders
+        folder_names = []
+        for class_name in class_names:
+            folder_name = unique_names.file(safe(class_name), "", self._folder.is_usable)
+            folder_names.append(folder_name)
+        return folder_names
 
 
 def crop(image: Image, box: Boxes) -> Image:
-    """The part of a picture that a box `(4,)` touches: whole pixels, at least one, none outside."""
+    """Return the part of a picture that a box touches, as a view.
+
+    Args:
+        image: `(H, W, 3)`.
+        box: `(4,)`, x1, y1, x2 and y2 in pixels, which may be fractions.
+
+    Returns:
+        The whole pixels that the box touches, at least one, and none outside of the picture.
+    """
     height, width = image.shape[:2]
     x1, y1, x2, y2 = box.tolist()
     left = max(0, min(math.floor(x1), width - 1))
@@ -89,30 +100,37 @@ def crop(image: Image, box: Boxes) -> Image:
 
 
 def encode(picture: Image, record: Record) -> tuple[bytes, str]:
-    """Encode the picture of a record; returns the bytes and the suffix of a file.
+    """Encode a picture, or a part of it, as a file that suits the input of its record.
 
-    The format is the input's if possible; frames become JPEG, all others PNG.
+    The format is the input's if possible; frames of videos become JPEG, all others PNG.
+
+    Args:
+        picture: `(H, W, 3)`.
+        record: The record, whose input decides the format.
+
+    Returns:
+        The bytes of the file, and its suffix.
 
     Raises:
         OutputError: Neither the format nor PNG takes a picture of this size.
     """
     origin = record.origin
     if origin.frame is not None or origin.source == "-":
-        input_suffix = ".jpg"
+        preferred_suffix = ".jpg"
     else:
-        input_suffix = PurePath(origin.source).suffix
-        if input_suffix.lower() not in SUFFIXES:
-            input_suffix = ".png"
-    suffixes = [input_suffix]
-    if input_suffix != ".png":  # formats limit the size: WebP takes up to 16383 pixels a side
+        preferred_suffix = PurePath(origin.source).suffix
+        if preferred_suffix.lower() not in SUFFIXES:
+            preferred_suffix = ".png"
+    suffixes = [preferred_suffix]
+    if preferred_suffix != ".png":  # formats limit the size: WebP takes up to 16383 pixels a side
         suffixes.append(".png")
     for suffix in suffixes:
         try:
-            encoded, data = cv2.imencode(suffix, picture)
+            is_encoded, file_bytes = cv2.imencode(suffix, picture)
         except cv2.error:
             continue
-        if encoded:
-            return data.tobytes(), suffix
+        if is_encoded:
+            return file_bytes.tobytes(), suffix
     height, width = picture.shape[:2]
     raise OutputError(
         f"cannot encode the picture of {origin.source} ({width}x{height} pixels)",
@@ -127,91 +145,130 @@ REMEMBERED_TRACKS = 10_000
 
 
 class Anonymizer:
-    """Hides some classes in the pictures of records, and what the symbols of these classes say.
+    """Hides objects of some classes in pictures, and the text of barcodes that are hidden.
 
     To be called before anything leaves out detections, such as marks: what the model found is
     hidden, whether records name it or not. Boxes stay as they are. It has to be called once for
     each record, in their order.
 
-    A symbol in a hidden box says nothing, whichever detection has read it: it is hidden in the
-    picture, too. Nor does any symbol of a track that was of a hidden class in an earlier frame.
+    The text of a barcode in a hidden box is removed from the record, whichever detection it
+    belongs to, as the barcode is hidden in the picture, too. So is that of every barcode on a track
+    that was of a hidden class in an earlier frame.
 
     The file of a picture is not handed on, even if nothing is hidden: it may hold a thumbnail, a
     second picture or a video that no model has looked at.
     """
 
     def __init__(self, classes: Iterable[int], method: str, margin: float = BLUR_MARGIN) -> None:
-        """Hide the classes of some ids; `method` is one of WAYS, `margin` as in `hidden`."""
-        self._classes = sorted(classes)
+        """Hide the classes with these ids.
+
+        Args:
+            classes: The ids of the classes.
+            method: How they are hidden: a key of WAYS.
+            margin: Share of a box's width and height that is hidden beyond each of its edges.
+        """
+        self._hidden_classes = sorted(classes)
         self._method = method
         self._margin = margin
         self._tracks: PerVideo[HiddenTracks] = PerVideo(lambda _: HiddenTracks())
 
     def __call__(self, record: Record) -> Record:
-        """The record with another picture; one of an input that failed as it is."""
-        picture, detections = record.picture, record.detections
+        """Return a copy of a record with the hidden classes made unrecognizable in its picture.
+
+        Barcodes that are hidden lose their text. The record of an input that failed is returned
+        unchanged.
+        """
+        picture = record.picture
+        detections = record.detections
         if picture is None or detections is None:
             return record
 
-        picture = replace(picture, file=None)
-        is_hidden = self._hides(detections)
+        anonymous_picture = replace(picture, file=None)
+        is_hidden = self._is_hidden(detections)
         if is_hidden.any():
-            boxes = detections.xyxy[is_hidden]
-            pixels = hidden(picture.pixels, boxes, self._method, self._margin)
-            picture = replace(picture, pixels=pixels)
+            hidden_boxes = detections.xyxy[is_hidden]
+            pixels = hidden(picture.pixels, hidden_boxes, self._method, self._margin)
+            anonymous_picture = replace(anonymous_picture, pixels=pixels)
         if detections.symbols is not None:
-            detections = self._without_symbols(record, detections, is_hidden)
-        return replace(record, picture=picture, detections=detections)
+            detections = self._without_hidden_barcodes(record, detections, is_hidden)
+        return replace(record, picture=anonymous_picture, detections=detections)
 
     def count(self, detections: Detections | None) -> int:
-        """How many detections are of the classes that are hidden."""
+        """Count the detections that are of hidden classes."""
         if detections is None:
             return 0
-        return int(self._hides(detections).sum())
+        return int(self._is_hidden(detections).sum())
 
-    def _hides(self, detections: Detections) -> npt.NDArray[np.bool_]:
-        """Which detections are hidden, `(N,)`."""
-        return np.isin(detections.class_id, self._classes)
+    def _is_hidden(self, detections: Detections) -> npt.NDArray[np.bool_]:
+        """Tell for each detection whether it is of a hidden class, `(N,)`."""
+        return np.isin(detections.class_id, self._hidden_classes)
 
-    def _without_symbols(
+    def _without_hidden_barcodes(
         self, record: Record, detections: Detections, is_hidden: npt.NDArray[np.bool_]
     ) -> Detections:
-        """The detections without what hidden symbols say, given which boxes are hidden, `(N,)`."""
-        boxes = detections.xyxy[is_hidden]
-        is_silent = is_hidden.copy()
+        """Return a copy of a record's detections in which no barcode is left that is hidden.
+
+        A barcode is removed in three cases: its detection is of a hidden class; the track of its
+        detection was of a hidden class in this or an earlier frame; or it lies in the box of
+        another detection that is hidden.
+
+        Args:
+            record: The record, which says of which video it is a frame.
+            detections: Its N detections, with an array of barcodes or None in `symbols`.
+            is_hidden: `(N,)`, whether each detection is of a hidden class.
+        """
+        loses_barcode = is_hidden.copy()
         if record.origin.frame is not None and detections.track_id is not None:
             tracks = self._tracks.of(record)
-            is_silent |= tracks.add(detections.track_id.tolist(), is_hidden.tolist())
-        symbols = np.array(detections.symbols, np.object_)  # a copy: the record is others', too
-        for row, symbol in enumerate(symbols):
-            if is_silent[row] or (symbol is not None and is_covered(symbol.corners, boxes)):
-                symbols[row] = None
-        return replace(detections, symbols=symbols)
+            loses_barcode |= tracks.add(detections.track_id.tolist(), is_hidden.tolist())
+
+        hidden_boxes = detections.xyxy[is_hidden]
+        barcodes = np.array(detections.symbols, np.object_)  # a copy, as others use the record
+        for index, barcode in enumerate(barcodes):
+            if barcode is not None and is_covered(barcode.corners, hidden_boxes):
+                loses_barcode[index] = True
+        barcodes[loses_barcode] = None
+        return replace(detections, symbols=barcodes)
 
 
 class HiddenTracks:
     """The tracks of one video that were of a hidden class, whatever their class is now."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, None] = {}  # those not seen for long come first
+        # The keys are the numbers of the tracks; those not seen for longest come first.
+        self._hidden_numbers: dict[int, None] = {}
 
     def add(self, numbers: Sequence[int], is_hidden: Sequence[bool]) -> npt.NDArray[np.bool_]:
-        """Which detections of a frame are of hidden tracks, given which are hidden themselves."""
+        """Tell which detections of the next frame are of tracks that were ever hidden.
+
+        Args:
+            numbers: The number of each detection's track; 0 or less without a track.
+            is_hidden: Whether each detection is of a hidden class in this frame.
+
+        Returns:
+            `(N,)`, whether the track of each detection was of a hidden class in this frame or an
+            earlier one.
+        """
         of_hidden_track = np.zeros(len(numbers), bool)
-        for row, number in enumerate(numbers):
-            if number > 0 and (is_hidden[row] or number in self._numbers):
-                self._numbers.pop(number, None)
-                self._numbers[number] = None
-                of_hidden_track[row] = True
-        while len(self._numbers) > REMEMBERED_TRACKS:
-            del self._numbers[next(iter(self._numbers))]
+        for index, number in enumerate(numbers):
+            if number > 0 and (is_hidden[index] or number in self._hidden_numbers):
+                # It is inserted again, so that the tracks seen last stay at the end.
+                self._hidden_numbers.pop(number, None)
+                self._hidden_numbers[number] = None
+                of_hidden_track[index] = True
+        while len(self._hidden_numbers) > REMEMBERED_TRACKS:
+            oldest_number = next(iter(self._hidden_numbers))
+            del self._hidden_numbers[oldest_number]
         return of_hidden_track
 
 
 def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
-    """Whether the middle of a symbol with these corners, `(4, 2)`, lies in one of some boxes.
+    """Tell whether the middle of a barcode lies in at least one of some boxes.
 
-    Of a symbol without corners nobody knows.
+    Args:
+        corners: `(4, 2)`, the corners of the barcode; empty if it was read without its position,
+            and then it counts as outside.
+        boxes: `(N, 4)`.
     """
     points = np.asarray(corners, np.float64).reshape(-1, 2)
     if not len(points):
@@ -236,22 +293,25 @@ class OnlyDetections:
 
 
 def hidden(image: Image, boxes: Boxes, method: str, margin: float = BLUR_MARGIN) -> Image:
-    """Return a copy of a picture in which nothing can be made out in some boxes and around them.
+    """Return a copy of a picture in which nothing can be recognized in some boxes and around them.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
         boxes: `(N, 4)` in pixels of the picture, beyond which they may reach.
-        method: One of WAYS.
-        margin: Part of a box's width and height that is hidden beyond each of its edges.
+        method: A key of WAYS.
+        margin: Share of a box's width and height that is hidden beyond each of its edges.
     """
     canvas = image.copy()
     height, width = image.shape[:2]
-    boxes = boxes[shown(boxes, (height, width))]
-    extent = np.tile(boxes[:, 2:] - boxes[:, :2], 2)  # (N, 4)
-    margins = extent * np.array([-margin, -margin, margin, margin], np.float32)
-    wider = clipped(boxes + margins, (height, width))
-    corners = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
-    for left, top, right, bottom in corners.tolist():
+    visible_boxes = boxes[shown(boxes, (height, width))]
+    box_sizes = visible_boxes[:, 2:] - visible_boxes[:, :2]  # (N, 2), width and height
+    outward = np.array([-margin, -margin, margin, margin], np.float32)  # of x1, y1, x2, y2
+    margins = np.tile(box_sizes, 2) * outward  # (N, 4)
+    wider_boxes = clipped(visible_boxes + margins, (height, width))
+    left_top = np.floor(wider_boxes[:, :2])
+    right_bottom = np.ceil(wider_boxes[:, 2:])
+    whole_pixels = np.hstack([left_top, right_bottom]).astype(int)
+    for left, top, right, bottom in whole_pixels.tolist():
         area = canvas[top:bottom, left:right]
         if area.size:
             _hide(area, WAYS[method])
@@ -259,16 +319,24 @@ def hidden(image: Image, boxes: Boxes, method: str, margin: float = BLUR_MARGIN)
 
 
 def _hide(area: Image, interpolation: int | None) -> None:
-    """Hide an area of a picture in place: grey without an `interpolation`, see WAYS."""
+    """Replace an area of a picture, in place, by the mean colours of a few equal parts of it.
+
+    Args:
+        area: `(H, W, 3)`, a view of the picture.
+        interpolation: OpenCV's interpolation between the mean colours; None for plain grey.
+    """
     if interpolation is None:
         area[:] = GREY
         return
-    # The mean colours of a few equal parts are all that is left of it.
     height, width = area.shape[:2]
+    # The longer side has SAMPLES colours, and the shorter one fewer in the same proportion.
     rows, columns = Letterbox.fit((height, width), (SAMPLES, SAMPLES), enlarge=1).resized
-    means = cv2.resize(area, (columns, rows), interpolation=cv2.INTER_AREA)
-    area[:] = cv2.resize(means, (width, height), interpolation=interpolation)
+    mean_colours = cv2.resize(area, (columns, rows), interpolation=cv2.INTER_AREA)
+    area[:] = cv2.resize(mean_colours, (width, height), interpolation=interpolation)
 
 
 WAYS = {"blur": cv2.INTER_LINEAR, "pixelate": cv2.INTER_NEAREST, "fill": None}
-"""How an area is hidden: means of its parts are enlarged in this way, or it becomes grey."""
+"""OpenCV's interpolation for each method of --blur; None for plain grey.
+
+The mean colours of an area's parts are enlarged with it to the size of the area.
+"""
