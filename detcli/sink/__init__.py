@@ -1,12 +1,12 @@
-"""Sinks: where records go, one file per format.
+"""Sinks: the outputs of a run, one file per format.
 
-records     formats.py: the formats; text.py, parquet.py; journal.py with --resume
-pictures    image.py, window.py; draw.py: how
-videos      video.py, h264.py
-labels      labels.py: of other programs, and datasets
-folder.py   folders of files with unique names; claims.py: of runs at the same time
-blurred.py  folders that show what is to be hidden
-protocol.py what all of them are
+records     formats.py chooses the format; text.py and parquet.py write it; journal.py for --resume
+pictures    image.py saves and window.py shows them; draw.py draws boxes and labels
+videos      video.py; h264.py encodes them with their sound
+labels      labels.py: labels for other programs, and datasets
+folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
+            remembers which classes are hidden in a folder
+protocol.py what every sink has to offer
 
-Each is imported only when it is used.
+Each is imported only when it is used. What --report writes is in detcli/page.
 """

@@ -1,13 +1,4 @@
-"""Sinks: where records go, one file per format.
-
-records     text.py, parquet.py; journal.py with --resume
-pictures    image.py, window.py; draw.py: how
-videos      video.py, h264.py
-labels      labels.py: of other programs, and datasets
-page/       what --report writes
-folder.py   folders of files with unique names; claims.py: of runs at the same time
-blurred.py  folders that show what is to be hidden
-"""
+"""What every sink has to offer (`Sink`), and the output that most of them write to."""
 
 import io
 from collections.abc import Callable
@@ -17,24 +8,24 @@ from detcli.core.errors import OutputError
 from detcli.data.record import Record, RecordJson
 from detcli.storage.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 
-Output = AppendedFile | AtomicFile | DirectFile | StandardOutput  # target of a text format
+Output = AppendedFile | AtomicFile | DirectFile | StandardOutput  # what a text format is written to
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
-    """The user has seen enough: the run ends without an error."""
+    """Raised when the user closes the window of --show: the run ends without an error."""
 
 
 class Encodable(Protocol):
-    """A record, or what was stored of one."""
+    """A record, or an object that has only the JSON of one, read from a file."""
 
     def to_json(self) -> RecordJson: ...
 
 
 class Sink(Protocol):
-    """Takes records in order."""
+    """An output of a run: it is given the records in order, and then closed."""
 
     def write(self, record: Record) -> None:
-        """Write one record.
+        """Write the part of a record that this output is for.
 
         Raises:
             OutputError: The record could not be written.
@@ -66,11 +57,20 @@ class TextSink:
 
 
 class Stream(io.RawIOBase):
-    """An output as libraries write to it; it remembers a failure, which they may not report."""
+    """A file object that libraries such as PyAV and pyarrow can write to.
+
+    It remembers the first failure in `failure`, as not every library reports it.
+    """
 
     def __init__(
         self, write: Callable[[bytes], object], seek: Callable[[int, int], int] | None = None
     ) -> None:
+        """Make a file object of functions.
+
+        Args:
+            write: Writes bytes at the current position.
+            seek: Moves the position, as `io.IOBase.seek`; None if the output can only grow.
+        """
         self._write = write
         self._seek = seek
         self._position = 0
@@ -92,10 +92,12 @@ class Stream(io.RawIOBase):
         return self._position
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+        """Write a buffer; returns its length in bytes."""
         try:
             self._write(bytes(data))
         except (OSError, OutputError) as error:
-            self.failure = self.failure or error
+            if self.failure is None:
+                self.failure = error
             raise
         self._position += len(data)
         return len(data)
