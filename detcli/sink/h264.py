@@ -27,52 +27,78 @@ with loading("PyAV", INSTALL):
 if TYPE_CHECKING:
     Packet = av.Packet[av.AudioStream]
 
-# Codecs that MP4 holds and browsers play; others become AAC.
+# Codecs that MP4 holds and browsers play; sound in any other is encoded again, as AAC.
 COPIED = frozenset({"aac", "flac", "mp3", "opus"})
-MIN_MP3_RATE = 16_000  # samples per second; MP4 has no word for MP3 with fewer
+MIN_MP3_RATE = 16_000  # samples per second; MP4 has no code for MP3 with fewer
 AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
 AAC_RATE = 48_000  # for sound of any other rate
-SEEK_FROM_S = 5.0
+MIN_SEEK_S = (
+    5.0  # sound before a later start is skipped by a seek, before an earlier one by reading
+)
+SECONDS_BEFORE_SEEK = 1  # to read from a little earlier: packets that come too early are dropped
 TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 
-# Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits.
+# What PyAV raises for a damaged file. TypeError comes of times that are missing, ArithmeticError
+# of numbers that have more than 64 bits.
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
-DEFAULT_SCORE = 5_000_000  # what FFmpeg adds for a default track to the pixels of its frames
+DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this many pixels more
 LEFT_OUT = "%s: its sound is left out: %s"
 
 log = logging.getLogger(__name__)
 
 
 class Sound:
-    """The sound of a video, handed over in step with its pictures."""
+    """The sound of a source video, read in step with the frames of the annotated video.
+
+    Its packets are written to the annotated video as they are, or decoded and encoded as AAC where
+    MP4 cannot hold their codec. Times are counted from the first frame of the annotated video.
+    """
 
     def __init__(
         self, name: str, source: av.container.InputContainer, track: av.AudioStream, start_s: float
     ) -> None:
+        """Prepare to read the sound from the time of a frame on.
+
+        Args:
+            name: The name of the source in messages.
+            source: The open source, which this object closes.
+            track: Its audio track that is heard.
+            start_s: The time in the source, from its first frame, at which the annotated video
+                begins.
+        """
         self._name = name
-        self._input = source
+        self._source = source
         self._track = track
-        self._codec = track.codec_context.codec.canonical_name
-        self._rate = track.codec_context.sample_rate
-        self._packets: Iterator[tuple[float, Packet]] = iter(())
+        self._codec_name = track.codec_context.codec.canonical_name
+        self._sample_rate = track.codec_context.sample_rate
+        # What is left to write: the next packet, and those after it, each with its time in seconds.
         self._next: tuple[float, Packet] | None = None
-        self._shift_s = _first_frame_s(source) + start_s
+        self._packets: Iterator[tuple[float, Packet]] = iter(())
+        # The timestamp in the file, in seconds, at which the annotated video begins.
+        self._origin_s = _first_frame_s(source) + start_s
 
         for stream in source.streams:
             if stream is not track and hasattr(stream, "discard"):
-                stream.discard = av.stream.Discard.all  # then an index saves reading it
-        if start_s > SEEK_FROM_S:
+                stream.discard = av.stream.Discard.all  # a file with an index is read faster then
+        if start_s > MIN_SEEK_S:
+            seek_s = self._origin_s - SECONDS_BEFORE_SEEK
             with contextlib.suppress(*FAILURES):
-                source.seek(int((self._shift_s - 1) * av.time_base))
+                source.seek(int(seek_s * av.time_base))
 
     def begin(self, output: av.container.OutputContainer) -> bool:
-        """Add a track to a container; False, with a warning, if there will be no sound."""
+        """Add an audio track for this sound to the container of the annotated video.
+
+        Returns:
+            Whether there will be sound. Where it cannot be read, a warning says so, and the source
+            is closed.
+        """
         try:
-            if self._fits():
-                self._packets = self._copied(output.add_stream_from_template(self._track))
+            if self._can_be_copied():
+                copied_track = output.add_stream_from_template(self._track)
+                self._packets = self._copied_packets(copied_track)
             else:
-                self._packets = self._encoded(self._add_aac(output))
-                log.info("%s: sound in %s becomes AAC", self._name, self._codec)
+                self._packets = self._encoded_packets(self._add_aac(output))
+                log.info("%s: sound in %s becomes AAC", self._name, self._codec_name)
         except FAILURES as error:
             log.warning(LEFT_OUT, self._name, system_reason(error))
             self.close()
@@ -81,17 +107,20 @@ class Sound:
         return True
 
     def _add_aac(self, output: av.container.OutputContainer) -> av.AudioStream:
-        """Add a track of AAC to a container, with the rate and channels that fit best."""
-        rate = self._rate if self._rate in AAC_RATES else AAC_RATE
+        """Add an AAC track to the annotated video, with the sample rate and channels that fit."""
+        rate = self._sample_rate if self._sample_rate in AAC_RATES else AAC_RATE
         layout = "mono" if self._track.codec_context.channels == 1 else "stereo"
         return output.add_stream("aac", rate=rate, layout=layout)
 
-    def _fits(self) -> bool:
-        """Whether MP4 holds it as it is.
+    def _can_be_copied(self) -> bool:
+        """Tell whether the packets of the sound can be written to MP4 without encoding them anew.
 
-        A damaged header would fail with the last frame only, so it is written to a trial first.
+        FFmpeg writes the header of an MP4 file after the last frame, and would refuse damaged
+        settings of the codec only then. So the header is written to a file in memory first.
         """
-        if self._codec not in COPIED or (self._codec == "mp3" and self._rate < MIN_MP3_RATE):
+        if self._codec_name not in COPIED:
+            return False
+        if self._codec_name == "mp3" and self._sample_rate < MIN_MP3_RATE:
             return False
         header_first = {"movflags": "empty_moov"}
         try:
@@ -103,81 +132,119 @@ class Sound:
         return True
 
     def until(self, end_s: float) -> "Iterator[Packet]":
-        """Yield what begins before a time of the pictures, as far as it was not yielded yet."""
-        while self._next is not None and self._next[0] < end_s:
-            yield self._next[1]
+        """Yield the packets that begin before a time and were not yielded yet.
+
+        Args:
+            end_s: The time in seconds, from the first frame of the annotated video.
+        """
+        while self._next is not None:
+            time_s, packet = self._next
+            if time_s >= end_s:
+                return
+            yield packet
             self._advance()
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the source; no more packets come."""
         self._next = None
         self._packets = iter(())
-        self._input.close()
+        self._source.close()
 
     def _advance(self) -> None:
-        """Look at the next packet; where it cannot be read, the sound ends."""
+        """Read the next packet ahead; where it cannot be read, the sound ends with a warning."""
         try:
             self._next = next(self._packets, None)
         except FAILURES as error:
             log.warning("%s: its sound breaks off: %s", self._name, system_reason(error))
             self._next = None
 
-    def _copied(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
-        """The packets as they are, each with its time among the pictures."""
-        last = None
-        for packet in self._input.demux(self._track):
+    def _copied_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        """Yield the source's audio packets without encoding them anew, for the annotated video.
+
+        Their timestamps are moved so that 0 is the first frame of the annotated video. Packets that
+        end before it are left out, except the last of them, which decoders need to begin.
+
+        Args:
+            track: The audio track of the annotated video, to which the packets will belong.
+
+        Yields:
+            The time in seconds at which a packet is heard, and the packet.
+        """
+        last_timestamp = None
+        for packet in self._source.demux(self._track):
             if packet.pts is None or not packet.size:
                 continue
-            packet.pts -= round(self._shift_s / packet.time_base)
+            packet.pts -= round(self._origin_s / packet.time_base)
             packet.dts = packet.pts
-            if last is not None and packet.pts <= last:  # damage: MP4 knows no way back
+            # MP4 takes no packet that is earlier than the one before, as in a damaged source.
+            if last_timestamp is not None and packet.pts <= last_timestamp:
                 continue
             time_s = float(packet.pts * packet.time_base)
-            # One packet more than is heard: decoders need it before the first.
-            if time_s + 2 * float((packet.duration or 0) * packet.time_base) < 0:
+            duration_s = float((packet.duration or 0) * packet.time_base)
+            next_packet_end_s = time_s + 2 * duration_s
+            if next_packet_end_s < 0:  # the next one is not heard either
                 continue
-            last = packet.pts
+            last_timestamp = packet.pts
             packet.stream = track
             yield time_s, packet
 
-    def _encoded(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
-        """The sound encoded anew, in packets with their times among the pictures."""
-        for frame in self._decoded():
-            yield from _timed(track.encode(frame))
-        yield from _timed(track.encode(None))
+    def _encoded_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        """Decode the source's sound, and yield it encoded as packets of the annotated video.
 
-    def _decoded(self) -> Iterator[av.AudioFrame]:
-        """The sound as samples, from the first picture on, and never back in time."""
-        last = None
-        for packet in self._input.demux(self._track):
+        Args:
+            track: The AAC track of the annotated video.
+
+        Yields:
+            The time in seconds at which a packet is heard, and the packet.
+        """
+        for frame in self._decoded_frames():
+            yield from _with_times(track.encode(frame))
+        yield from _with_times(track.encode(None))  # what the encoder has left
+
+    def _decoded_frames(self) -> Iterator[av.AudioFrame]:
+        """Decode the source's sound from the first frame of the annotated video on.
+
+        A frame of sound is a block of samples. Timestamps are moved so that 0 is the first frame
+        of the annotated video; blocks that are not later than the one before are left out.
+        """
+        last_timestamp = None
+        for packet in self._source.demux(self._track):
             frames: list[av.AudioFrame] = []
-            with contextlib.suppress(av.error.InvalidDataError):  # the others may be heard
+            with contextlib.suppress(av.error.InvalidDataError):  # later packets may be readable
                 frames = packet.decode()
             for frame in frames:
                 if frame.pts is None or frame.time_base is None:
                     continue
-                frame.pts -= round(self._shift_s / frame.time_base)
-                if (last is None or frame.pts > last) and frame.pts * frame.time_base >= 0:
-                    last = frame.pts
+                frame.pts -= round(self._origin_s / frame.time_base)
+                is_later = last_timestamp is None or frame.pts > last_timestamp
+                if is_later and frame.pts * frame.time_base >= 0:
+                    last_timestamp = frame.pts
                     yield frame
 
 
-def _timed(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]":
-    """Packets of encoded sound, each with its time in seconds."""
+def _with_times(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]":
+    """Yield each packet of encoded sound with its time in seconds before it."""
     for packet in packets:
         yield float((packet.pts or 0) * packet.time_base), packet
 
 
 def _first_frame_s(source: av.container.InputContainer) -> float:
-    """The time of the first frame, in the time of a file; 0 if it is not known."""
-    stream = _largest(source.streams.video)
+    """Return the timestamp of a video's first frame in seconds; 0 if the file does not say it.
+
+    Frames and sound need not begin at 0, as in the recording of a broadcast.
+    """
+    stream = _read_video_track(source.streams.video)
     if stream is None or not stream.start_time or not stream.time_base:
         return 0.0
     return float(stream.start_time * stream.time_base)
 
 
-def _largest(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
-    """The track whose frames are read, see `choose_track` in `source/containers.py`."""
+def _read_video_track(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
+    """Return the video track whose frames the run reads; None if there is no video track.
+
+    The choice is that of `choose_track` in `source/containers.py`, and of FFmpeg: the largest
+    frames, but a track that is marked as the default before others, and a cover picture last.
+    """
 
     def score(stream: "av.VideoStream") -> int:
         if stream.disposition & av.stream.Disposition.attached_pic:
@@ -191,18 +258,23 @@ def _largest(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
 
 
 def open_sound(address: str, start_s: float) -> Sound | None:
-    """Open the sound of a video; None if it has none, or with a warning if it cannot be read.
+    """Open the sound of a video; FFmpeg chooses one of several tracks.
 
-    Of several tracks, FFmpeg's choice: that with most channels, as a rule.
+    Args:
+        address: The absolute path or the URL of the video.
+        start_s: The time in the video at which the sound begins, in seconds from its first frame.
+
+    Returns:
+        The sound; None if the video has none, or if it cannot be read, which a warning says.
     """
     name = public_name(address)
     path = Path(address)
-    if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
+    if path.is_absolute() and not path.is_file():  # a pipe, which cannot be read a second time
         return None
     try:
         source = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
         track = source.streams.best("audio")
-        # The context is None without a codec, which PyAV's types do not say.
+        # A track of an unknown codec has no context, which PyAV's types do not say.
         if isinstance(track, av.AudioStream) and track.codec_context is not None:
             return Sound(name, source, track, start_s)
         source.close()
@@ -227,7 +299,7 @@ OPTIONS = {
 
 
 def _encoder_name() -> str:
-    """The best encoder of H.264 that PyAV has."""
+    """Return the name of the best H.264 encoder that this build of PyAV has."""
     for name in OPTIONS:
         if name in av.codecs_available:
             return name
@@ -238,13 +310,7 @@ ENCODER = _encoder_name()
 
 
 class H264Encoder:
-    """Encodes the frames of one video, each at its time, and adds the sound beside them.
-
-    Frames have a shape `(height, width, 3)`; the last one lasts as long as `rate`, in frames per
-    second, says. Width and height of a pixel as it is shown have the ratio `pixel_aspect`.
-    `sound` is the absolute path or URL of the video whose sound is heard, and
-    `start_s` the time of the first frame in it. The file stays open.
-    """
+    """Encodes the frames of one annotated video as H.264, with the sound of its source."""
 
     def __init__(
         self,
@@ -255,21 +321,36 @@ class H264Encoder:
         start_s: float = 0.0,
         pixel_aspect: tuple[int, int] = (1, 1),
     ) -> None:
+        """Open an encoder that writes MP4 to a file.
+
+        Args:
+            file: The file, which stays open.
+            shape: `(height, width, 3)` of the frames. An odd last row or column is cut off.
+            rate: Frames per second; each frame has its own time, but the last one lasts as long
+                as the rate says.
+            sound: The absolute path or URL of the video whose sound is heard; None for no sound.
+            start_s: The time of the first frame in that video, in seconds.
+            pixel_aspect: The ratio of width and height of a pixel as it is shown.
+
+        Raises:
+            OSError: The encoder does not take frames of this size, or this sound.
+        """
         self._height = shape[0] - shape[0] % 2
         self._width = shape[1] - shape[1] % 2
         self._file = Stream(partial(write_all, file), file.seek)
         self._sound = None if sound is None else open_sound(sound, start_s)
-        self._ticks = -1  # of the last frame
+        self._last_timestamp = -1  # of the last frame, in ticks
         self._end_s = 0.0  # of the last frame
-        self._period_s = 1 / rate
-        self.count = 0  # frames
-        self._encoded = 0  # of these
-        self._largest = shape[0] * shape[1]  # bytes of a frame; at first, those of noise
-        self._convert = VideoReformatter()
+        self._frame_period_s = 1 / rate
+        self.count = 0  # frames that were written
+        self._encoded_count = 0  # frames of these that have left the encoder
+        # Size of the largest encoded frame; before the first, an estimate for a frame of noise.
+        self._largest_frame_bytes = shape[0] * shape[1]
+        self._reformatter = VideoReformatter()
 
-        exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
-        self._container = av.open(self._file, "w", format="mp4", options=exact)
-        with _errors():
+        exact_length = {"movie_timescale": str(TICKS)}  # otherwise it is in whole milliseconds
+        self._container = av.open(self._file, "w", format="mp4", options=exact_length)
+        with _ffmpeg_errors_as_oserror():
             self._stream = self._add_stream(rate, pixel_aspect)
             if self._sound is not None and not self._sound.begin(self._container):
                 self._sound = None
@@ -277,9 +358,14 @@ class H264Encoder:
             self._container.start_encoding()
 
     def _add_stream(self, rate: float, pixel_aspect: tuple[int, int]) -> av.VideoStream:
-        """Add the track of the frames to the container, with the settings of its encoder."""
-        fraction = Fraction(rate).limit_denominator(3600)
-        stream = self._container.add_stream(ENCODER, rate=fraction)
+        """Add the video track to the container, and set up its encoder, which is not opened yet.
+
+        Args:
+            rate: Frames per second.
+            pixel_aspect: The ratio of width and height of a pixel as it is shown.
+        """
+        exact_rate = Fraction(rate).limit_denominator(3600)
+        stream = self._container.add_stream(ENCODER, rate=exact_rate)
         assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
         context = stream.codec_context
         context.width = self._width
@@ -298,65 +384,95 @@ class H264Encoder:
         return stream
 
     def write(self, picture: Image, time_s: float) -> None:
-        """Write a frame, and the sound before it."""
-        with _errors():
-            even = np.ascontiguousarray(picture[: self._height, : self._width])
-            bgr_frame = av.VideoFrame.from_numpy_buffer(even, "bgr24")
-            frame = self._convert.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
-            self._ticks = max(round(time_s * TICKS), self._ticks + 1)
-            frame.pts = self._ticks
+        """Encode a frame, and write the sound that is heard before it.
+
+        Args:
+            picture: `(height, width, 3)`, of the shape that the encoder was opened with.
+            time_s: When the frame is shown, in seconds from the start of the video. A frame that
+                is not later than the one before is shown right after it.
+        """
+        with _ffmpeg_errors_as_oserror():
+            even_picture = np.ascontiguousarray(picture[: self._height, : self._width])
+            bgr_frame = av.VideoFrame.from_numpy_buffer(even_picture, "bgr24")
+            frame = self._reformatter.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
+            self._last_timestamp = max(round(time_s * TICKS), self._last_timestamp + 1)
+            frame.pts = self._last_timestamp
             frame.time_base = Fraction(1, TICKS)
             self._add_sound(time_s)
+            # The encoder keeps frames for a while: these packets are of earlier ones, or none.
             packets = self._stream.encode(frame)
         self._mux(packets)
         self.count += 1
-        if packets:
-            sizes = [packet.size for packet in packets]
-            if self._encoded:
-                sizes.append(self._largest)
-            self._largest = max(sizes)
-            self._encoded += len(packets)
-        self._end_s = time_s + self._period_s
+        self._count_encoded(packets)
+        self._end_s = time_s + self._frame_period_s
+
+    def _count_encoded(self, packets: Sequence["av.Packet[Any]"]) -> None:
+        """Count the frames that have left the encoder, a packet each, and note the largest size.
+
+        The first sizes replace the estimate that stands for them until then.
+        """
+        if not packets:
+            return
+        sizes = [packet.size for packet in packets]
+        if self._encoded_count:
+            sizes.append(self._largest_frame_bytes)
+        self._largest_frame_bytes = max(sizes)
+        self._encoded_count += len(packets)
 
     @property
     def unwritten(self) -> int:
-        """Bytes of the frames that are in the encoder, at most; about, before the first one."""
-        return (self.count - self._encoded) * self._largest
+        """How many bytes the frames in the encoder may take on the disk.
+
+        No more than this, if they are not larger than the frames before them; until the first
+        frame is encoded, it is an estimate.
+        """
+        return (self.count - self._encoded_count) * self._largest_frame_bytes
 
     def finish(self) -> None:
-        """Write what is missing: frames in the encoder, sound until their end, the index."""
+        """Write the frames left in the encoder, the sound until their end, and the file's index.
+
+        Raises:
+            OSError: Something could not be written.
+        """
         try:
             self._add_sound(self._end_s)
-            with _errors():
+            with _ffmpeg_errors_as_oserror():
                 packets = self._stream.encode(None)
             self._mux(packets)
         finally:
             if self._sound is not None:
                 self._sound.close()
-            with _errors():
+            with _ffmpeg_errors_as_oserror():
                 self._container.close()
-            self._check()
+            self._raise_write_failure()
 
     def _add_sound(self, end_s: float) -> None:
+        """Write the sound up to a time, in seconds from the start of the video."""
         if self._sound is not None:
             self._mux(self._sound.until(end_s))
 
     def _mux(self, packets: Iterable["av.Packet[Any]"]) -> None:
+        """Write packets to the container; one that FFmpeg refuses, of damaged sound, is left out.
+
+        Raises:
+            OSError: The file could not be written.
+        """
         for packet in packets:
             try:
                 self._container.mux(packet)
-            except av.FFmpegError:  # of damaged sound, of this packet or one before; that is lost
+            except av.FFmpegError:  # of this packet, or of an earlier one that was still waiting
                 log.debug("a packet is left out", exc_info=True)
-            self._check()
+            self._raise_write_failure()
 
-    def _check(self) -> None:
+    def _raise_write_failure(self) -> None:
+        """Raise the error of a failed write to the file, which FFmpeg does not report itself."""
         if self._file.failure is not None:
             raise self._file.failure
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Raise FFmpeg's errors as errors of the system."""
+def _ffmpeg_errors_as_oserror() -> Iterator[None]:
+    """Raise FFmpeg's errors as OSError, with the same number and message."""
     try:
         yield
     except av.FFmpegError as error:
