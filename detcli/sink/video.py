@@ -70,10 +70,10 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
 
 
 class FrameTime(NamedTuple):
-    """When a frame is seen."""
+    """When a frame is shown, in seconds."""
 
-    shown_s: float  # in all annotated videos of its source together
-    source_s: float  # in the source
+    shown_s: float  # from the start of the first annotated video of the source
+    source_s: float  # from the start of the source
 
 
 class AnnotatedVideo:
@@ -82,59 +82,80 @@ class AnnotatedVideo:
     def __init__(
         self, folder: OutputFolder, first: Record, style: Style, *, condensed: bool, silent: bool
     ) -> None:
+        """Prepare to write the annotated frames; the file begins with the first of them.
+
+        Args:
+            folder: Where the files are written.
+            first: The record of the first frame, which says what is known of the source.
+            style: How detections are drawn.
+            condensed: Whether frames are left out on purpose, so that those that come follow one
+                another at the rate of the source.
+            silent: Whether the sound of the source is left out.
+        """
         self._folder = folder
         self._style = style
         video = first.origin.video or Video(0.0)
         rate = video.frames_per_second
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
-        self._live = video.live
+        self._is_live = video.live
         self._pixel_aspect = video.pixel_aspect
-        self._h264 = _has_h264()
-        self._even = not self._live and (condensed or not self._h264)
-        self._sound = video.address if self._h264 else None
-        if self._sound is not None and (silent or condensed):
-            _warn_if_heard(self._sound)
-            self._sound = None
-        self._shown_s = 0.0  # when the last frame is shown, in all files together
-        self._source_s: float | None = None  # of the last frame, in the source
-        self._first: FrameTime | None = None  # of the first frame of this file
+        self._has_h264 = _has_h264()
+        # Whether frames are shown at a constant rate, whatever their times in the source are.
+        self._is_constant_rate = not self._is_live and (condensed or not self._has_h264)
+        self._sound_address = video.address if self._has_h264 else None
+        if self._sound_address is not None and (silent or condensed):
+            _warn_if_heard(self._sound_address)
+            self._sound_address = None
+        self._last_shown_s = 0.0  # of the last frame, see FrameTime
+        self._last_source_s: float | None = None  # of the last frame, see FrameTime
+        self._first_time: FrameTime | None = None  # of the first frame of the file
         self._file: VideoFile | None = None
-        self._path = Path()  # of this file
+        self._path = Path()  # of the file
 
     def write(self, record: Record) -> None:
-        """Write a frame; one that failed repeats the one before."""
+        """Write the annotated frame of a record.
+
+        A frame that could not be read repeats the one before it. Where frames have another size
+        from now on, another file begins.
+        """
         time = self._advance(record.origin)
         if time is None:
             return
-        if self._first is None:
-            self._first = time
+        if self._first_time is None:
+            self._first_time = time
         if record.picture is None or record.detections is None:
             if self._file is not None:
-                self._file.repeat(time.shown_s - self._first.shown_s)
+                self._file.repeat(time.shown_s - self._first_time.shown_s)
             return
 
         picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         if self._file is not None and self._file.shape != picture.shape:
             self.close()
-            self._first = time
+            self._first_time = time
         file = self._file
         if file is None:
-            file = self._open(record, picture.shape, self._first.source_s)
-            if time > self._first:
+            file = self._open(record, picture.shape, self._first_time.source_s)
+            if time > self._first_time:  # the first frames could not be read: black until now
                 file.repeat(0.0)
-        file.append(picture, time.shown_s - self._first.shown_s)
+        file.append(picture, time.shown_s - self._first_time.shown_s)
         record.saved.append(self._path)
 
     def _open(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
-        """Begin a file with frames of a shape, from a time of the source on."""
+        """Begin the annotated video with the frame of a record.
+
+        Args:
+            record: The record, after whose source the file is named.
+            shape: `(height, width, 3)` of its frames.
+            start_s: The time in the source at which the sound begins, in seconds.
+        """
         self._path = self._folder.video_of(record, SUFFIX)
         path = self._folder.real(self._path)
-        part = AtomicFile(path, suffix=path.suffix)
+        unfinished_file = AtomicFile(path, suffix=path.suffix)
         try:
-            encoder = self._encoder(part, shape, start_s)
-            self._file = VideoFile(part, encoder, shape)
+            encoder = self._open_encoder(unfinished_file, shape, start_s)
+            self._file = VideoFile(unfinished_file, encoder, shape)
         except BaseException:
-            part.discard()
+            unfinished_file.discard()
             raise
         return self._file
 
@@ -145,53 +166,77 @@ class AnnotatedVideo:
             self._file = None
             file.close()
 
-    def _encoder(
-        self, part: AtomicFile, shape: tuple[int, ...], start_s: float
+    def _open_encoder(
+        self, file: AtomicFile, shape: tuple[int, ...], start_s: float
     ) -> "H264Encoder | Mpeg4Encoder":
-        """The best encoder that takes frames of this size, with this sound or else without."""
-        if self._h264:
+        """Open the best encoder that takes frames of this size.
+
+        H.264 with the sound of the source comes first, then H.264 without sound, as an encoder may
+        refuse either; MPEG-4 part 2 takes everything. A warning says what is lost.
+
+        Args:
+            file: Where the encoder writes.
+            shape: `(height, width, 3)` of the frames.
+            start_s: The time in the source at which the sound begins, in seconds.
+        """
+        if self._has_h264:
             from detcli.sink.h264 import H264Encoder
 
-            sounds = [None] if self._sound is None else [self._sound, None]
-            for sound in sounds:
-                part.file.seek(0)
-                part.file.truncate()
+            sound_addresses = [self._sound_address]
+            if self._sound_address is not None:
+                sound_addresses.append(None)
+            for sound_address in sound_addresses:
+                file.file.seek(0)
+                file.file.truncate()  # what an encoder wrote that failed
                 try:
                     return H264Encoder(
-                        part.file,
+                        file.file,
                         shape,
                         self._rate,
-                        sound=sound,
+                        sound=sound_address,
                         start_s=start_s,
                         pixel_aspect=self._pixel_aspect,
                     )
                 except OSError as error:
-                    format_name = "H.264" if sound is None else "H.264 with this sound"
+                    format_name = "H.264" if sound_address is None else "H.264 with this sound"
                     log.warning("%s: cannot be %s: %s", self._path, format_name, error)
         if self._pixel_aspect != (1, 1):
             warn_once(SQUARE_PIXELS)
-        return Mpeg4Encoder(part.written, shape, self._rate)
+        return Mpeg4Encoder(file.written, shape, self._rate)
 
     def _advance(self, origin: Origin) -> FrameTime | None:
-        """When the next frame is seen; None for one that a live source had before the last one."""
-        source_s = origin.time_s or 0.0
-        if self._source_s is not None:
-            step_s = self._step_s(source_s - self._source_s)
-            if step_s is None:
-                return None
-            self._shown_s += step_s
-        self._source_s = source_s
-        return FrameTime(self._shown_s, source_s)
+        """Compute when the next frame is shown.
 
-    def _step_s(self, source_step_s: float) -> float | None:
-        """How long a frame is shown, from its time in the source; None if it is not."""
-        if self._live:
-            if source_step_s <= 0:
+        Returns:
+            Its time; None for a frame of a live source that is not later than the one before it,
+            which is not shown.
+        """
+        source_s = origin.time_s or 0.0
+        if self._last_source_s is not None:
+            frame_s = self._shown_interval_s(source_s - self._last_source_s)
+            if frame_s is None:
                 return None
-            return min(source_step_s, MAX_GAP_S)
-        if self._even or source_step_s <= 0:
+            self._last_shown_s += frame_s
+        self._last_source_s = source_s
+        return FrameTime(self._last_shown_s, source_s)
+
+    def _shown_interval_s(self, source_interval_s: float) -> float | None:
+        """Compute the time between two frames in the annotated video, in seconds.
+
+        Args:
+            source_interval_s: The time between them in the source; in a damaged file or a live
+                source it may be negative, or very long.
+
+        Returns:
+            The time, which is limited; None if the second frame is not shown.
+        """
+        if self._is_live:
+            if source_interval_s <= 0:
+                return None
+            return min(source_interval_s, MAX_GAP_S)
+        if self._is_constant_rate or source_interval_s <= 0:
             return 1 / self._rate
-        return min(source_step_s, MAX_FRAME_S)
+        return min(source_interval_s, MAX_FRAME_S)
 
 
 class VideoFile:
@@ -202,62 +247,85 @@ class VideoFile:
     """
 
     def __init__(
-        self, part: AtomicFile, encoder: "H264Encoder | Mpeg4Encoder", shape: tuple[int, ...]
+        self, file: AtomicFile, encoder: "H264Encoder | Mpeg4Encoder", shape: tuple[int, ...]
     ) -> None:
         self.shape = shape
-        self._part = part
+        self._file = file
         self._encoder = encoder
-        self._last: Image = np.zeros(shape, np.uint8)
+        self._last_picture: Image = np.zeros(shape, np.uint8)
 
     def append(self, picture: Image, time_s: float) -> None:
-        """Write a frame at a time from the start of the video."""
-        needed = DISK_RESERVE + INDEX_ENTRY * self._encoder.count + self._encoder.unwritten
-        if shutil.disk_usage(self._part.written.parent).free < needed + picture.nbytes:
+        """Write a frame.
+
+        Args:
+            picture: `(height, width, 3)`.
+            time_s: When it is shown, in seconds from the start of the video.
+
+        Raises:
+            OutputError: The disk has no room for the frame and the end of the video, or the frame
+                could not be written.
+        """
+        index_bytes = INDEX_ENTRY * self._encoder.count
+        needed_bytes = DISK_RESERVE + index_bytes + self._encoder.unwritten + picture.nbytes
+        if shutil.disk_usage(self._file.written.parent).free < needed_bytes:
             end = "ends here, and can be played" if self._encoder.count else "has no frame"
             raise OutputError(
-                f"cannot write {self._part.path}: no space left", f"make room; the video {end}"
+                f"cannot write {self._file.path}: no space left", f"make room; the video {end}"
             )
-        with writing(self._part.path):
+        with writing(self._file.path):
             self._encoder.write(picture, time_s)
-        self._last = picture
+        self._last_picture = picture
 
     def repeat(self, time_s: float) -> None:
-        """Write the last frame again, or a black one if there is none."""
-        self.append(self._last, time_s)
+        """Write the last frame again at a time, or a black one if there is none."""
+        self.append(self._last_picture, time_s)
 
     def close(self) -> None:
-        """Finish the video and move it into place."""
-        with contextlib.suppress(OSError):  # frames are then missing
+        """Finish the video and move it into place, if a frame of it can be read.
+
+        Raises:
+            OutputError: Frames are missing.
+        """
+        with contextlib.suppress(OSError):  # then frames are missing, which is noticed below
             self._encoder.finish()
-        frame_count = self._readable_frames()
+        frame_count = self._count_readable_frames()
         if frame_count == 0:
-            self._part.discard()
+            self._file.discard()
         else:
-            self._part.commit()
+            self._file.commit()
         if frame_count < self._encoder.count:
             raise OutputError(
-                f"{self._part.path} is not complete: "
+                f"{self._file.path} is not complete: "
                 f"{frame_count} of {self._encoder.count} frames were written",
                 "check the free disk space, and the limit on the size of files",
             )
 
-    def _readable_frames(self) -> int:
-        """The number of frames in the index of the file; 0 if the video cannot be read."""
+    def _count_readable_frames(self) -> int:
+        """Return the number of frames by the index of the file; 0 if the video cannot be read."""
         # As bytes, as odd names would crash OpenCV.
-        written: str = os.fsencode(self._part.written)  # type: ignore[assignment]
-        capture = cv2.VideoCapture(written, cv2.CAP_FFMPEG)
+        path: str = os.fsencode(self._file.written)  # type: ignore[assignment]
+        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
         return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
 
 
 class Mpeg4Encoder:
     """Encodes MPEG-4 part 2, by OpenCV: without PyAV, and for sides beyond those of H.264.
 
-    The rate is constant, and each frame has the place of its time. A place without a frame repeats
-    the one before, and of several for one place the first is taken. The path is absolute, as no
-    library takes that for an address.
+    Its videos have a constant rate. So a frame that is shown for longer is written several times,
+    and of several frames that fall on one position, the first is written.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
+        """Open an encoder that writes to a file.
+
+        Args:
+            path: The file; absolute, as OpenCV might take another path for an address.
+            shape: `(height, width, 3)` of the frames.
+            rate: Frames per second.
+
+        Raises:
+            OutputError: OpenCV cannot write to this path, or frames of this size.
+        """
         try:
             str(path).encode()
         except UnicodeEncodeError as error:  # OpenCV would end the process
@@ -267,30 +335,41 @@ class Mpeg4Encoder:
             ) from error
         self._writer = _open_writer(path, shape, rate)
         self._rate = rate
-        self._last: Image = np.zeros(shape, np.uint8)
-        self.count = 0  # frames, with those that were added
-        self.unwritten = 0  # bytes in the encoder
+        self._last_picture: Image = np.zeros(shape, np.uint8)
+        self.count = 0  # frames that were written, repeated ones included
+        self.unwritten = 0  # bytes in the encoder, which keeps no frames
 
     def write(self, picture: Image, time_s: float) -> None:
-        """Write a frame at the place of its time, and what is missing before it."""
-        index = round(time_s * self._rate)
-        while self.count < index:
-            self._writer.write(self._last)
+        """Write a frame at the position of its time, after repeating the one before up to there.
+
+        Args:
+            picture: `(height, width, 3)`.
+            time_s: When it is shown, in seconds from the start of the video.
+        """
+        frame_position = round(time_s * self._rate)
+        while self.count < frame_position:
+            self._writer.write(self._last_picture)
             self.count += 1
-        if self.count == index:
+        if self.count == frame_position:
             self._writer.write(picture)
             self.count += 1
-        self._last = picture
+        self._last_picture = picture
 
     def finish(self) -> None:
+        """Write the end of the file, and close it."""
         self._writer.release()
 
 
 def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
-    """OpenCV's writer with the first codec that takes frames of a shape.
+    """Open OpenCV's video writer with the first of CODECS that takes frames of a size.
+
+    Args:
+        path: The file.
+        shape: `(height, width, 3)` of the frames.
+        rate: Frames per second.
 
     Raises:
-        OutputError: None does.
+        OutputError: No codec takes them.
     """
     height, width = shape[:2]
     for codec in CODECS:
@@ -305,7 +384,7 @@ def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWr
 
 
 def _warn_if_heard(address: str) -> None:
-    """Warn that the sound of a video is left out, if it has any."""
+    """Warn that an annotated video is without sound, if the video at an address has any."""
     from detcli.sink.h264 import open_sound
 
     sound = open_sound(address, 0.0)
@@ -315,7 +394,7 @@ def _warn_if_heard(address: str) -> None:
 
 
 def _has_h264() -> bool:
-    """Whether H.264 can be encoded; a warning says what is missing."""
+    """Tell whether H.264 can be encoded; if not, a warning says which package is missing."""
     try:
         import detcli.sink.h264  # noqa: F401
     except DependencyError as error:
