@@ -16,17 +16,23 @@ NOTE = ".detcli-blurred"
 
 
 def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
-    """Warn of earlier pictures in a folder that may show these classes, and note what is hidden.
+    """Warn if pictures of earlier runs in a folder may show classes that this run hides.
 
-    To be called before a run writes its first picture, also by runs that hide nothing.
+    A file in the folder names the classes that are hidden in all its pictures, and is brought up to
+    date. To be called before a run writes its first picture, also by runs that hide nothing.
+
+    Args:
+        folder: The folder that the run saves pictures in.
+        hidden_classes: The names of the classes that this run hides.
     """
     note = folder / NOTE
     if not hidden_classes:
         with contextlib.suppress(FileNotFoundError):
             note.unlink()
         return
-    hidden_before = _noted_classes(note)
-    if not _has_pictures(folder):
+    if _has_pictures(folder):
+        hidden_before = _noted_classes(note)
+    else:
         hidden_before = set(hidden_classes)
     if not hidden_before.issuperset(hidden_classes):
         warnings.warn(
@@ -41,7 +47,7 @@ def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
 
 
 def _noted_classes(note: Path) -> set[str]:
-    """The classes that a note names; empty if the note is missing or unreadable."""
+    """Read the names of the hidden classes; empty if the file is missing or cannot be read."""
     try:
         classes = json.loads(note.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -52,7 +58,7 @@ def _noted_classes(note: Path) -> set[str]:
 
 
 def _has_pictures(folder: Path) -> bool:
-    """Whether a picture or a video is in a folder, or in one below it."""
+    """Tell whether a picture or a video is in a folder, or in one below it."""
     for _, _, file_names in os.walk(folder):
         for file_name in file_names:
             if is_media(file_name):

@@ -20,61 +20,80 @@ from detcli.storage.folder import NO_LINK, NO_WAIT
 
 
 class Claims:
-    """The names of one folder, as this run and others at work have taken them."""
+    """The file names in one folder that this run and others at work have taken for their inputs.
 
-    def __init__(self, mark: Path) -> None:
-        """Join the runs at work in a folder that a file marks, until this object is gone."""
-        self._file = mark
-        self._folder = mark.parent
-        self._run = _name_of_run(os.getpid())
-        self._taken_here: set[str] = set()
-        self._input_of_name: dict[str, str] = {}  # of names that other runs have taken
-        self._input_of_prefix: dict[str, str] = {}  # of prefixes that such names begin with
-        self._position = 0  # up to which the file was read
+    They are in a file of the folder, a JSON list `[run, name, prefixes, input]` a line.
+    """
+
+    def __init__(self, claims_file: Path) -> None:
+        """Join the runs at work in the folder of a file, until this object is deleted."""
+        self._claims_file = claims_file
+        self._folder = claims_file.parent
+        self._run_id = _run_id(os.getpid())
+        self._names_of_this_run: set[str] = set()
+        # The inputs that other runs have taken names for, by name and by prefix of a name.
+        self._input_of_name: dict[str, str] = {}
+        self._input_of_prefix: dict[str, str] = {}
+        self._read_until = 0  # position in the file, in bytes
         self._descriptor = self._join()
         if self._descriptor is not None:
             weakref.finalize(self, _leave, self._descriptor)
 
     def take(self, name: str, prefixes: Iterable[str], mark: str, *, is_new: bool) -> bool:
-        """Take a name for an input, unless another run has taken it for another input.
+        """Take a name for the file of an input, unless another run has taken it for another input.
 
         Args:
-            name: The name of a file with its suffix, or a prefix of names; folded.
-            prefixes: The prefixes of files that could give this name.
-            mark: By which inputs are told apart.
-            is_new: Whether the input is another one in every run.
+            name: The name of a file with its suffix, or a prefix that the names of several files
+                begin with; folded, as `_fold` in `sink/folder.py` does.
+            prefixes: The prefixes of files that could give this name: `a_` for `a_1.jpg`.
+            mark: A hash of the input.
+            is_new: Whether the input is another one in every run, as a camera or standard input.
+
+        Returns:
+            Whether this run has the name now.
         """
-        if self._descriptor is None or name in self._taken_here:
+        if self._descriptor is None or name in self._names_of_this_run:
             return True
+        input_id = mark
         if is_new:
-            mark = f"{mark} {self._run}"
-        prefixes = list(prefixes)
+            input_id = f"{mark} {self._run_id}"
+        prefix_list = list(prefixes)
         with locked(self._folder):
-            self._read(self._descriptor)
-            if not self._is_free(name, prefixes, mark):
+            self._read_new_claims(self._descriptor)
+            if not self._is_free(name, prefix_list, input_id):
                 return False
-            line = json.dumps([self._run, name, prefixes, mark])
+            line = json.dumps([self._run_id, name, prefix_list, input_id])
             os.write(self._descriptor, f"{line}\n".encode())
-        self._taken_here.add(name)
+        self._names_of_this_run.add(name)
         return True
 
-    def _is_free(self, name: str, prefixes: Iterable[str], mark: str) -> bool:
-        """Whether no other run has taken a name, or one of its prefixes, for another input."""
-        if self._input_of_prefix.get(name, mark) != mark:
+    def _is_free(self, name: str, prefixes: Iterable[str], input_id: str) -> bool:
+        """Tell whether an input may have a name: no other run has taken it for another input.
+
+        Nor may another run have taken one of its prefixes, or a file name that begins with it.
+        """
+        if self._input_of_prefix.get(name, input_id) != input_id:
             return False
         for taken_name in (name, *prefixes):
-            if self._input_of_name.get(taken_name, mark) != mark:
+            if self._input_of_name.get(taken_name, input_id) != input_id:
                 return False
         return True
 
     def _join(self) -> int | None:
-        """Open the file, which begins anew if no other run is at work; None without locks."""
+        """Open the file of claims with a shared lock, which every run at work holds.
+
+        The file is emptied first if no other run is at work.
+
+        Returns:
+            The descriptor of the open file; None if the system or the drive has no such locks.
+        """
         if sys.platform == "win32":
             return None
         import fcntl
 
+        flags = os.O_RDWR | os.O_APPEND | NO_WAIT | NO_LINK
         try:
-            descriptor = os.open(self._file, os.O_RDWR | os.O_APPEND | NO_WAIT | NO_LINK)
+            descriptor = os.open(self._claims_file, flags)
         except OSError:
             return None
         try:
@@ -88,23 +107,23 @@ class Claims:
             return None
         return descriptor
 
-    def _read(self, descriptor: int) -> None:
-        """Read what was added since the last time."""
+    def _read_new_claims(self, descriptor: int) -> None:
+        """Read the names that other runs have added to the file since it was read last."""
         if sys.platform == "win32":
             return
-        size = os.fstat(descriptor).st_size
-        lines = os.pread(descriptor, size - self._position, self._position)
-        self._position = size
-        for line in lines.splitlines():
-            run, name, prefixes, mark = json.loads(line)
-            if run != self._run:
-                self._input_of_name[name] = mark
+        file_size = os.fstat(descriptor).st_size
+        new_lines = os.pread(descriptor, file_size - self._read_until, self._read_until)
+        self._read_until = file_size
+        for line in new_lines.splitlines():
+            run_id, name, prefixes, input_id = json.loads(line)
+            if run_id != self._run_id:
+                self._input_of_name[name] = input_id
                 for prefix in prefixes:
-                    self._input_of_prefix[prefix] = mark
+                    self._input_of_prefix[prefix] = input_id
 
 
 def _leave(descriptor: int) -> None:
-    """Leave the runs at work; the last one empties the file."""
+    """Close the file of claims, and with it the lock of this run; the last run empties the file."""
     if sys.platform != "win32":
         import fcntl
 
@@ -115,6 +134,9 @@ def _leave(descriptor: int) -> None:
 
 
 @cache
-def _name_of_run(process: int) -> str:
-    """What distinguishes the run of a process from those of all others, also on other machines."""
-    return f"{process}-{os.urandom(8).hex()}"
+def _run_id(process_id: int) -> str:
+    """Return a text that identifies the run of a process among those on all machines.
+
+    It is the same at each call in one process.
+    """
+    return f"{process_id}-{os.urandom(8).hex()}"

@@ -16,7 +16,7 @@ def another_run(monkeypatch):
 
     def open_folder(path):
         with monkeypatch.context() as patch:
-            patch.setattr(claims, "_name_of_run", lambda _: "another run")
+            patch.setattr(claims, "_run_id", lambda _: "another run")
             return OutputFolder(path)
 
     return open_folder
