@@ -39,10 +39,10 @@ WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 ZONE_COLOURS = 40  # number of the first colour for zones
 FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
 MIN_TEXT = 10  # pixels; smaller text cannot be read
-SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
-MAX_UNPLACED = 0.1  # part of the labels that may be left out before a smaller size is tried
+TEXT_SCALES = (1.0, 0.8, 0.65)  # text sizes that are tried for all labels, of the usual one
+MAX_UNPLACED = 0.1  # share of the labels that may have no room before a smaller size is tried
 MAX_TEXT = 32  # characters of what a symbol says
-COVER = 0.15  # part of a box that all labels together may cover
+COVER = 0.15  # share of a box that all labels together may cover
 COVER_MORE = 0.3  # the same for a label that has no room otherwise
 
 
@@ -76,8 +76,13 @@ def annotate(
 ) -> Image:
     """Return a copy of a picture with boxes and labels; lines and text scale with its size.
 
-    Boxes may reach beyond the picture. The best is drawn last, on top, and its label has the first
-    choice of a place. The overlay is beneath all.
+    The best detection is drawn last, on top, and its label is the first to choose a position.
+
+    Args:
+        image: `(H, W, 3)` uint8 BGR.
+        detections: The detections, the best first; their boxes may reach beyond the picture.
+        style: How boxes and labels look.
+        overlay: Zones, lines and the traces of tracks, which are drawn beneath the boxes.
     """
     canvas = image.copy()
     height, width = image.shape[:2]
@@ -94,24 +99,24 @@ def annotate(
         if track_number in overlay.traces:
             draw_path(canvas, overlay.traces[track_number], colour, line_width)
 
-    for row in reversed(range(len(detections))):
-        draw_box(canvas, detections.xyxy[row], colours[row], line_width)
-        barcode = barcodes[row]
+    for index in reversed(range(len(detections))):
+        draw_box(canvas, detections.xyxy[index], colours[index], line_width)
+        barcode = barcodes[index]
         if barcode is not None and len(barcode.corners):
             outline_width = max(1, line_width // 2)
-            draw_path(canvas, barcode.corners, colours[row], outline_width, closed=True)
+            draw_path(canvas, barcode.corners, colours[index], outline_width, closed=True)
 
     labels = []
-    for row, (box, score, _, name) in enumerate(detections):
-        text = _label_text(name, score, track_numbers[row], barcodes[row], style)
+    for index, (box, score, _, name) in enumerate(detections):
+        text = _label_text(name, score, track_numbers[index], barcodes[index], style)
         if text:
-            labels.append(Label(text, box, colours[row]))
+            labels.append(Label(text, box, colours[index]))
     draw_labels(canvas, labels, detections.xyxy, text_size, line_width)
     return canvas
 
 
 def _track_numbers(detections: Detections) -> list[int]:
-    """The number of each detection's track; -1 where there are no tracks."""
+    """Return the number of each detection's track; -1 without a track."""
     if detections.track_id is None:
         return [-1] * len(detections)
     track_numbers: list[int] = detections.track_id.tolist()
@@ -119,7 +124,11 @@ def _track_numbers(detections: Detections) -> list[int]:
 
 
 def _colours(detections: Detections) -> list[Colour]:
-    """The colour of each detection: that of its track, or of its class where there are none."""
+    """Choose the colour of each detection.
+
+    It is that of its track in a video with tracking, and grey until the tracker is sure of the
+    object; otherwise that of its class.
+    """
     if detections.track_id is None:
         return [colour_of(class_id) for class_id in detections.class_id.tolist()]
     colours = []
@@ -132,7 +141,7 @@ def _colours(detections: Detections) -> list[Colour]:
 
 
 def _barcodes(detections: Detections) -> list[Barcode | None]:
-    """What was read in each detection; None for what is no barcode."""
+    """Return the barcode that was read in each detection; None where there is none."""
     if detections.symbols is None:
         return [None] * len(detections)
     barcodes: list[Barcode | None] = detections.symbols.tolist()
@@ -142,7 +151,15 @@ def _barcodes(detections: Detections) -> list[Barcode | None]:
 def _label_text(
     name: str, score: float, track_number: int, barcode: Barcode | None, style: Style
 ) -> str:
-    """The text of a detection's label, such as `#3 person 0.87`; empty if it has none."""
+    """Compose the text of a detection's label, such as `#3 person 0.87`.
+
+    Args:
+        name: The name of the class.
+        score: The score, from 0 to 1.
+        track_number: The number of the track; 0 or less without a track.
+        barcode: The barcode that was read in the box, whose text is appended.
+        style: Whether the name and the score are part of labels; without both, the text is empty.
+    """
     parts = []
     if "name" in style.label_parts:
         parts.append(name)
@@ -162,92 +179,123 @@ def _label_text(
 
 
 def colour_of(number: int) -> Colour:
-    """A strong colour (BGR) for a class, a track or a zone."""
-    red, green, blue = (17 * int(digit, 16) for digit in PALETTE[number % len(PALETTE)])
+    """Return a strong colour (BGR) for the number of a class, a track or a zone."""
+    digits = PALETTE[number % len(PALETTE)]  # as in CSS, `e24` is `ee2244`
+    red, green, blue = (17 * int(digit, 16) for digit in digits)
     return blue, green, red
 
 
-def _strokes(colour: Colour, line: int) -> list[tuple[Colour, int]]:
-    """The colour of each stroke, and how far it reaches beyond the line: first a dark casing."""
+def _strokes(colour: Colour, line_width: int) -> list[tuple[Colour, int]]:
+    """List the strokes that a line is drawn with, so that it shows on any background.
+
+    First comes a dark one that is wider, and then the line in its colour.
+
+    Returns:
+        The colour of each stroke, and by how many pixels it is wider than the line on each side.
+    """
     blue, green, red = colour
-    casing = (blue // CASING, green // CASING, red // CASING)
-    return [(casing, max(1, line // CASING)), (colour, 0)]
+    dark_colour = (blue // CASING, green // CASING, red // CASING)
+    return [(dark_colour, max(1, line_width // CASING)), (colour, 0)]
 
 
-def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
-    """Draw the outline of a box; at the border of the picture, the whole line stays inside.
+def draw_box(canvas: Image, box: Boxes, colour: Colour, line_width: int) -> None:
+    """Draw the outline of a box, whose lines stay inside the picture in their whole width.
 
-    OpenCV's lines are up to two pixels wider than asked for.
+    The lines are filled as rectangles, since OpenCV's lines are up to two pixels too wide.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        box: `(4,)`, x1, y1, x2 and y2, which may lie outside of the picture.
+        colour: BGR.
+        line_width: In pixels.
     """
     height, width = canvas.shape[:2]
-    last = np.maximum(0, np.array([width, height] * 2) - line)
-    left, top, right, bottom = np.clip(np.rint(box) - line // 2, 0, last).astype(int)
-    for shade, reach in _strokes(colour, line):
-        rows = slice(max(0, top - reach), bottom + line + reach)
-        columns = slice(max(0, left - reach), right + line + reach)
-        for edge in (left, right):
-            canvas[rows, max(0, edge - reach) : edge + line + reach] = shade
-        for edge in (top, bottom):
-            canvas[max(0, edge - reach) : edge + line + reach, columns] = shade
+    # Where the line of each edge begins, from its left or its upper side: its middle is on the box.
+    last_start = np.maximum(0, np.array([width, height, width, height]) - line_width)
+    line_starts = np.clip(np.rint(box) - line_width // 2, 0, last_start).astype(int)
+    left, top, right, bottom = line_starts.tolist()
+    for stroke_colour, extra_width in _strokes(colour, line_width):
+        rows = slice(max(0, top - extra_width), bottom + line_width + extra_width)
+        columns = slice(max(0, left - extra_width), right + line_width + extra_width)
+        for x in (left, right):
+            line_columns = slice(max(0, x - extra_width), x + line_width + extra_width)
+            canvas[rows, line_columns] = stroke_colour
+        for y in (top, bottom):
+            line_rows = slice(max(0, y - extra_width), y + line_width + extra_width)
+            canvas[line_rows, columns] = stroke_colour
 
 
 def draw_path(
-    canvas: Image, points: Vertices, colour: Colour, line: int, *, closed: bool = False
+    canvas: Image, points: Vertices, colour: Colour, line_width: int, *, closed: bool = False
 ) -> None:
-    """Draw a line through points."""
-    for shade, reach in _strokes(colour, line):
-        cv2.polylines(canvas, [_whole(points)], closed, shade, line + 2 * reach)
+    """Draw a line from point to point `(K, 2)`, and back to the first one if it is closed."""
+    vertices = _whole_pixels(points)
+    for stroke_colour, extra_width in _strokes(colour, line_width):
+        cv2.polylines(canvas, [vertices], closed, stroke_colour, line_width + 2 * extra_width)
 
 
-def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line: int) -> None:
-    """Draw zones and lines, each in its own colour and with a caption at its highest point."""
+def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line_width: int) -> None:
+    """Draw zones and lines, each in its own colour and with a caption at its highest point.
+
+    Lines are arrows of twice the width, as crossings are counted to the left and the right of their
+    direction.
+    """
     for number, (caption, corners) in enumerate(overlay.zones):
         colour = colour_of(ZONE_COLOURS + number)
-        draw_path(canvas, corners, colour, line, closed=True)
+        draw_path(canvas, corners, colour, line_width, closed=True)
         _draw_caption(canvas, caption, corners, colour, text_size)
 
     for number, (caption, ends) in enumerate(overlay.lines, len(overlay.zones)):
         colour = colour_of(ZONE_COLOURS + number)
-        start, end = _whole(ends).tolist()
-        for shade, reach in _strokes(colour, line):
-            cv2.arrowedLine(canvas, start, end, shade, 2 * (line + reach), tipLength=0.03)
+        start, end = _whole_pixels(ends).tolist()
+        for stroke_colour, extra_width in _strokes(colour, line_width):
+            arrow_width = 2 * (line_width + extra_width)
+            cv2.arrowedLine(canvas, start, end, stroke_colour, arrow_width, tipLength=0.03)
         _draw_caption(canvas, caption, ends, colour, text_size)
 
 
 def _draw_caption(
     canvas: Image, caption: str, points: Points, colour: Colour, text_size: int
 ) -> None:
-    """Draw a caption at the highest of some points, or as near as it shows."""
-    x, y = min(_whole(points).tolist(), key=itemgetter(1))
+    """Draw a caption at the highest of some points `(K, 2)`, moved into the picture if needed."""
+    x, y = min(_whole_pixels(points).tolist(), key=itemgetter(1))
     width, height = label_size(caption, text_size)
     left = max(0, min(x, canvas.shape[1] - width))
     top = max(0, min(y, canvas.shape[0] - height))
     draw_label(canvas, caption, (left, top), colour, text_size)
 
 
-def _whole(points: Vertices) -> npt.NDArray[np.int32]:
-    """Points in whole pixels, at most as far outside as OpenCV draws to."""
+def _whole_pixels(points: Vertices) -> npt.NDArray[np.int32]:
+    """Round points `(K, 2)` to whole pixels, no farther outside than OpenCV can draw to."""
     return np.clip(np.rint(points), -FARTHEST, FARTHEST).astype(np.int32)
 
 
 def draw_labels(
-    canvas: Image, labels: Sequence[Label], visible: Boxes, text_size: int, line: int
+    canvas: Image, labels: Sequence[Label], visible: Boxes, text_size: int, line_width: int
 ) -> None:
-    """Draw labels, the most important first, over neither each other nor small `visible` boxes.
+    """Draw the labels of boxes where they cover neither each other nor much of any box.
 
-    In a crowd, the text is smaller. A label without room is left out, and only the box's colour
-    shows the class.
+    Where many labels have no room, their text is smaller. A label that has no room even then is
+    left out, and only the colour of its box shows the class.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        labels: The most important first, which chooses its position first.
+        visible: `(N, 4)`, the boxes that labels may cover only in part.
+        text_size: Height of the text in pixels, unless it is smaller for want of room.
+        line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
     height, width = canvas.shape[:2]
-    outer = np.array([0, 0, line, line], np.float32) - line // 2  # labels begin where lines end
-    outlines = [np.rint(label.box) + outer for label in labels]
-    sizes = [max(min(MIN_TEXT, text_size), round(text_size * part)) for part in SHRINKING]
+    outer_edges = np.array([0, 0, line_width, line_width], np.float32) - line_width // 2
+    outlines = [np.rint(label.box) + outer_edges for label in labels]
+    min_size = min(MIN_TEXT, text_size)
+    sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
 
     for size in sizes:
         layout = LabelLayout((width, height), visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
         max_unplaced: float = len(labels)
-        if size > sizes[-1]:
+        if size > sizes[-1]:  # there is a smaller size to try
             max_unplaced = MAX_UNPLACED * len(labels)
         corners = _place_labels(layout, outlines, extents, max_unplaced)
         if corners.count(None) <= max_unplaced:
@@ -265,21 +313,32 @@ def _place_labels(
     extents: Sequence[tuple[int, int]],
     max_unplaced: float,
 ) -> list[Corner | None]:
-    """The place of each label, or None; it ends once more than `max_unplaced` have no place."""
+    """Find a position for each label, unless too many have no room.
+
+    Args:
+        layout: Which positions are free; it notes the labels that are placed.
+        outlines: `(4,)` each, the boxes with their lines, the most important first.
+        extents: Width and height of each label in pixels.
+        max_unplaced: How many labels may have no room; with one more, the search ends.
+
+    Returns:
+        The left top corner of each label, or None for one without room. The list is shorter if the
+        search ended.
+    """
     corners: list[Corner | None] = []
-    unplaced = 0
+    unplaced_count = 0
     for outline, extent in zip(outlines, extents, strict=True):
         corner = layout.place(outline, extent, COVER)
         corners.append(corner)
         if corner is None:
-            unplaced += 1
-        if unplaced > max_unplaced:
+            unplaced_count += 1
+        if unplaced_count > max_unplaced:
             break
     return corners
 
 
 def draw_label(canvas: Image, text: str, corner: Corner, colour: Colour, size: int) -> None:
-    """Draw text on a filled rectangle, given its left top corner."""
+    """Draw text of a size in pixels on a filled rectangle with this left top corner."""
     left, top = corner
     width, height = label_size(text, size)
     cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)
@@ -288,7 +347,10 @@ def draw_label(canvas: Image, text: str, corner: Corner, colour: Colour, size: i
 
 
 def ink(colour: Colour) -> Colour:
-    """White on dark and strong colours, black on others."""
+    """Return the colour for text on a background: white on dark and strong colours, else black.
+
+    The contrast of white is computed as WCAG 2 defines it, from the relative luminance.
+    """
     blue, green, red = colour
     luminance = 0.0722 * _linear(blue) + 0.7152 * _linear(green) + 0.2126 * _linear(red)
     if 1.05 / (luminance + 0.05) >= WHITE_CONTRAST:
@@ -297,22 +359,25 @@ def ink(colour: Colour) -> Colour:
 
 
 def _linear(value: int) -> float:
-    """How bright a value of an sRGB channel is, from 0 to 1."""
-    part = value / 255
-    if part <= 0.04045:
-        return part / 12.92
-    linear: float = ((part + 0.055) / 1.055) ** 2.4
+    """Return the light intensity, from 0 to 1, of an sRGB channel's value, from 0 to 255."""
+    fraction = value / 255
+    if fraction <= 0.04045:
+        return fraction / 12.92
+    linear: float = ((fraction + 0.055) / 1.055) ** 2.4
     return linear
 
 
 def _padding(size: int) -> int:
-    """Pixels beside the text of a label."""
+    """Return the room in pixels to the left and the right of a label's text of a size."""
     return max(2, size // 4)
 
 
 @lru_cache(maxsize=4096)
 def label_size(text: str, size: int) -> tuple[int, int]:
-    """Width and height of a label in pixels; measuring takes ten times as long as drawing."""
+    """Measure the width and height in pixels of a label with a text of a size in pixels.
+
+    Results are kept, as measuring takes ten times as long as drawing.
+    """
     _, _, width, _ = cv2.getTextSize(
         (0, 0), escape_unprintable(text), (0, 0), _font(), size, SEMIBOLD
     )
@@ -323,12 +388,12 @@ def _font() -> cv2.FontFace:
     return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts
 
 
-# Where a label is, along x and along y: the edge of the box (0 for left or top, 1 for right or
-# bottom), and the shift from there, in sizes of the label.
-BEFORE = (0, -1)
-FIRST = (0, 0)
-LAST = (1, -1)
-AFTER = (1, 0)
+# Where a label begins along one axis: the edge of the box that it is beside (0 for left or top, 1
+# for right or bottom), and its shift from there, in widths or heights of the label.
+BEFORE = (0, -1)  # outside, it ends where the box begins
+FIRST = (0, 0)  # inside, at the beginning of the box
+LAST = (1, -1)  # inside, at the end of the box
+AFTER = (1, 0)  # outside, it begins where the box ends
 POSITIONS = np.array(
     [
         (FIRST, BEFORE),  # above; best first
@@ -345,54 +410,85 @@ POSITIONS = np.array(
         (LAST, LAST),
     ],
     np.float32,
-)
+)  # (P, 2, 2): of each position, edge and shift along x, and the same along y
 
 
 class LabelLayout:
-    """Labels on a picture: none leaves it or covers another, and boxes stay visible."""
+    """The labels placed on a picture so far; no label leaves it, covers another, or hides a box."""
 
     def __init__(self, picture: tuple[int, int], visible: Boxes, gap: int) -> None:
-        self._picture = np.array(picture, np.float32)  # width and height
-        self._visible = np.clip(visible, 0, np.tile(self._picture, 2))
-        self._areas = area(self._visible)
-        self._hidden = np.zeros(len(visible), np.float32)  # by the labels so far
-        self._gap = np.array([-gap, -gap, gap, gap], np.float32)
-        self.taken: Boxes = np.empty((0, 4), np.float32)
-
-    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:
-        """Place a label of a box `(4,)` at the first of POSITIONS that is free.
+        """Begin without labels.
 
         Args:
-            box: The box, to whose edges the label is placed.
-            size: Width and height of the label.
-            cover: The part of each visible box that all labels together may cover, from 0 to 1.
+            picture: Width and height of the picture.
+            visible: `(N, 4)`, the boxes of which labels may cover only a share.
+            gap: The least distance between labels, in pixels.
         """
-        extent = np.array(size, np.float32)
-        if (extent > self._picture).any():
-            return None
-        anchors = box.reshape(2, 2)[POSITIONS[..., 0].astype(int), [0, 1]]  # (P, 2)
-        corners = np.rint(anchors + POSITIONS[..., 1] * extent)
-        corners = np.clip(corners, 0, self._picture - extent)
-        candidates = np.hstack([corners, corners + extent])  # (P, 4)
-        around = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
+        self._picture_size = np.array(picture, np.float32)
+        self._visible = np.clip(visible, 0, np.tile(self._picture_size, 2))
+        self._visible_areas = area(self._visible)
+        # The area of each visible box that labels cover so far.
+        self._covered_areas = np.zeros(len(visible), np.float32)
+        self._gap = np.array([-gap, -gap, gap, gap], np.float32)
+        self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
 
-        near = _touch(self._visible, around)  # (M',)
-        covered = area(common(candidates[:, None], self._visible[near]))
-        hidden = self._hidden[near] + covered  # (P, M')
-        free = (hidden <= cover * self._areas[near]).all(axis=1)
-        labels = self.taken[_touch(self.taken, around)]
-        free &= ~(area(common(candidates[:, None], labels)) > 0).any(axis=1)
-        if not free.any():
+    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:
+        """Place a label at the first of POSITIONS beside a box where there is room for it.
+
+        Args:
+            box: `(4,)`, the box, to whose edges the label is placed.
+            size: Width and height of the label.
+            cover: The share of each visible box that all labels together may cover, from 0 to 1.
+
+        Returns:
+            The left top corner of the label; None if no position has room for it.
+        """
+        label_size = np.array(size, np.float32)
+        if (label_size > self._picture_size).any():
+            return None
+        candidates = self._candidates(box, label_size)
+        enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
+
+        # Only boxes and labels near the box can be covered.
+        near = _touching(self._visible, enclosing_box)  # (M,), indices
+        newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
+        covered_areas = self._covered_areas[near] + newly_covered  # (P, M)
+        boxes_stay_visible = (covered_areas <= cover * self._visible_areas[near]).all(axis=1)
+        near_labels = self.taken[_touching(self.taken, enclosing_box)]
+        covered_of_labels = area(common(candidates[:, np.newaxis], near_labels))
+        covers_a_label = (covered_of_labels > 0).any(axis=1)
+        is_free = boxes_stay_visible & ~covers_a_label  # (P,)
+        if not is_free.any():
             return None
 
-        best = free.argmax()
-        self._hidden[near] = hidden[best]
+        best = is_free.argmax()  # the first that is free
+        self._covered_areas[near] = covered_areas[best]
         self.taken = np.vstack([self.taken, candidates[best] + self._gap])
-        left, top = corners[best]
+        left, top, _, _ = candidates[best]
         return int(left), int(top)
 
+    def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
+        """Return the rectangle of a label at each of POSITIONS, moved into the picture if needed.
 
-def _touch(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
-    """The indices of the rectangles that touch a box."""
-    touching = (rectangles[:, :2] <= box[2:]) & (rectangles[:, 2:] >= box[:2])
-    return np.flatnonzero(touching[:, 0] & touching[:, 1])
+        Args:
+            box: `(4,)`.
+            label_size: `(2,)`, width and height.
+
+        Returns:
+            `(P, 4)`, in whole pixels.
+        """
+        edges = POSITIONS[..., 0].astype(int)  # (P, 2): 0 for left or top, 1 for right or bottom
+        shifts = POSITIONS[..., 1]  # (P, 2)
+        left, top, right, bottom = box
+        edge_x = np.array([left, right])[edges[:, 0]]
+        edge_y = np.array([top, bottom])[edges[:, 1]]
+        corners = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * label_size)
+        corners = np.clip(corners, 0, self._picture_size - label_size)
+        return np.hstack([corners, corners + label_size])
+
+
+def _touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
+    """Return the indices of the rectangles `(N, 4)` that touch or overlap a box `(4,)`."""
+    begins_before_end = rectangles[:, :2] <= box[2:]  # along x and along y
+    ends_after_begin = rectangles[:, 2:] >= box[:2]
+    return np.flatnonzero((begins_before_end & ends_after_begin).all(axis=1))
