@@ -79,7 +79,12 @@ FORMATS = {
 
 
 def open_target(target: Target, before: OutputState | None = None) -> AtomicFile | DirectFile:
-    """Open what records are written to; `before` is the state of its name when the run began.
+    """Open the file, device or object in a store that records are written to.
+
+    Args:
+        target: Its path or address.
+        before: The size and time that a file of this path had when the run began; a file that was
+            changed since is not replaced. None to replace any.
 
     Raises:
         OutputError: It cannot be written.
@@ -92,7 +97,12 @@ def open_target(target: Target, before: OutputState | None = None) -> AtomicFile
 
 
 def choose_format(requested: Format | None, output: "Target | None") -> Format:
-    """The requested format, else the one of the file's suffix, else what suits standard output.
+    """Choose the format of records: as requested, or by the file's suffix.
+
+    Args:
+        requested: The format that the user requested; None if none.
+        output: The file that is written to; None for standard output, which gets a table on a
+            terminal and JSON Lines elsewhere.
 
     Raises:
         UsageError: The suffix is unknown.
@@ -114,7 +124,7 @@ def choose_format(requested: Format | None, output: "Target | None") -> Format:
 
 
 def is_special(path: Target) -> bool:
-    """Whether a name is that of a device or a pipe, which may be called anything."""
+    """Tell whether a path is that of a device or a pipe, whose name has no suffix to go by."""
     try:
         return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # nothing has this name
@@ -138,16 +148,17 @@ def require_file(record_format: Format, output: "Target | None") -> None:
 def open_record_sink(
     record_format: Format, output: Output, optional_columns: Sequence[str]
 ) -> RecordSink:
-    """What writes records in a format.
+    """Make the sink that writes records in a format to an open output.
 
     Args:
         record_format: The format.
-        output: What is written to.
-        optional_columns: Columns that options add, in formats that have such columns.
+        output: The open output.
+        optional_columns: The names of columns that options add; formats that do not write a row
+            for each detection have no columns.
 
     Raises:
         DependencyError: The library for the format is missing.
-        UsageError: A file that is added to has other columns.
+        UsageError: A file that is appended to has other columns.
     """
     spec = FORMATS[record_format]
     sink_class = spec.load_sink()

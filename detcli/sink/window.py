@@ -44,23 +44,26 @@ LIBRARIES = ("GL", "xcb", "glib-2.0")
 class WindowSink:
     """Shows each annotated picture until a key is pressed, and videos as their frames come.
 
-    Several cameras and streams are shown side by side.
-
-    Raises:
-        OutputError: No window can be opened.
+    Several cameras and streams are shown in one window, side by side.
     """
 
     def __init__(self, style: Style = DEFAULT_STYLE) -> None:
+        """Check that a window can be opened; it opens with the first picture.
+
+        Raises:
+            OutputError: No window can be opened.
+        """
         # The Qt in OpenCV warns about fonts that this window does not use.
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
         check_display()
         self._style = style
         self._size = (0, 0)  # height and width of the last picture; 0 before the first
-        self._positions: dict[str, int] = {}  # of live sources side by side
-        self._wall: Image = np.zeros((0, 0, 3), np.uint8)
+        # Live sources are shown in a grid, row by row: the number of each one's cell, by source.
+        self._cell_numbers: dict[str, int] = {}
+        self._grid_picture: Image = np.zeros((0, 0, 3), np.uint8)
 
     def write(self, record: Record) -> None:
-        """Show one picture or frame.
+        """Show the annotated picture or frame of a record; a picture waits for a key.
 
         Raises:
             Stopped: The user pressed q or Escape, or closed the window.
@@ -72,10 +75,10 @@ class WindowSink:
         is_still = origin.frame is None
         title = f"{origin.source} ({KEY_NAMES})" if is_still else origin.source
         if origin.video is not None and origin.video.live:
-            self._add_to_wall(origin.source, picture)
-            if len(self._positions) > 1:
-                title = f"{len(self._positions)} streams"
-                picture = self._wall
+            self._draw_in_grid(origin.source, picture)
+            if len(self._cell_numbers) > 1:
+                title = f"{len(self._cell_numbers)} streams"
+                picture = self._grid_picture
 
         height, width = picture.shape[:2]
         self._open(height, width)
@@ -85,7 +88,14 @@ class WindowSink:
         self._wait_for_key(is_still=is_still)
 
     def _wait_for_key(self, *, is_still: bool) -> None:
-        """Wait until a picture may give way to the next; a frame does so at once."""
+        """Wait until the next picture may be shown: after a key, or at once after a frame.
+
+        Args:
+            is_still: Whether a picture is shown, and not a frame of a video.
+
+        Raises:
+            Stopped: The user pressed q or Escape, or closed the window.
+        """
         wait_ms = PICTURE_MS if is_still else FRAME_MS
         while True:
             key = cv2.waitKey(wait_ms)
@@ -95,7 +105,11 @@ class WindowSink:
                 return
 
     def _open(self, height: int, width: int) -> None:
-        """Open the window, or resize it if the size of the pictures changed."""
+        """Open the window, or resize it if the height and width of the pictures changed.
+
+        Raises:
+            Stopped: The user closed the window.
+        """
         if self._size == (0, 0):
             flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
             cv2.namedWindow(WINDOW, flags)
@@ -106,37 +120,46 @@ class WindowSink:
             cv2.resizeWindow(WINDOW, columns, rows)
             self._size = height, width
 
-    def _add_to_wall(self, source: str, frame: Image) -> None:
-        """Show a live frame in place of the one before it; a new source moves all others."""
-        is_new = source not in self._positions
-        position = self._positions.setdefault(source, len(self._positions))
-        columns = math.ceil(math.sqrt(len(self._positions)))
-        rows = math.ceil(len(self._positions) / columns)
-        height = MAX_SIZE[0] // rows
-        width = MAX_SIZE[1] // columns
-        if is_new:  # the others come again with their next frames
-            self._wall = np.zeros((rows * height, columns * width, 3), np.uint8)
+    def _draw_in_grid(self, source: str, frame: Image) -> None:
+        """Draw the frame of a live source into its cell of the grid, with the source's name.
 
-        row, column = divmod(position, columns)
-        top = height * row
-        left = width * column
-        panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
-        panel[:] = 0
-        frame_height, frame_width = Letterbox.fit(
-            frame.shape[:2], (height, width), corner=True
-        ).resized
-        panel[:frame_height, :frame_width] = cv2.resize(
-            frame, (frame_width, frame_height), interpolation=cv2.INTER_AREA
-        )
-        draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
+        A new source makes the grid as large as needed, in which all cells are black until the next
+        frames of their sources.
+
+        Args:
+            source: The name of the camera or stream.
+            frame: `(H, W, 3)`, which is scaled to fit the cell.
+        """
+        is_new_source = source not in self._cell_numbers
+        cell_number = self._cell_numbers.setdefault(source, len(self._cell_numbers))
+        column_count = math.ceil(math.sqrt(len(self._cell_numbers)))
+        row_count = math.ceil(len(self._cell_numbers) / column_count)
+        cell_height = MAX_SIZE[0] // row_count
+        cell_width = MAX_SIZE[1] // column_count
+        if is_new_source:
+            grid_shape = (row_count * cell_height, column_count * cell_width, 3)
+            self._grid_picture = np.zeros(grid_shape, np.uint8)
+
+        row, column = divmod(cell_number, column_count)
+        top = cell_height * row
+        left = cell_width * column
+        cell = self._grid_picture[top : top + cell_height, left : left + cell_width]
+        cell[:] = 0  # black beside a frame of another shape
+        letterbox = Letterbox.fit(frame.shape[:2], (cell_height, cell_width), corner=True)
+        frame_height, frame_width = letterbox.resized
+        resized_frame = cv2.resize(frame, (frame_width, frame_height), interpolation=cv2.INTER_AREA)
+        cell[:frame_height, :frame_width] = resized_frame
+        draw_label(cell, source, (0, 0), BLACK, MIN_TEXT)
 
     def close(self) -> None:
+        """Close the window, if it was opened."""
         if self._size != (0, 0):
             with contextlib.suppress(cv2.error):  # the user closed it
                 cv2.destroyWindow(WINDOW)
 
 
 def _is_open() -> bool:
+    """Tell whether the window is open, which the user may close at any time."""
     try:
         return cv2.getWindowProperty(WINDOW, cv2.WND_PROP_VISIBLE) >= 1
     except cv2.error:
@@ -144,30 +167,37 @@ def _is_open() -> bool:
 
 
 def check_display() -> None:
-    """Check whether a window can be opened, on Linux in another process.
+    """Check that a window can be opened; on Linux, by opening one in another process.
 
     Raises:
         OutputError: No window can be opened; the message says why.
     """
-    has_display = sys.platform in {"win32", "darwin"}  # always
+    always_has_display = sys.platform in {"win32", "darwin"}
     display_variables = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
     hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
-    if not has_display and not display_variables & os.environ.keys():
+    if not always_has_display and not display_variables & os.environ.keys():
         raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
     if not cv2.currentUIFramework():
-        with_windows = "pip install --force-reinstall --no-deps opencv-python"
-        if not has_display and not all(find_library(library) for library in LIBRARIES):
-            with_windows = f"apt-get install libgl1 libglib2.0-0, then {with_windows}"
+        install_command = "pip install --force-reinstall --no-deps opencv-python"
+        if not always_has_display and not all(find_library(library) for library in LIBRARIES):
+            install_command = f"apt-get install libgl1 libglib2.0-0, then {install_command}"
         raise OutputError(
             "cannot show pictures: this OpenCV is built without windows",
-            f"use --save DIR; or {with_windows}",
+            f"use --save DIR; or {install_command}",
         )
-    if not has_display:
+    if not always_has_display:
         _probe_window(hint)
 
 
 def _probe_window(hint: str) -> None:
-    """Open a window in another process, which OpenCV may end."""
+    """Open a window in another process, since OpenCV ends the process if that fails.
+
+    Args:
+        hint: What the user can do instead.
+
+    Raises:
+        OutputError: The process ended with an error, or the display does not answer.
+    """
     from detcli.core.packages import own_python
 
     command = [own_python("--show", "use --save DIR"), "-P", "-c", PROBE]
