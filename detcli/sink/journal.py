@@ -38,10 +38,11 @@ from detcli.source.fetch import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
 from detcli.storage.folder import NO_WAIT, Folder, lock, sync
 
-START = b'{"schema_version"'  # start of every record, and of a torn line as far as it goes
+RECORD_START = b'{"schema_version"'
+"""How the line of every record begins; that of a line cut off by a kill may be shorter."""
 
-OLD = b'{"schema_version": 1,'
-"""Start of a record of version 1, which is written again in the form of this one."""
+VERSION_1_START = b'{"schema_version": 1,'
+"""How a record of version 1 begins, which is written again in the form of this version."""
 
 OTHER_FORMATS = (".csv", ".parquet", ".json")
 """Suffixes of what --output writes in other formats."""
@@ -51,8 +52,8 @@ OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[")
 
 SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
 
-HEAD = ("settings", "provenance")
-"""Fields of the first record of a run, which the next one gets if it is dropped."""
+FIELDS_OF_FIRST_RECORD = ("settings", "provenance")
+"""Fields of the first record of a run, which the next record gets if that one is removed."""
 
 EXAMPLES = 3  # changed inputs that a message names
 
@@ -73,32 +74,39 @@ class Journal:
     ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
-        `settings` are what the detections of this run depend on, but for those `implied` by the
-        others; a journal of others is continued with `force`. A video that a kill cut off is not in
-        the folder `videos`: its frames are detected again, so that it becomes whole.
+        Args:
+            path: The file of the journal.
+            settings: The settings that the detections of this run depend on. They are written with
+                the first record, unless the journal has the same already.
+            implied: Names of settings that follow from others, so that they are not compared.
+            force: Whether a journal of a run with other settings is continued.
+            videos: The folder of the annotated videos. A video that was cut off by a kill is not in
+                it; its frames are detected again, so that it becomes whole.
 
-        Raises UsageError if the file is not a journal, has other settings, or is in use by another
-        run, and OutputError if it cannot be read or written.
+        Raises:
+            UsageError: The file is not a journal, has other settings, or is in use by another run.
+            OutputError: It cannot be read or written.
         """
         self._path = path
         self._target = Path(os.path.realpath(path))
-        self._settings = settings
+        self._settings = settings  # None as soon as they are written
         self._implied = implied
-        self._videos = videos
-        self._done: Counter[InputKey] = Counter()
-        self._continues = False  # whether the last record was made with these settings
-        self._cut: set[str] = set()  # sources of which all records are worked again
-        self._synced_s = 0.0  # on the monotonic clock
+        self._video_folder = videos
+        self._records_to_skip: Counter[InputKey] = Counter()  # how many of each input
+        self._has_these_settings = False  # whether the last record was made with `settings`
+        self._sources_to_repeat: set[str] = set()  # all their records are made again
+        self._last_sync_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
-        self._there: set[str] = set()  # videos, by their names in records
-        # Of each source: the stamp of its last record that was there when the run began.
-        self._stamps: dict[str, str] = {}
-        self._changed: dict[str, str] = {}  # the same of those whose file is another one now
-        self._replaced: dict[str, str] = {}  # the same of those that have new records by now
-        self._not_compared: set[str] = set()  # skipped, as their records have no stamp
+        self._present_videos: set[str] = set()  # annotated videos, by their names in records
+        # A stamp is size and time of an input's file, as it was when its record was made.
+        self._stamps: dict[str, str] = {}  # of the last record of each source
+        self._changed: dict[str, str] = {}  # the same, of sources whose file has changed since
+        self._replaced: dict[str, str] = {}  # the same, of changed sources with new records
+        self._not_compared: set[str] = set()  # skipped sources whose records have no stamp
         try:
             if videos is not None and videos.is_dir():
-                self._there = {escape_surrogates(video.as_posix()) for video in videos.iterdir()}
+                for video in videos.iterdir():
+                    self._present_videos.add(escape_surrogates(video.as_posix()))
             self._file = self._open()
             try:
                 self._begin(force=force)
@@ -109,49 +117,69 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Read the open file, and write it again until all of its records stay."""
+        """Read the records of the open file, and remove those that have to be made again.
+
+        The file is written anew, which may show more records that have to go, until all stay.
+
+        Args:
+            force: Whether records that were made with other settings may stay.
+        """
         has_tracks = self._settings is not None and self._settings.get("track") is not None
         if has_tracks:
-            self._find_cut()
-        while not self._read(force=force):
-            self._rewrite()  # as a new file, which has no lock yet
+            self._find_incomplete_videos()
+        while not self._read_records(force=force):
+            self._remove_records_to_repeat()  # in a new file, which has no lock yet
             self._file.close()
             self._file = self._open()
-        if has_tracks and self._continues:  # what is left is whole, so no run ends there
+        if has_tracks and self._has_these_settings:
+            # A record with settings would tell the next run that one was killed before it, and its
+            # last video may be incomplete. But the videos that are left are complete.
             self._settings = None
         with contextlib.closing(Folder(self._target.parent)) as folder:
-            folder.sync()  # of a new file's name
+            folder.sync()  # so that the name of a new file survives a power cut
 
     def skip(self, origin: Origin) -> bool:
-        """Tell whether an input is done, once for each of its records; a new one never is."""
+        """Tell whether an input needs no work, as the journal has its record already.
+
+        To be called once for each time that an input is named. Of an input that was named twice,
+        two records are skipped. A camera or standard input is new in every run, and never skipped.
+        """
         if origin.is_new:
             return False
         key = (origin.source, origin.frame)
-        if self._done[key] == 0:
-            del self._done[key]
+        if self._records_to_skip[key] == 0:
+            del self._records_to_skip[key]
             return False
         if self._has_changed(origin):
             return False
-        self._done[key] -= 1
+        self._records_to_skip[key] -= 1
         return True
 
     def _has_changed(self, origin: Origin) -> bool:
-        """Whether the file of a recorded input is another one now; one without a stamp is not."""
+        """Tell whether the file of an input has changed since its record was made.
+
+        Size and time of the file are compared, its stamp. Without a recorded stamp nobody knows;
+        then the file counts as unchanged, and is noted for a warning.
+        """
         source = origin.source
-        present = present_stamp(origin)
-        if present is None:
+        present_file_stamp = present_stamp(origin)
+        if present_file_stamp is None:
             return False
-        recorded = self._stamps.get(source)
-        if recorded is None:
+        recorded_stamp = self._stamps.get(source)
+        if recorded_stamp is None:
             self._not_compared.add(source)
             return False
-        if present == recorded:
+        if present_file_stamp == recorded_stamp:
             return False
-        self._changed[source] = recorded
+        self._changed[source] = recorded_stamp
         return True
 
     def write(self, record: Record) -> None:
-        """Append a line."""
+        """Append a record as a line, which is on the disk within about a second.
+
+        Raises:
+            OutputError: It could not be written.
+        """
         source = record.origin.source
         fields = record.to_json()
         if record.file_stamp is not None:
@@ -164,26 +192,33 @@ class Journal:
         try:
             write_all(self._file, _line(fields))
             self._settings = None
-            if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:
+            if time.monotonic() - self._last_sync_s >= SYNC_INTERVAL_S:
                 self._sync()
         except OSError as error:
             raise self._failure(error) from error
 
     def close(self) -> None:
-        """Put all lines on the disk, without those that were replaced, and close the file."""
+        """Finish the journal: without the records that newer ones replace, and all on the disk.
+
+        Raises:
+            OutputError: It could not be written.
+        """
         try:
             try:
                 self._sync()
                 if self._replaced:
-                    self._write_those(self._is_current)
+                    self._keep_only(self._is_current)
             finally:
                 self._file.close()
         except OSError as error:
             raise self._failure(error) from error
-        self._say_changes()
+        self._warn_of_changed_inputs()
 
-    def _say_changes(self) -> None:
-        """Say which inputs were worked again as their files had changed, and which may have."""
+    def _warn_of_changed_inputs(self) -> None:
+        """Warn of inputs that were worked again, as their files have changed.
+
+        Another warning counts the skipped inputs of which nobody knows whether they have changed.
+        """
         if self._replaced:
             names = [escape_unprintable(source) for source in islice(self._replaced, EXAMPLES)]
             if len(self._replaced) > EXAMPLES:
@@ -198,30 +233,41 @@ class Journal:
             )
 
     def _warn(self, sentence: str) -> None:
+        """Warn the user with a sentence about this journal."""
         warnings.warn(f"{self._path}: {sentence}", DetcliWarning, stacklevel=3)
 
     def _sync(self) -> None:
-        """Put what was written on the disk."""
+        """Make sure that what was written is on the disk, where it survives a power cut."""
         sync(self._file.fileno())
-        self._synced_s = time.monotonic()
+        self._last_sync_s = time.monotonic()
 
     def _open(self) -> FileIO:
-        """Open the file, and lock it against other runs."""
+        """Open the file for reading and appending, and lock it against other runs.
+
+        Another run may replace the file between opening and locking; then the new one is opened.
+
+        Raises:
+            UsageError: The file is locked by another run, or is not a regular file.
+        """
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_WAIT
         while True:
             file = FileIO(os.open(self._target, flags, 0o666), "r+")
             try:
-                self._require_usable(file)
+                self._lock(file)
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(file.fileno()), self._target.stat()):
                         return file
             except BaseException:
                 file.close()
                 raise
-            file.close()  # another run wrote it anew before the lock was taken
+            file.close()
 
-    def _require_usable(self, file: FileIO) -> None:
-        """Lock a file, which stays locked until it is closed."""
+    def _lock(self, file: FileIO) -> None:
+        """Lock a file against other runs until it is closed.
+
+        Raises:
+            UsageError: The file is locked by another run, or is not a regular file.
+        """
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UsageError(f"--resume {self._path}: not a regular file", "name a file")
         if lock(file) is False:
@@ -230,75 +276,95 @@ class Journal:
             )
 
     def _lines(self) -> Iterator[tuple[bytes, Fields]]:
-        """All lines and their records, which are empty for damaged lines."""
-        begun = False
-        number = 1
+        """Yield each line of the journal with its record, which is empty for a damaged line.
+
+        Raises:
+            UsageError: A line is neither a record nor one that a kill or a power cut has damaged,
+                so the file is not a journal.
+        """
+        has_record = False
+        line_number = 1
         line = b""
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
             try:
                 for line in bounded_lines(reader):
-                    record = _parse(line, begun=begun)
-                    begun = begun or bool(record)
+                    record = _parse(line, after_record=has_record)
+                    has_record = has_record or bool(record)
                     yield line, record
-                    number += 1
+                    line_number += 1
             except (ValueError, RecursionError) as error:
                 raise UsageError(
-                    f"--resume {self._path}: line {number} is not a record of detcli: {error}",
+                    f"--resume {self._path}: line {line_number} is not a record of detcli: {error}",
                     self._other_format_hint(line),
                 ) from error
 
     def _other_format_hint(self, line: bytes) -> str:
-        """What to do instead of going on with a file that has this line."""
+        """Return advice for a file that is not a journal, as this line of it shows."""
         suffix = self._path.suffix.lower()
-        is_other = suffix in OTHER_FORMATS or line.startswith(OTHER_BEGINNINGS)
-        if is_other:
+        is_other_format = suffix in OTHER_FORMATS or line.startswith(OTHER_BEGINNINGS)
+        if is_other_format:
             return (
                 "a run into CSV, Parquet or an array cannot be continued: start a new one with "
                 "--resume NEW.jsonl"
             )
         return "name a file that detcli wrote as JSON Lines"
 
-    def _find_cut(self) -> None:
-        """Find the videos whose tracks may end in the middle: they are worked again as a whole.
+    def _find_incomplete_videos(self) -> None:
+        """Find the videos that have to be tracked again from their first frame.
 
-        These are those with which a run ended, as nobody knows how long they go on, and those with
-        a frame that needs a second attempt.
+        Tracks cannot be continued in the middle of a video. So a video is tracked again if it was
+        the last input of a run, which may have been killed before its end, or if one of its frames
+        has to be detected again.
         """
-        last = None
+        last_video = None
         for _, record in self._lines():
-            if last is not None and "settings" in record:  # the next run begins
-                self._cut.add(last)
+            if last_video is not None and "settings" in record:  # the next run begins
+                self._sources_to_repeat.add(last_video)
             if record:
-                of_file = "frame" in record and "time" not in record
-                last = name_of(record) if of_file else None
-                if last is not None and not self._stays(record):
-                    self._cut.add(last)
-        if last is not None:
-            self._cut.add(last)
+                is_frame_of_file = "frame" in record and "time" not in record
+                last_video = name_of(record) if is_frame_of_file else None
+                if last_video is not None and not self._is_done(record):
+                    self._sources_to_repeat.add(last_video)
+        if last_video is not None:
+            self._sources_to_repeat.add(last_video)
 
-    def _stays(self, record: Fields) -> bool:
-        """Whether a record needs no second attempt."""
+    def _is_done(self, record: Fields) -> bool:
+        """Tell whether the input of a record need not be detected again.
+
+        It has to be if it failed, if all of its source is repeated, or if it is a frame whose
+        annotated video is missing. A source that does not exist any more cannot be repeated; then
+        its records stay.
+
+        Args:
+            record: The fields of the record; empty for a damaged line, which is not done.
+        """
         source = name_of(record) if record else ""
-        if source in self._cut and ("://" in source or self._exists(source)):
+        if source in self._sources_to_repeat and ("://" in source or self._exists(source)):
             return False
-        if "detections" not in record or "frame" not in record:
-            return "detections" in record
-        folder = escape_surrogates(str(self._videos))
-        saved_videos = []
-        for name in record.get("saved", ()):
-            if str(Path(name).parent) == folder:
-                saved_videos.append(name)
-        if self._there.issuperset(saved_videos):
+        if "detections" not in record:
+            return False
+        if "frame" not in record:
             return True
-        return not self._exists(source)  # then it cannot be detected on again
+        video_folder = escape_surrogates(str(self._video_folder))
+        annotated_videos = []
+        for saved_name in record.get("saved", ()):
+            if str(Path(saved_name).parent) == video_folder:
+                annotated_videos.append(saved_name)
+        if self._present_videos.issuperset(annotated_videos):
+            return True
+        return not self._exists(source)
 
-    def _stays_now(self, record: Fields) -> bool:
-        """Whether a record is still true when the run begins."""
-        return self._stays(record) and self._is_current(record)
+    def _is_done_and_current(self, record: Fields) -> bool:
+        """Tell whether a record can stay when the run begins."""
+        return self._is_done(record) and self._is_current(record)
 
     def _is_current(self, record: Fields) -> bool:
-        """Whether this is a record that no later one replaces."""
+        """Tell whether no later record replaces this one, as the file of its input had changed.
+
+        Args:
+            record: The fields of the record; empty for a damaged line, which is not current.
+        """
         if not record:
             return False
         if "replaces" in record or "file_stamp" not in record:
@@ -306,44 +372,67 @@ class Journal:
         stamp: str = record["file_stamp"]
         return stamp != self._replaced.get(name_of(record))
 
-    def _read(self, *, force: bool) -> bool:
-        """Read what was done; return whether all records stay."""
-        self._done.clear()
-        self._stamps.clear()
-        self._replaced.clear()
-        all_stay = True
-        settings: Fields | None = None  # of the run that made a record
-        last: Fields | None = None  # of the last record that stays
-        for line, record in self._lines():
-            settings = record.get("settings", settings)
-            if line.startswith(OLD):
-                all_stay = False
-            if "replaces" in record:  # a run was killed before it could remove what that replaces
-                self._replaced[name_of(record)] = record["replaces"]
-                all_stay = False
-            if self._stays(record):
-                self._done[name_of(record), record.get("frame")] += 1
-                if "file_stamp" in record:
-                    self._stamps[name_of(record)] = record["file_stamp"]
-                last = settings or {"model": record.get("model")}  # which is all that 0.1.0 wrote
-            else:
-                all_stay = False
-                # Addresses may differ in what is not shown: which of them failed is unknown.
-                if "***" in record.get("source", ""):
-                    self._cut.add(name_of(record))
-        if self._settings is not None and last is not None:
-            self._continues = self._has_same_settings(self._settings, last, force=force)
-        return all_stay
+    def _read_records(self, *, force: bool) -> bool:
+        """Read which inputs are done, and with which settings.
 
-    def _has_same_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
-        """Whether records were made with these settings, all of which they name.
+        Args:
+            force: Whether the records may have been made with other settings.
+
+        Returns:
+            Whether the journal can be continued as it is. If not, records have to be removed from
+            it, or written in another form.
 
         Raises:
-            UsageError: They were made with others, and are not to be mixed by `force`.
+            UsageError: The records were made with other settings.
         """
-        names_all = recorded.keys() != {"model"}
+        self._records_to_skip.clear()
+        self._stamps.clear()
+        self._replaced.clear()
+        can_stay_unchanged = True
+        run_settings: Fields | None = None  # of the run that made the record
+        last_settings: Fields | None = None  # of the run that made the last record that stays
+        for line, record in self._lines():
+            run_settings = record.get("settings", run_settings)
+            if line.startswith(VERSION_1_START):
+                can_stay_unchanged = False
+            if "replaces" in record:  # a run was killed before it removed the replaced records
+                self._replaced[name_of(record)] = record["replaces"]
+                can_stay_unchanged = False
+            if self._is_done(record):
+                self._records_to_skip[name_of(record), record.get("frame")] += 1
+                if "file_stamp" in record:
+                    self._stamps[name_of(record)] = record["file_stamp"]
+                # Version 0.1.0 wrote no other settings than the model.
+                last_settings = run_settings or {"model": record.get("model")}
+            else:
+                can_stay_unchanged = False
+                # Passwords in addresses are shown as ***, so several may look the same, and which
+                # of them failed is unknown: all are repeated.
+                if "***" in record.get("source", ""):
+                    self._sources_to_repeat.add(name_of(record))
+        if self._settings is not None and last_settings is not None:
+            self._has_these_settings = self._compare_settings(
+                self._settings, last_settings, force=force
+            )
+        return can_stay_unchanged
+
+    def _compare_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
+        """Compare the settings of this run with those that the records were made with.
+
+        Args:
+            settings: Those of this run.
+            recorded: Those of the records; only the model, if version 0.1.0 wrote them.
+            force: Whether the records may have been made with other settings.
+
+        Returns:
+            Whether all settings are recorded and the same.
+
+        Raises:
+            UsageError: The records were made with other settings, without `force`.
+        """
+        are_all_recorded = recorded.keys() != {"model"}
         compared: Mapping[str, Any] = settings
-        if not names_all:
+        if not are_all_recorded:
             compared = {"model": settings.get("model")}
         different = differences(recorded, compared, self._implied)
         if different and not force:
@@ -351,59 +440,86 @@ class Journal:
                 f"--resume {self._path}: its records were made with {', '.join(different)}",
                 "use the same settings, name another file, or mix them with --force",
             )
-        return names_all and not different
+        return are_all_recorded and not different
 
-    def _rewrite(self) -> None:
-        """Write the file again without damaged lines, failures and what was replaced."""
-        self._write_those(self._stays_now)
+    def _remove_records_to_repeat(self) -> None:
+        """Write the file anew without damaged lines, failed inputs and replaced records."""
+        self._keep_only(self._is_done_and_current)
 
-    def _write_those(self, stays: Callable[[Fields], bool]) -> None:
-        """Write the file again with the records that stay; damaged lines are empty ones."""
-        target = AtomicFile(self._target)
-        head: Fields = {}  # of a record that was dropped
+    def _keep_only(self, can_stay: Callable[[Fields], bool]) -> None:
+        """Write the file anew with only some of its records.
+
+        If the first record of a run is removed, the next one that stays gets the settings that it
+        carried.
+
+        Args:
+            can_stay: Tells of a record's fields whether it stays; they are empty for a damaged
+                line.
+        """
+        new_file = AtomicFile(self._target)
+        fields_to_add: Fields = {}  # of the first record of the run
         try:
             for line, record in self._lines():
-                for name in HEAD:
+                for name in FIELDS_OF_FIRST_RECORD:
                     if name in record:
-                        head[name] = record[name]
-                if stays(record):
-                    is_replacement = record.pop("replaces", None) is not None
-                    if head or is_replacement or line.startswith(OLD):
-                        line = _line(record | head)  # noqa: PLW2901
-                        head = {}
-                    target.write(line)
+                        fields_to_add[name] = record[name]
+                if not can_stay(record):
+                    continue
+                is_replacement = record.pop("replaces", None) is not None
+                if fields_to_add or is_replacement or line.startswith(VERSION_1_START):
+                    new_file.write(_line(record | fields_to_add))
+                    fields_to_add = {}
+                else:
+                    new_file.write(line)
         except BaseException:
-            target.discard()
+            new_file.discard()
             raise
         if sys.platform == "win32":  # which replaces no open file
             self._file.close()
-        target.commit()
+        new_file.commit()
 
     def _failure(self, error: OSError) -> OutputError:
+        """Return the error to raise for one of the system, which says how the run continues."""
         consequence = "; nothing is lost: the same command continues where this run stopped"
         return unwritable(self._path, error, consequence)
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
-    """A record as a line of the file."""
+    """Encode a record as a line of the file."""
     return f"{encode(fields)}\n".encode()
 
 
-def _parse(line: bytes, *, begun: bool) -> Fields:
-    """A record; empty for a damaged line; raises an error as `parse_record` for anything else.
+def _parse(line: bytes, *, after_record: bool) -> Fields:
+    """Parse a line of the journal.
 
-    A killed run leaves the beginning of a line. A power cut leaves zeros in place of pages that
-    were not on the disk; text after them is taken for a record's only after whole records.
+    A killed run leaves the beginning of a line. A power cut leaves zeros in place of disk pages
+    that were not written, and perhaps the rest of a line after them.
+
+    Args:
+        line: The line, with its line feed if it has one.
+        after_record: Whether an undamaged record comes before it, so that the file is a journal
+            even if this line does not look like part of a record.
+
+    Returns:
+        The fields of the record; empty for a line that a kill or a power cut has damaged.
+
+    Raises:
+        ValueError: It is anything else, as in `parse_record`.
     """
     if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
-    if b"\0" in line or not line.endswith(b"\n"):
-        beginning = line.partition(b"\0")[0]
-        if beginning:
-            may_be_torn = beginning.startswith(START) or START.startswith(beginning)
-        else:
-            may_be_torn = begun or not line.strip(b"\0\n")
-        if not may_be_torn:
-            raise ValueError("it has zeros in it, or no end")
-        return {}
-    return cast("Fields", parse_record(line))
+    is_complete = b"\0" not in line and line.endswith(b"\n")
+    if is_complete:
+        return cast("Fields", parse_record(line))
+
+    text_before_zeros = line.partition(b"\0")[0]
+    if text_before_zeros:
+        is_longer_beginning = text_before_zeros.startswith(RECORD_START)
+        is_shorter_beginning = RECORD_START.startswith(text_before_zeros)
+        is_part_of_record = is_longer_beginning or is_shorter_beginning
+    else:
+        has_only_zeros = not line.strip(b"\0\n")
+        is_part_of_record = after_record or has_only_zeros
+    if not is_part_of_record:
+        raise ValueError("it has zeros in it, or no end")
+    return {}

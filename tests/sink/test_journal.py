@@ -255,14 +255,14 @@ def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(path, mon
 def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatch):
     """The lock of the old file says nothing about the new one."""
     write(path, failure("a"), picture("b"))
-    rewrite = Journal._rewrite  # noqa: SLF001 - what comes after it is the point
+    rewrite = Journal._remove_records_to_repeat  # noqa: SLF001 - what comes after it is the point
 
     def then_another(journal):
         rewrite(journal)
-        monkeypatch.setattr(Journal, "_rewrite", rewrite)
+        monkeypatch.setattr(Journal, "_remove_records_to_repeat", rewrite)
         run(path, ["a", "b"])
 
-    monkeypatch.setattr(Journal, "_rewrite", then_another)
+    monkeypatch.setattr(Journal, "_remove_records_to_repeat", then_another)
     run(path, ["a", "b"])
     assert sources(path) == ["b", "a"]
 
