@@ -32,14 +32,17 @@ CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort
 
 LOST_S = 1.0  # how long an object may be out of sight and still get its number back
 
-LOST_FRAMES = 5  # the smallest number of frames for that, where they are far apart
+LOST_FRAMES = 5  # for at least as many frames it may be out of sight, even if they are far apart
 
-RATE = 30.0  # frames in a second of the clock that trackers are told, whose filters suit that rate
+# Frames per second of the clock that trackers are given. The motion models of trackers are tuned
+# for this rate, so frames that come at another rate are made to look as if they came at this one.
+RATE = 30.0
 
-GAPS = 5  # how many times between frames tell how long that usually takes
+GAPS = 5  # the usual interval between frames is the median of as many
 
-# Bounds of that, and of the frames by which the clock goes on, for times that stand still.
-MIN_GAP_S, MIN_STEP = 0.001, 0.1
+# Least values, for sources whose times stand still.
+MIN_GAP_S = 0.001  # of the usual interval
+MIN_FRAMES_OF_GAP = 0.1  # by which the clock goes on, in frames
 
 MIN_SIDE = 0.1  # pixels of a box's width and height; what is smaller has no track
 
@@ -67,7 +70,11 @@ class Tracks:
         self._videos = PerVideo(lambda record: VideoTracks(options, record))
 
     def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
-        """The record whose detections have numbers, with the traces of their tracks."""
+        """Return a copy of a record whose detections have the numbers and classes of their tracks.
+
+        The traces of the tracks are added to its overlay, which is drawn. A record that is no frame
+        of a video is returned unchanged.
+        """
         if record.origin.frame is None:
             return record
         video_tracks = self._videos.of(record)
@@ -82,172 +89,243 @@ class Tracks:
 
 @dataclass(eq=False, slots=True)
 class TrackState:
-    """What is known of a track."""
+    """Where an object was in the last frames, and of which classes its detections were."""
 
-    # the middle of its lower side in each of the last frames, the newest last
+    # the middle of the lower side of its box in each of the last frames, the newest last
     points: deque[Points] = field(default_factory=lambda: deque(maxlen=TRACE_FRAMES))
-    classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
+    # in how many frames it was detected as each class
+    classes: Counter[str] = field(default_factory=Counter)
 
 
 class VideoTracks:
     """The tracks of one video or stream; their numbers begin at 1."""
 
     def __init__(self, options: Tracking, first: Record) -> None:
+        """Prepare to track the objects of a video; the tracker itself is made with a frame's size.
+
+        Args:
+            options: Which tracker is used, and its threshold.
+            first: The record of the first frame.
+        """
         video = first.origin.video
         self._options = options
         self._size: Size | None = None  # of the frames
-        self._last_s = first.origin.time_s or 0.0
-        self._clock_s = 0.0  # of the tracker
-        self._gaps_s: deque[float] = deque(maxlen=GAPS)  # between frames
+        self._last_time_s = first.origin.time_s or 0.0  # of the last frame, in the source
+        self._clock_s = 0.0  # the time of the last frame that the tracker was given
+        self._intervals_s: deque[float] = deque(maxlen=GAPS)  # between the last frames
         if video is not None and video.frames_per_second:
-            self._gaps_s.append(1 / video.frames_per_second)
-        self._first_number = 1  # of the tracker, above those of earlier trackers
-        self._highest_number = 0  # so far
-        self._states: dict[int, TrackState] = {}  # by number
-        # of the library's tracks that have no number yet, by these
-        self._tentative: dict[Any, TrackState] = {}
+            self._intervals_s.append(1 / video.frames_per_second)
+        # The library counts from 0 anew in each tracker; our numbers go on from the tracker before.
+        self._first_number = 1
+        self._highest_number = 0  # of all tracks so far
+        self._states: dict[int, TrackState] = {}  # by number; those seen last come last
+        # Of the library's tracks that have no number yet, as the tracker is not sure of them.
+        self._tentative_states: dict[Any, TrackState] = {}
 
     def number(
         self, picture: Picture, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
-        """The number of the track of each detection; -1 where it has none yet."""
+        """Track the detections of the next frame.
+
+        Args:
+            picture: The frame.
+            detections: Its N detections.
+            time_s: Its time in the source, in seconds; None if that is unknown.
+
+        Returns:
+            `(N,)`, the number of each detection's track; -1 if it has none, or none yet.
+
+        Raises:
+            InferenceError: The tracker failed.
+        """
         if picture.size != self._size:  # another camera behind the same address, so other objects
             self._size = picture.size
             self._first_number = self._highest_number + 1
-            self._tracker = self._open()
-        usable = self._usable(detections, picture.size)
+            self._tracker = self._make_tracker()
+        trackable = self._trackable(detections, picture.size)
         frame = picture.pixels if self._options.tracker == "botsort" else None
         try:
             with np.errstate(all="ignore"):
-                tracked = self._tracker.update(usable, frame=frame, timestamp=self._tick(time_s))
+                tracked = self._tracker.update(
+                    trackable, frame=frame, timestamp=self._advance_clock(time_s)
+                )
         except Exception as error:
             raise InferenceError(
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
             ) from error
         older_ids = self._merge_duplicates()
         numbers = np.full(len(detections), -1, np.int64)
-        indices = tracked.class_id.tolist()  # in place of classes, see `_usable`
+        indices = tracked.class_id.tolist()  # in place of classes, see `_trackable`
         for index, tracker_id in zip(indices, tracked.tracker_id.tolist(), strict=True):
             if tracker_id >= 0:
                 numbers[index] = self._number_of(older_ids.get(tracker_id, tracker_id))
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
-        self._follow_tentative(picture.size)
+        self._begin_traces(picture.size)
         return numbers
 
     def _number_of(self, tracker_id: int) -> int:
-        """The number of a track, by the tracker's own, which begins at 0."""
+        """Return our number of a track for the id that the library gave it, which begins at 0."""
         return self._first_number + tracker_id
 
-    def _usable(self, detections: Detections, size: Size) -> Any:  # noqa: ANN401 - supervision's
-        """The detections that a tracker takes, in its own form, with indices in place of classes.
+    def _trackable(self, detections: Detections, size: Size) -> Any:  # noqa: ANN401 - supervision's
+        """Select the detections that a tracker can follow, as an object of the supervision library.
 
-        Trackers fail on endless or empty boxes, and make
-        two tracks of two boxes of one object.
+        Trackers fail on infinite or empty boxes, and make two tracks of two boxes of one object.
+        So boxes end at the edges of the frame, empty ones are left out, and of those that overlap
+        strongly only the best is tracked.
+
+        Returns:
+            `supervision.Detections`. In place of its class, each has its index in `detections`.
         """
         import supervision
 
         boxes = clipped(detections.xyxy, size)
-        usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= MIN_SIDE).all(axis=1))
-        any_class = np.zeros(len(usable), np.int64)
-        usable = usable[non_maximum_suppression(boxes[usable], any_class, TWICE, len(usable))]
+        is_large_enough = (boxes[:, 2:] - boxes[:, :2] >= MIN_SIDE).all(axis=1)
+        large_enough = np.flatnonzero(is_large_enough)  # indices
+        any_class = np.zeros(len(large_enough), np.int64)
+        remaining = non_maximum_suppression(
+            boxes[large_enough], any_class, TWICE, len(large_enough)
+        )
+        trackable = large_enough[remaining]
         return supervision.Detections(
-            xyxy=boxes[usable], confidence=detections.score[usable], class_id=usable
+            xyxy=boxes[trackable], confidence=detections.score[trackable], class_id=trackable
         )
 
     def _merge_duplicates(self) -> dict[int, int]:
-        """Keep the older number where two tracks claim one object; returns it by the newer number.
+        """Merge a new track into an older one of the same object, which the tracker has lost.
 
-        The new track began with a second box of the object, so it is young.
+        That happens where an object has two boxes: the second one begins a track of its own, and
+        takes the object's detections from the first. The new track gets the id of the older one,
+        which is removed from the tracker.
+
+        Returns:
+            The older id by the id that the new track had.
         """
         tracks = self._tracker.tracks
-        numbered = [track for track in tracks if track.tracker_id >= 0]
-        numbered.sort(key=lambda track: track.tracker_id)
-        lost = [track for track in numbered if track.time_since_update]
-        young = []
-        for track in numbered:
-            if not track.time_since_update and track.age <= YOUNG:
-                young.append(track)
+        numbered_tracks = [track for track in tracks if track.tracker_id >= 0]
+        numbered_tracks.sort(key=lambda track: track.tracker_id)
+        lost_tracks = []
+        young_tracks = []
+        for track in numbered_tracks:
+            if track.time_since_update:
+                lost_tracks.append(track)
+            elif track.age <= YOUNG:
+                young_tracks.append(track)
         older_ids = {}
-        for new, old in itertools.product(young, lost):
-            similarity = overlap(new.get_state_bbox(), old.get_state_bbox())
-            is_older = old in tracks and old.tracker_id < new.tracker_id
-            if similarity > DUPLICATE_OVERLAP and is_older:
-                tracks.remove(old)
-                older_ids[new.tracker_id] = old.tracker_id
-                new.tracker_id = old.tracker_id
+        for young_track, lost_track in itertools.product(young_tracks, lost_tracks):
+            similarity = overlap(young_track.get_state_bbox(), lost_track.get_state_bbox())
+            is_left = lost_track in tracks  # not merged with another track already
+            is_older = lost_track.tracker_id < young_track.tracker_id
+            if similarity > DUPLICATE_OVERLAP and is_left and is_older:
+                tracks.remove(lost_track)
+                older_ids[young_track.tracker_id] = lost_track.tracker_id
+                young_track.tracker_id = lost_track.tracker_id
         return older_ids
 
-    def _follow_tentative(self, size: Size) -> None:
-        """Let the trace of a track begin where it stood before the tracker was sure of it.
+    def _begin_traces(self, size: Size) -> None:
+        """Begin the trace of each new track in the frame before the tracker gave it an id.
 
-        Only OC-SORT keeps tracks that were seen once and then lost.
+        A tracker gives an object an id only when it sees it for the second time. Until then its
+        track is tentative: it has the id -1, and its first point is noted here. With the id, the
+        trace begins with that point, so that a line that was crossed between the two frames counts.
+
+        Args:
+            size: Height and width of the frame.
         """
         tracks = self._tracker.tracks
+        # OC-SORT keeps tentative tracks that it has lost, and the other trackers do not.
         tracks[:] = [
             track for track in tracks if track.tracker_id >= 0 or not track.time_since_update
         ]
-        tentative = {}
+        tentative_states = {}
         for track in tracks:
-            if track.tracker_id < 0:
+            is_tentative = track.tracker_id < 0
+            if is_tentative:
                 box = np.array([track.get_state_bbox()], np.float32)
-                tentative[track] = TrackState(deque(bottom_centres(box, size), TRACE_FRAMES))
-            elif track in self._tentative:
+                first_points = deque(bottom_centres(box, size), TRACE_FRAMES)
+                tentative_states[track] = TrackState(first_points)
+            elif track in self._tentative_states:
                 number = self._number_of(track.tracker_id)
-                self._states.setdefault(number, self._tentative[track])
-        self._tentative = tentative
+                self._states.setdefault(number, self._tentative_states[track])
+        self._tentative_states = tentative_states
 
     def follow(
         self, numbers: npt.NDArray[np.int64], detections: Detections, size: Size
     ) -> tuple[npt.NDArray[np.object_], dict[int, Points]]:
-        """The class of the track of each detection, and the trace of each track in this frame."""
-        states: dict[int, TrackState] = {}  # of the tracks in this frame
+        """Add the detections of a frame to the traces and classes of their tracks.
+
+        Args:
+            numbers: `(N,)`, the number of each detection's track, as `number` returned them.
+            detections: The N detections.
+            size: Height and width of the frame.
+
+        Returns:
+            The name of the class that the track of each detection had in most frames, `(N,)`, None
+            without a track; and the trace `(K, 2)` of each track in this frame, by its number.
+        """
+        states_in_frame: dict[int, TrackState] = {}
         points = bottom_centres(detections.xyxy, size)
-        for number, point, (_, _, _, name) in zip(
+        for number, point, (_, _, _, class_name) in zip(
             numbers.tolist(), points, detections, strict=True
         ):
             if number > 0:
                 state = self._states.pop(number, TrackState())
                 state.points.append(point)
-                state.classes[name] += 1
-                states[number] = state
-        self._states |= states
-        # Those that were not seen for long come first.
-        while len(self._states) > TRACE_FRAMES * max(1, len(states)):
-            del self._states[next(iter(self._states))]
-        classes = np.full(len(detections), None, np.object_)
+                state.classes[class_name] += 1
+                states_in_frame[number] = state
+        self._states |= states_in_frame
+        # A stream may never end: forget the tracks that were not seen for longest, which come
+        # first.
+        max_states = TRACE_FRAMES * max(1, len(states_in_frame))
+        while len(self._states) > max_states:
+            oldest_number = next(iter(self._states))
+            del self._states[oldest_number]
+        track_classes = np.full(len(detections), None, np.object_)
         for index, number in enumerate(numbers.tolist()):
             if number > 0:
-                [(classes[index], _)] = states[number].classes.most_common(1)
-        traces = {number: np.stack(state.points) for number, state in states.items()}
-        return classes, traces
+                [(track_classes[index], _)] = states_in_frame[number].classes.most_common(1)
+        traces = {number: np.stack(state.points) for number, state in states_in_frame.items()}
+        return track_classes, traces
 
-    def _tick(self, time_s: float | None) -> float | None:
-        """The time of a frame on the tracker's clock, on which frames usually come at one rate.
+    def _advance_clock(self, time_s: float | None) -> float | None:
+        """Compute the time that the tracker is given for a frame.
 
-        Their own rate may be unknown, and changes: streams that share a detector have less of it
-        with each that joins them.
+        Trackers suit frames at RATE, and the rate of a source may be any, or change: streams share
+        a detector, so each gets fewer frames with every stream that joins. So the usual interval
+        between frames is measured, and passes as one frame at RATE; and the tracker is told for how
+        long on this clock an object may be out of sight.
+
+        Args:
+            time_s: The time of the frame in the source, in seconds; None if it is unknown.
+
+        Returns:
+            The time on the tracker's clock, in seconds; None if it is unknown.
         """
         if time_s is None:
             return None
-        gap_s = time_s - self._last_s
-        self._last_s = time_s
-        if gap_s > 0:
-            self._gaps_s.append(gap_s)
-        usual_s = MIN_GAP_S
-        if self._gaps_s:
-            usual_s = max(statistics.median_low(self._gaps_s), MIN_GAP_S)
-        self._clock_s += max(gap_s / usual_s, MIN_STEP) / RATE
-        self._tracker.maximum_time_without_update = max(LOST_S / usual_s, LOST_FRAMES) / RATE
+        interval_s = time_s - self._last_time_s
+        self._last_time_s = time_s
+        if interval_s > 0:
+            self._intervals_s.append(interval_s)
+        usual_interval_s = MIN_GAP_S
+        if self._intervals_s:
+            usual_interval_s = max(statistics.median_low(self._intervals_s), MIN_GAP_S)
+        elapsed_frames = max(interval_s / usual_interval_s, MIN_FRAMES_OF_GAP)
+        self._clock_s += elapsed_frames / RATE
+        max_lost_frames = max(LOST_S / usual_interval_s, LOST_FRAMES)
+        self._tracker.maximum_time_without_update = max_lost_frames / RATE
         return self._clock_s
 
-    def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
-        """Open the tracker of the options, with their threshold if they have one."""
+    def _make_tracker(self) -> Any:  # noqa: ANN401 - they have no common base that is public
+        """Make the tracker that the options name, with their threshold if they have one."""
         options = self._options
         settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
         if options.tracker == "ocsort":
-            settings["minimum_consecutive_frames"] = 1  # after its first, as the others do
+            # An object gets its id with the next frame after its first, as in the other trackers.
+            settings["minimum_consecutive_frames"] = 1
         if options.conf is not None:
             settings["high_conf_det_threshold"] = options.conf
-            if options.tracker != "ocsort":  # which has one threshold
+            if options.tracker != "ocsort":  # which has no threshold of its own for new tracks
                 settings["track_activation_threshold"] = options.conf
-        return getattr(load_trackers(), CLASSES[options.tracker])(**settings)
+        tracker_class = getattr(load_trackers(), CLASSES[options.tracker])
+        return tracker_class(**settings)
