@@ -28,10 +28,13 @@ class Watcher:
         settings: Settings | None = None,
         conf_thresholds: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Prepare the steps.
+        """Prepare the steps that the user asked for.
 
-        Detections that reach the confidence of their class, `conf_thresholds` `(C,)`, stay even if
-        they cannot be read.
+        Args:
+            watched: Which steps, and their options.
+            settings: What barcodes are searched by; the defaults if None.
+            conf_thresholds: `(C,)`, the confidence of each class. A detection below it stays only
+                if its barcode can be read. None if all detections stay.
         """
         self._steps: list[WatchStep] = []
         if watched.read:
@@ -54,7 +57,7 @@ class Watcher:
             self._steps.append(Zones(watched.zone).add)
 
     def __call__(self, record: Record) -> Record:
-        """Return the record with what was found out; that of a failed input stays as it is."""
+        """Return the record with what the steps add; that of a failed input is unchanged."""
         for add in self._steps:
             if record.picture is not None and record.detections is not None:
                 record = add(record, record.picture, record.detections)

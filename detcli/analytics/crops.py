@@ -28,7 +28,7 @@ LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
-    """Give a grey picture that OpenCV made its type, which OpenCV's stubs do not know."""
+    """Return a grey picture as bytes; OpenCV's are already, but its stubs do not know that."""
     return pixels.astype(np.uint8, copy=False)
 
 
@@ -40,38 +40,57 @@ class Crop:
     matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the crop
 
     def in_picture(self, points: Doubles) -> Doubles:
-        """Points `(P, 2)` of the crop, in the picture."""
-        moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
-        return moved
+        """Convert points `(P, 2)` of the crop, x and y, to points of the picture."""
+        crop_to_picture = cv2.invertAffineTransform(self.matrix)
+        # OpenCV takes a list of lists of points.
+        picture_points: Doubles = cv2.transform(points[np.newaxis], crop_to_picture)[0]
+        return picture_points
 
     def enlarged(self, times: int) -> "Crop":
-        """The crop, enlarged by a whole factor."""
+        """Return the crop enlarged by a whole factor."""
         if times == 1:
             return self
         matrix = times * self.matrix
-        # Pixel centres are at whole numbers, so half a pixel moves with the size.
+        # The centre of the first pixel is at 0, and its left edge at -0.5. Enlarging moves the
+        # centre away from the edge, by half a pixel for each time.
         matrix[:, 2] += (times - 1) / 2
         pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
         return Crop(as_grey(pixels), matrix)
 
 
 def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
-    """Yield crops of a box and its surroundings: as they are, turned upright, and both enlarged."""
+    """Yield the crops of a box in which its barcode may be readable, the cheapest first.
+
+    In each size, from that of the picture to four times as large, the crop comes first as it is,
+    and then turned upright, if it is tilted.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        box: `(4,)`, around which there is a margin.
+    """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return
-    tilt = _tilt(crop.pixels)
+    tilt_degrees = _tilt(crop.pixels)
     for times in ENLARGED:
         if times > 1 and times * max(crop.pixels.shape) > MAX_ENLARGED:
             return
-        enlarged = crop.enlarged(times)
-        yield enlarged
-        if abs(tilt) >= MIN_TILT:
-            yield _turned(enlarged, tilt)
+        enlarged_crop = crop.enlarged(times)
+        yield enlarged_crop
+        if abs(tilt_degrees) >= MIN_TILT:
+            yield _turn_upright(enlarged_crop, tilt_degrees)
 
 
 def crop_around(grey: Grey, box: Boxes) -> Crop:
-    """Cut out a box `(4,)` with a margin, in whole pixels of the picture; may be empty."""
+    """Cut a box with a margin around it out of a picture.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        box: `(4,)`, x1, y1, x2 and y2.
+
+    Returns:
+        The crop in whole pixels; empty if the box lies outside of the picture.
+    """
     left, top, right, bottom = box.tolist()
     margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
     x1 = max(0, math.floor(left - margin))
@@ -83,93 +102,113 @@ def crop_around(grey: Grey, box: Boxes) -> Crop:
 
 
 def _tilt(pixels: Grey) -> float:
-    """Degrees from -45 to 45 by which most edges in a picture `(H, W)` are off both axes.
+    """Measure by how many degrees a picture `(H, W)` is tilted, from the edges in it.
 
-    Edges that are a quarter turn apart count as one: the angle of a gradient is multiplied by four.
+    Every pixel's gradient votes with its strength. Horizontal and vertical edges count as the same
+    direction, so the angle of each gradient is multiplied by four, as the fourth power of a complex
+    number does, and that of the sum is divided by four.
+
+    Returns:
+        From -45 to 45.
     """
-    across = cv2.Sobel(pixels, cv2.CV_32F, 1, 0).astype(np.complex64)
-    down = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
-    gradient = across + 1j * down
+    gradient_x = cv2.Sobel(pixels, cv2.CV_32F, 1, 0).astype(np.complex64)
+    gradient_y = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
+    gradient = gradient_x + 1j * gradient_y
     strength = np.abs(gradient)
-    fourfold = (gradient**4 / np.maximum(strength, 1) ** 3).sum()
-    return math.degrees(float(np.angle(fourfold))) / 4
+    # Divided by the third power, each vote is as strong as its gradient.
+    sum_of_votes = (gradient**4 / np.maximum(strength, 1) ** 3).sum()
+    return math.degrees(float(np.angle(sum_of_votes))) / 4
 
 
-def _turned(crop: Crop, degrees: float) -> Crop:
-    """Turn a crop back by an angle, without cutting off its corners."""
+def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
+    """Turn a crop that is tilted by an angle, in a picture large enough for all of its corners."""
     height, width = crop.pixels.shape
-    middle = ((width - 1) / 2, (height - 1) / 2)
-    matrix = cv2.getRotationMatrix2D(middle, degrees, 1)
-    cos = abs(matrix[0, 0])
-    sin = abs(matrix[0, 1])
-    turned_width = math.ceil(width * cos + height * sin)
-    turned_height = math.ceil(width * sin + height * cos)
-    matrix[0, 2] += (turned_width - 1) / 2 - middle[0]
-    matrix[1, 2] += (turned_height - 1) / 2 - middle[1]
+    middle_x = (width - 1) / 2
+    middle_y = (height - 1) / 2
+    rotation = cv2.getRotationMatrix2D((middle_x, middle_y), tilt_degrees, 1)  # (2, 3)
+    cosine = abs(rotation[0, 0])
+    sine = abs(rotation[0, 1])
+    turned_width = math.ceil(width * cosine + height * sine)
+    turned_height = math.ceil(width * sine + height * cosine)
+    # The middle of the crop becomes that of the larger picture.
+    rotation[0, 2] += (turned_width - 1) / 2 - middle_x
+    rotation[1, 2] += (turned_height - 1) / 2 - middle_y
     pixels = cv2.warpAffine(
         crop.pixels,
-        matrix,
+        rotation,
         (turned_width, turned_height),
         flags=cv2.INTER_CUBIC,
         borderMode=cv2.BORDER_REPLICATE,
     )
-    from_picture = matrix[:, :2] @ crop.matrix
-    from_picture[:, 2] += matrix[:, 2]
-    return Crop(as_grey(pixels), from_picture)
+    # First the crop's own matrix, then the rotation: linear parts multiply, shifts add up.
+    picture_to_turned = rotation[:, :2] @ crop.matrix
+    picture_to_turned[:, 2] += rotation[:, 2]
+    return Crop(as_grey(pixels), picture_to_turned)
 
 
 def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
-    """Yield crops of a box and its surroundings, changed by each of the `ENHANCEMENTS`."""
+    """Yield the crop of a box once for each of the `ENHANCEMENTS`, which change its pixels.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        box: `(4,)`, around which there is a margin.
+    """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return
-    for change in ENHANCEMENTS.values():
-        pixels = change(crop.pixels)
-        times = np.divide(pixels.shape, crop.pixels.shape)[::-1, np.newaxis]  # across, down
+    for enhance in ENHANCEMENTS.values():
+        pixels = enhance(crop.pixels)
+        times_y, times_x = np.divide(pixels.shape, crop.pixels.shape)  # by which it was enlarged
+        times = np.array([[times_x], [times_y]])
         matrix = times * crop.matrix
-        matrix[:, 2:] += (times - 1) / 2
+        matrix[:, 2:] += (times - 1) / 2  # as in `Crop.enlarged`
         yield Crop(pixels, matrix)
 
 
-def _sized(grey: Grey, across: int, down: int) -> Grey:
+def _enlarged(grey: Grey, times_x: int, times_y: int) -> Grey:
     """Enlarge a picture by whole factors."""
-    return as_grey(cv2.resize(grey, None, fx=across, fy=down, interpolation=cv2.INTER_CUBIC))
+    return as_grey(cv2.resize(grey, None, fx=times_x, fy=times_y, interpolation=cv2.INTER_CUBIC))
 
 
 def _doubled(grey: Grey) -> Grey:
     """Enlarge a picture to twice its size, unless it is large already."""
     if max(grey.shape) >= DOUBLED:
         return grey
-    return _sized(grey, 2, 2)
+    return _enlarged(grey, 2, 2)
 
 
 def _sharpened(grey: Grey, sigma: float, amount: float) -> Grey:
-    """Sharpen a picture by an unsharp mask."""
+    """Sharpen a picture by an unsharp mask: its difference from a blurred copy is enlarged."""
     blurred = cv2.GaussianBlur(grey, (0, 0), sigma)
     return as_grey(cv2.addWeighted(grey, 1 + amount, blurred, -amount, 0))
 
 
-def _evened(grey: Grey) -> Grey:
-    """Even out the contrast of a picture by CLAHE."""
+def _with_even_contrast(grey: Grey) -> Grey:
+    """Equalize the contrast of a picture in each of its regions, by CLAHE."""
     return as_grey(cv2.createCLAHE(3, (4, 4)).apply(grey))
 
 
-def _flattened(grey: Grey) -> Grey:
-    """Divide pixels by their blurred surroundings; to blur a small copy is as good."""
+def _with_flat_background(grey: Grey) -> Grey:
+    """Remove shadows: divide each pixel by the mean brightness of its surroundings.
+
+    The surroundings are blurred in a copy of about 100 pixels, which is as good and much faster.
+    """
     scale = 1 / max(1, max(grey.shape) // 100)
     small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    around = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)
-    return as_grey(cv2.divide(grey, cv2.resize(around, grey.shape[::-1]), scale=160))
+    small_background = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)
+    height, width = grey.shape
+    background = cv2.resize(small_background, (width, height))
+    return as_grey(cv2.divide(grey, background, scale=160))
 
 
-# How parts change that could not be read as they are; docs/benchmark.md has what each reads.
+# How crops are changed that could not be read otherwise; docs/benchmark.md has what each reads.
 ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
     "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
-    "CLAHE at twice the size": lambda grey: _evened(_doubled(grey)),
-    "CLAHE": _evened,
-    "flat background": _flattened,
+    "CLAHE at twice the size": lambda grey: _with_even_contrast(_doubled(grey)),
+    "CLAHE": _with_even_contrast,
+    "flat background": _with_flat_background,
     "lighter": lambda grey: as_grey(cv2.LUT(grey, LIGHTER)),
     "sharpened more": lambda grey: _sharpened(_doubled(grey), 5, 3),
     "sharpened": lambda grey: _sharpened(grey, 2, 1.5),
-    "twice as wide": lambda grey: _sized(grey, 2, 1),
+    "twice as wide": lambda grey: _enlarged(grey, 2, 1),
 }

@@ -37,18 +37,23 @@ class CrossedLines:
         self._videos = PerVideo(lambda _: [Crossings() for _ in lines])
 
     def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
-        """The record whose detections have the lines that they crossed, which are drawn."""
+        """Return a copy of a frame's record whose detections name the lines that they crossed.
+
+        The lines are added to its overlay, with the number of crossings so far. A record without
+        tracks is returned unchanged.
+        """
         if record.origin.frame is None or detections.track_id is None:
             return record
         traces = record.overlay.traces
+        # Of each detection, the name of each line that it crossed, and to which side.
         crossed: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         drawn_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
             ends = line.pixels(picture.size)
-            for index, number in enumerate(detections.track_id.tolist()):
-                if number <= 0:
+            for index, track_number in enumerate(detections.track_id.tolist()):
+                if track_number <= 0:
                     continue
-                side = crossings.side(ends, number, traces[number])
+                side = crossings.side(ends, track_number, traces[track_number])
                 if side is not None:
                     crossed[index].append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
@@ -61,7 +66,7 @@ class CrossedLines:
 
 
 def _tuples(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.object_]:
-    """An array of tuples `(N,)`."""
+    """Make an array `(N,)` of tuples from N lists, which NumPy would make a table of."""
     array = np.empty(len(lists), np.object_)
     for index, elements in enumerate(lists):
         array[index] = tuple(elements)
@@ -72,32 +77,47 @@ class Crossings:
     """Counts the tracks that cross one line in one video."""
 
     def __init__(self) -> None:
-        self.count: Counter[str] = Counter()
-        # where each track last stood beside it
+        self.count: Counter[str] = Counter()  # of crossings, by the side that they lead to
+        # The last point of each track that was not on the line, by its number; those of the tracks
+        # seen last come last.
         self._last_points: dict[int, npt.NDArray[np.float64]] = {}
 
     def side(self, ends: Points, number: int, trace: Points) -> str | None:
-        """The side to which a track has crossed the line since it was last seen.
+        """Tell whether a track has crossed the line since it was last seen, and count that.
 
-        Left and right are as seen on the way from the line's first end to the second. A track that
-        stands on the line, by the last point of its trace `(K, 2)`, has not crossed it yet. A new
-        track comes from the first point, where it stood before it had a number.
+        A track that stands on the line has not crossed it yet. A new track comes from the first
+        point of its trace, where it stood before it had a number.
+
+        Args:
+            ends: `(2, 2)`, the start and the end of the line, x and y each.
+            number: The number of the track.
+            trace: `(K, 2)`, the points where the track was, the newest last.
+
+        Returns:
+            The side to which it has crossed, left or right as seen on the way from the line's start
+            to its end; None if it has not crossed it.
         """
         start, end = ends.astype(np.float64)
         first_point, last_point = trace[[0, -1]].astype(np.float64)
         offset = _offset_from_line(start, end, last_point)
         if offset == 0 or np.isnan(offset):
             return None
-        before = self._last_points.pop(number, first_point)
+        previous_point = self._last_points.pop(number, first_point)
         self._last_points[number] = last_point
         if len(self._last_points) > REMEMBERED:
-            del self._last_points[next(iter(self._last_points))]
-        changes_side = _offset_from_line(start, end, before) * offset < 0
-        if not changes_side:  # or has not been beside the line
+            oldest_number = next(iter(self._last_points))
+            del self._last_points[oldest_number]
+
+        # Two segments cross if the ends of each lie on different sides of the other: the way of
+        # the track since it was last seen, and the line.
+        previous_offset = _offset_from_line(start, end, previous_point)
+        changes_side = previous_offset * offset < 0
+        if not changes_side:
             return None
-        offset_of_start = _offset_from_line(before, last_point, start)
-        offset_of_end = _offset_from_line(before, last_point, end)
-        if offset_of_start * offset_of_end > 0:  # it went by beyond an end of the line
+        offset_of_start = _offset_from_line(previous_point, last_point, start)
+        offset_of_end = _offset_from_line(previous_point, last_point, end)
+        passes_beside_line = offset_of_start * offset_of_end > 0
+        if passes_beside_line:
             return None
         side = RIGHT if offset > 0 else LEFT
         self.count[side] += 1
@@ -107,9 +127,14 @@ class Crossings:
 def _offset_from_line(
     start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
 ) -> float:
-    """Positive for a point to the right of the way from start to end, with y pointing down.
+    """Compute on which side of the line through two points a third one lies, x and y each.
 
-    It grows with the distance from the line through both.
+    It is the cross product of the vectors from the start to the end and from the start to the
+    point.
+
+    Returns:
+        A number that grows with the distance from the line: positive on the right as seen on the
+        way from start to end, with y pointing down, negative on the left, 0 on the line.
     """
     line_x, line_y = end - start
     point_x, point_y = point - start
@@ -124,7 +149,10 @@ class Zones:
         self._warned: set[str] = set()  # zones that were outside of a picture
 
     def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
-        """The record whose detections have the zones that they are in, which are drawn."""
+        """Return a copy of a record whose detections name the zones that they are in.
+
+        The zones are added to its overlay, each with the number of detections in it.
+        """
         points = bottom_centres(detections.xyxy, picture.size)
         zones: list[list[str]] = [[] for _ in range(len(detections))]
         drawn_zones = []
@@ -142,7 +170,16 @@ class Zones:
         )
 
     def _warn_outside(self, record: Record, size: Size, zone: Shape, polygon: Points) -> None:
-        """Warn once of a zone that has no part of a picture: pixels of another size, perhaps."""
+        """Warn, once for each zone, if a zone lies wholly outside of a picture.
+
+        Perhaps its pixels are those of pictures of another size.
+
+        Args:
+            record: The record of the picture.
+            size: Height and width of the picture.
+            zone: The zone, for its name.
+            polygon: `(K, 2)`, its corners in pixels.
+        """
         height, width = size
         low, high = polygon.min(0), polygon.max(0)
         is_outside = ((high <= 0) | (low >= (width, height))).any()
@@ -157,9 +194,16 @@ class Zones:
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
-    """Tell which points `(N, 2)` lie in a polygon `(K, 2)` or on its edge; those with NaN never do.
+    """Tell which points lie in a polygon or on its edge.
 
-    What edges that cross each other enclose twice is outside (the even-odd rule).
+    Where edges cross each other, what they enclose twice is outside (the even-odd rule).
+
+    Args:
+        points: `(N, 2)`, x and y; a point with NaN is outside.
+        polygon: `(K, 2)`, the corners.
+
+    Returns:
+        `(N,)`.
     """
     is_inside = np.zeros(len(points), bool)
     for index, (x, y) in enumerate(points.tolist()):
