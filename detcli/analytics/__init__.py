@@ -38,7 +38,7 @@ class Watcher:
         """
         self._steps: list[WatchStep] = []
         if watched.read:
-            from detcli.analytics.codes import Codes, TrackTexts
+            from detcli.analytics.codes import Codes
 
             self._steps.append(Codes(settings or Settings(), conf_thresholds).add)
         if watched.track is not None:
@@ -46,6 +46,8 @@ class Watcher:
 
             self._steps.append(Tracks(watched.track).add)
             if watched.read:
+                from detcli.analytics.track_texts import TrackTexts
+
                 self._steps.append(TrackTexts().add)
         if watched.line:
             from detcli.analytics.zones import CrossedLines

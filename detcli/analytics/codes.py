@@ -6,7 +6,7 @@
     OpenCV reads markers                      ArUco's and AprilTag's, where one was detected
     both locate what is not read              so that it has corners too, where they find any
 
-crops.py makes the crops, as they are and enhanced.
+crops.py makes the crops, plain and enhanced; markers.py reads markers.
 
 Detections below the confidence are tried too, and stay only if they are read.
 
@@ -18,7 +18,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,16 +33,21 @@ from detcli.analytics.crops import (
     crops_of,
     enhanced_crops,
 )
+from detcli.analytics.markers import (
+    DICTIONARIES,
+    MARKERS,
+    SIZES,
+    load_dictionary,
+    marker_detector,
+    read_markers,
+)
 from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Picture, Size, overlap
-from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
-
-MARKERS = "aruco"  # the class whose barcodes OpenCV reads
 
 LINEAR = "barcode"
 CLASSES = {
@@ -65,27 +69,10 @@ BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogra
 TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentType.ISO15434}
 EOT = "\x04"  # ends a message; the separators before it are white space to Python
 
-# The largest of each kind, those with the most bits first: they hardly take one for another.
-DICTIONARIES = (
-    "DICT_7X7_1000",
-    "DICT_APRILTAG_36h11",
-    "DICT_APRILTAG_36h10",
-    "DICT_ARUCO_MIP_36h12",
-    "DICT_6X6_1000",
-    "DICT_APRILTAG_25h9",
-    "DICT_5X5_1000",
-    "DICT_ARUCO_ORIGINAL",
-    "DICT_4X4_1000",
-    "DICT_APRILTAG_16h5",
-)
-# Markers in the dictionaries of a kind: each dictionary begins with the next smaller one.
-SIZES = (50, 100, 250, 1000)
-
 # Pixels a picture that are read in enhanced crops and below the confidence: no clock, so that a
 # busy machine reads the same. About 0.4 seconds.
 PIXEL_BUDGET = 4 << 20
-UNKNOWN_CORNERS: Doubles = np.empty((0, 2))
-REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
+MARKER_CROP_SIDE = 200  # pixels of the longer side to which a crop with a marker is enlarged
 
 
 class Codes:
@@ -101,7 +88,11 @@ class Codes:
         self._conf_thresholds = conf_thresholds
 
     def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
-        """The record with what its detections say, and with barcodes that only reading found."""
+        """Return a copy of a record whose detections have the barcodes that were read in them.
+
+        Detections below the confidence are left out unless a barcode confirms them. Barcodes that
+        the detector missed are added as detections.
+        """
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
         region = self._crop_to_region(grey, picture.size)
         is_confident = np.ones(len(detections), bool)
@@ -110,26 +101,30 @@ class Codes:
         confident = np.flatnonzero(is_confident).tolist()
         doubtful = np.flatnonzero(~is_confident).tolist()
 
-        undetected = []
+        # The whole picture is read first, and each barcode goes to the detection around it.
+        # Crops of the other detections are read after that.
+        undetected = []  # barcodes that belong to no detection
         for barcode in read(region):
             if not _is_contradicted(grey, barcode):
                 undetected.append(barcode)
-        barcodes = np.full(len(detections), None, np.object_)
+        barcodes = np.full(len(detections), None, np.object_)  # of each detection
         budget = PixelBudget(PIXEL_BUDGET)
         for index in confident:
             barcodes[index] = nearest_in(detections.xyxy[index], undetected)
-        _remove_taken(undetected, barcodes)
+        _remove_detected(undetected, barcodes)
         for index in confident:
             if barcodes[index] is None:
                 barcodes[index] = _read_detection(grey, detections[index], budget, confident=True)
 
-        framed_markers = np.flatnonzero(is_confident & (detections.class_name == MARKERS)).tolist()
-        if framed_markers:
-            undetected += _more_markers(region, barcodes)
-        for index in framed_markers:
+        # Markers in the whole picture take long, and are searched only if one was detected.
+        is_confident_marker = is_confident & (detections.class_name == MARKERS)
+        detected_markers = np.flatnonzero(is_confident_marker).tolist()
+        if detected_markers:
+            undetected += _undetected_markers(region, barcodes)
+        for index in detected_markers:
             if barcodes[index] is None:
                 barcodes[index] = nearest_in(detections.xyxy[index], undetected)
-        _remove_taken(undetected, barcodes)
+        _remove_detected(undetected, barcodes)
 
         for index in doubtful:
             barcodes[index] = _confirm(grey, detections[index], list(barcodes), undetected, budget)
@@ -142,7 +137,12 @@ class Codes:
         )
 
     def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
-        """The part of a picture that is looked at: the region of the settings, or all of it."""
+        """Crop a picture to the region of the settings; without one, the crop is all of it.
+
+        Args:
+            grey: `(H, W)`, the picture.
+            size: Its height and width.
+        """
         matrix = np.eye(2, 3)
         if self._settings.region is None:
             return Crop(grey, matrix)
@@ -152,7 +152,15 @@ class Codes:
 
 
 def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
-    """Whether a crop around a linear code reads otherwise: chance passes one check digit in ten."""
+    """Tell whether a crop around a linear code reads differently from the whole picture.
+
+    A wrong reading passes the check digit by chance one time in ten, so a second one is needed.
+    Codes in two dimensions have strong checks, and are never contradicted.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        barcode: A barcode that was read in it.
+    """
     if barcode.class_name != LINEAR:
         return False
     box = _box_around(barcode)
@@ -163,26 +171,39 @@ def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
 
 
 def _box_around(barcode: Barcode) -> Boxes:
-    return np.array([barcode.corners.min(0), barcode.corners.max(0)], np.float32).ravel()
+    """Return the box `(4,)` around the corners of a barcode, x1, y1, x2 and y2."""
+    left_top = barcode.corners.min(axis=0)
+    right_bottom = barcode.corners.max(axis=0)
+    return np.array([left_top, right_bottom], np.float32).ravel()
 
 
 def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
-    """Drop detections that are neither confident, `(N,)`, nor confirmed by their barcode.
+    """Leave out the detections below the confidence that no barcode confirms.
 
-    The confirmed ones come first.
+    Those that a barcode confirms come first, with a score of 1.
+
+    Args:
+        detections: N detections, with their barcodes.
+        is_confident: `(N,)`, whether the score of each is above the confidence.
     """
     is_confirmed = np.zeros(len(detections), bool)
     if detections.symbols is not None:
         for index, barcode in enumerate(detections.symbols):
             is_confirmed[index] = barcode is not None and barcode.confirmed
-    scored = replace(detections, score=np.where(is_confirmed, np.float32(1), detections.score))
-    order = np.argsort(~is_confirmed, kind="stable")
-    remains = is_confident | is_confirmed
-    return scored[order[remains[order]]]
+    scores = np.where(is_confirmed, np.float32(1), detections.score)
+    confirmed = np.flatnonzero(is_confirmed)
+    only_confident = np.flatnonzero(is_confident & ~is_confirmed)
+    remaining = np.concatenate([confirmed, only_confident])
+    return replace(detections, score=scores)[remaining]
 
 
-def _remove_taken(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
-    """Remove the barcodes of detections from those that no detection has."""
+def _remove_detected(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
+    """Remove the barcodes that belong to a detection from the list of those that do not.
+
+    Args:
+        undetected: The list, which is changed.
+        barcodes: The barcodes of detections; None for a detection without one.
+    """
     ids_of_detected = {id(barcode) for barcode in barcodes}
     undetected[:] = [barcode for barcode in undetected if id(barcode) not in ids_of_detected]
 
@@ -202,12 +223,20 @@ class PixelBudget:
 def _read_detection(
     grey: Grey, detection: Detections, budget: PixelBudget, *, confident: bool
 ) -> Barcode | None:
-    """Read the barcode of a single detection."""
+    """Read the barcode in the box of a detection; None if it cannot be read.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        detection: A single detection.
+        budget: What may still be spent on crops that are not tried at every detection.
+        confident: Whether its score is above the confidence. Markers are read only then, as that
+            takes seconds in some textures.
+    """
     [(box, _, _, class_name)] = detection
     if class_name != MARKERS:
         is_linear = class_name == LINEAR
         return read_in(grey, box, budget, confident=confident, linear=is_linear)
-    if not confident:  # it takes seconds in some textures
+    if not confident:
         return None
     return read_marker(grey, box)
 
@@ -219,10 +248,19 @@ def _confirm(
     undetected: list[Barcode],
     budget: PixelBudget,
 ) -> Barcode | None:
-    """Find the barcode that confirms a detection below the confidence; None if there is none.
+    """Find a barcode in the box of a detection below the confidence, which confirms it.
 
-    It is of the detection's class, and none of the `barcodes` of other detections. It is taken out
-    of those that are `undetected`, or read.
+    Args:
+        grey: `(H, W)`, the picture.
+        detection: A single detection.
+        barcodes: The barcodes of all detections. Where one lies in the box, another detection is of
+            the same object already.
+        undetected: The barcodes that belong to no detection; the one that confirms this detection
+            is removed from the list.
+        budget: What may still be spent on reading crops.
+
+    Returns:
+        The barcode, of the detection's class; None if there is none, or one of another class.
     """
     [(box, _, _, class_name)] = detection
     if class_name not in READABLE:
@@ -234,56 +272,88 @@ def _confirm(
     if barcode is None:
         barcode = _read_detection(grey, detection, budget, confident=False)
     elif barcode.class_name == class_name:
-        _remove_taken(undetected, [barcode])
+        _remove_detected(undetected, [barcode])
     if barcode is None or barcode.class_name != class_name:
         return None
     return replace(barcode, confirmed=True)
 
 
 def _locate(grey: Grey, detection: Detections) -> Barcode | None:
-    """Locate a barcode that could not be read: what looks like one and fills most of the box."""
+    """Find the corners of a detection's barcode, which could not be read.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        detection: A single detection.
+
+    Returns:
+        A barcode without text: what looks most like one and fills most of the box; None if nothing
+        does.
+    """
     [(box, _, _, class_name)] = detection
     crop = crop_around(grey, box)
     if not crop.pixels.size or class_name not in READABLE:
         return None
     located = [barcode for barcode in read(crop, broken=True) if barcode.class_name == class_name]
-    quads: Any = None
-    if class_name == "qr_code":
-        _, quads = cv2.QRCodeDetector().detect(crop.pixels)
-    elif class_name == LINEAR:
-        _, quads = cv2.barcode.BarcodeDetector().detect(crop.pixels)
-    elif class_name == MARKERS:
-        detector = _marker_detector(DICTIONARIES[:1])
-        _, _, quads, _ = detector.detectMarkersMultiDict(crop.pixels)
-    if quads is not None:
-        for quad in np.reshape(quads, (-1, 4, 2)).astype(np.float64):
-            ends = quad
-            if class_name == LINEAR:  # where OpenCV begins at the bottom left
-                ends = np.roll(quad, -1, 0)
-            located.append(Barcode(None, "", b"", crop.in_picture(ends), class_name))
+    for corners in _corners_by_opencv(crop.pixels, class_name):
+        located.append(Barcode(None, "", b"", crop.in_picture(corners), class_name))
     if not located:
         return None
-    filled = overlap(np.array([_box_around(barcode) for barcode in located]), box)
-    best = int(filled.argmax())
-    return located[best] if filled[best] >= FILLED else None
+    ious = overlap(np.array([_box_around(barcode) for barcode in located]), box)
+    best = int(ious.argmax())
+    if ious[best] < FILLED:
+        return None
+    return located[best]
 
 
-def _more_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
-    """Find markers of a whole picture that no detection has, in the dictionaries that were read."""
-    detected = []
+def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
+    """Locate barcodes of a class with OpenCV, without reading them.
+
+    Returns:
+        `(K, 4, 2)`, the corners of each, from the left top one clockwise; empty for a class that
+        OpenCV does not know.
+    """
+    corners: Any = None
+    if class_name == "qr_code":
+        _, corners = cv2.QRCodeDetector().detect(pixels)
+    elif class_name == LINEAR:
+        _, corners = cv2.barcode.BarcodeDetector().detect(pixels)
+    elif class_name == MARKERS:
+        detector = marker_detector(DICTIONARIES[:1])
+        _, _, corners, _ = detector.detectMarkersMultiDict(pixels)
+    if corners is None:
+        return np.empty((0, 4, 2))
+    corners_of_each: Doubles = np.reshape(corners, (-1, 4, 2)).astype(np.float64)
+    if class_name == LINEAR:  # of these, OpenCV lists the left bottom corner first
+        corners_of_each = np.roll(corners_of_each, -1, axis=1)
+    return corners_of_each
+
+
+def _undetected_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
+    """Yield the markers in a picture that no detection has.
+
+    They are searched in the dictionaries of the markers that were read in detections, as markers in
+    one picture are usually of one kind; and in all dictionaries if none was read.
+
+    Args:
+        crop: The picture, or its region that is searched.
+        barcodes: The barcodes of the detections; None for a detection without one.
+    """
+    detected_markers = []
     for barcode in barcodes:
         if barcode is not None and barcode.class_name == MARKERS:
-            detected.append(barcode)
+            detected_markers.append(barcode)
     dictionaries = set()
-    for barcode in detected:
-        kind, _, _ = barcode.symbology.rpartition("_")
-        dictionaries |= {barcode.symbology, f"{kind}_{SIZES[-1]}"}
-    searched = tuple(name for name in DICTIONARIES if name in dictionaries)
-    for marker in markers(crop, searched or DICTIONARIES):
-        modules = _dictionary(marker.symbology).markerSize + 2  # along an edge, with the border
-        # Of fewer pixels than modules nothing can be read: chance took them for a marker.
-        is_large = cv2.contourArea(marker.corners.astype(np.float32)) >= modules**2
-        if is_large and nearest_in(_box_around(marker), detected) is None:
+    for barcode in detected_markers:
+        family, _, _ = barcode.symbology.rpartition("_")
+        largest_of_family = f"{family}_{SIZES[-1]}"
+        dictionaries |= {barcode.symbology, largest_of_family}
+    searched_dictionaries = tuple(name for name in DICTIONARIES if name in dictionaries)
+    for marker in read_markers(crop, searched_dictionaries or DICTIONARIES):
+        side_modules = load_dictionary(marker.symbology).markerSize + 2  # with the black border
+        # An area with fewer pixels than a marker has modules looks like one by chance only.
+        area = cv2.contourArea(marker.corners.astype(np.float32))
+        is_large_enough = area >= side_modules**2
+        if is_large_enough and nearest_in(_box_around(marker), detected_markers) is None:
             yield marker
 
 
@@ -293,9 +363,16 @@ def read(
     *,
     broken: bool = False,
 ) -> Iterator[Barcode]:
-    """Read all barcodes in a crop of a picture with zxing-cpp, by its defaults: thoroughly.
+    """Read all barcodes in a crop of a picture with zxing-cpp; its defaults search thoroughly.
 
-    Those that are `broken` are only located.
+    Args:
+        crop: The crop.
+        binarizer: How zxing-cpp makes a black and white picture of it.
+        broken: Whether to yield only barcodes that cannot be read; they have corners and a class,
+            and no text.
+
+    Yields:
+        Barcodes whose corners are points of the whole picture.
     """
     results = zxingcpp.read_barcodes(
         crop.pixels,
@@ -305,8 +382,16 @@ def read(
     )
     for result in results:
         position = result.position
-        ends = (position.top_left, position.top_right, position.bottom_right, position.bottom_left)
-        corners = crop.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
+        corners_in_crop = np.array(
+            [
+                (position.top_left.x, position.top_left.y),
+                (position.top_right.x, position.top_right.y),
+                (position.bottom_right.x, position.bottom_right.y),
+                (position.bottom_left.x, position.bottom_left.y),
+            ],
+            np.float64,
+        )
+        corners = crop.in_picture(corners_in_crop)
         symbology = str(result.format)
         class_name = CLASSES.get(symbology) or CLASSES.get(str(result.symbology), LINEAR)
         if broken:
@@ -320,7 +405,13 @@ def read(
 
 
 def _plain_text(content: bytes) -> str | None:
-    """Decode a text that zxing-cpp calls binary for its separators, as in driving licences."""
+    """Decode content that zxing-cpp takes for binary data, if it is text.
+
+    Driving licences, for example, have text with control characters as separators.
+
+    Returns:
+        The text; None if other control characters are in it.
+    """
     text = content.decode(errors="surrogateescape")
     for character in text:
         if not (character.isprintable() or character.isspace() or character == EOT):
@@ -329,42 +420,54 @@ def _plain_text(content: bytes) -> str | None:
 
 
 def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
-    """The barcode whose middle is nearest to the middle of a box `(4,)`, if it is inside.
+    """Find the barcode in a box that is nearest to the middle of the box.
 
-    Of equals the first.
+    A barcode is in the box if its own middle is; it may be a little outside, by SLACK of the box's
+    size. Of two that are equally near, the first is taken.
+
+    Args:
+        box: `(4,)`.
+        barcodes: The barcodes, which may be anywhere.
+
+    Returns:
+        The barcode; None if there is none in the box.
     """
-    low, high = box[:2].astype(float), box[2:].astype(float)
-    box_centre = (low + high) / 2
-    slack = SLACK * (high - low)
+    left_top = box[:2].astype(float)
+    right_bottom = box[2:].astype(float)
+    box_centre = (left_top + right_bottom) / 2
+    slack = SLACK * (right_bottom - left_top)
     nearest = None
     nearest_distance = math.inf
     for barcode in barcodes:
-        centre = barcode.corners.mean(0)
-        is_inside = (centre >= low - slack).all() and (centre <= high + slack).all()
-        across, down = centre - box_centre
-        distance = float(np.hypot(across, down))
-        if is_inside and (nearest is None or distance < nearest_distance):
-            nearest, nearest_distance = barcode, distance
+        centre = barcode.corners.mean(axis=0)
+        is_after_start = (centre >= left_top - slack).all()
+        is_before_end = (centre <= right_bottom + slack).all()
+        distance_x, distance_y = centre - box_centre
+        distance = float(np.hypot(distance_x, distance_y))
+        is_nearer = nearest is None or distance < nearest_distance
+        if is_after_start and is_before_end and is_nearer:
+            nearest = barcode
+            nearest_distance = distance
     return nearest
 
 
 def read_in(
     grey: Grey, box: Boxes, budget: PixelBudget, *, confident: bool, linear: bool
 ) -> Barcode | None:
-    """Read the barcode in a box `(4,)` of a picture `(H, W)`, by ever costlier ways.
+    """Read the barcode in a box of a picture, in one crop after another, the cheapest first.
 
     A linear code is accepted at once if the detection is confident and a plain crop reads it.
     Otherwise two crops must give the same text, as one wrong reading in ten passes a check digit;
     readings that differ give None.
 
     Args:
-        grey: The picture.
-        box: Where the detector found the barcode.
+        grey: `(H, W)`, the picture.
+        box: `(4,)`, where the detector found the barcode.
         budget: What may be spent on crops that are not tried at every detection.
         confident: Whether the detection's score is above its confidence.
         linear: Whether a linear code is expected.
     """
-    readings: Counter[bytes] = Counter()  # of linear codes that must be confirmed
+    readings: Counter[bytes] = Counter()  # how often each content was read that needs a second time
     for crop, is_trusted in _crops_with_trust(grey, box, confident=confident):
         if not is_trusted and not budget.spend(crop.pixels.size):
             return None
@@ -390,9 +493,16 @@ def read_in(
 def _readings_in(
     crop: Crop, box: Boxes, binarizer: zxingcpp.Binarizer, *, is_trusted: bool
 ) -> tuple[list[Barcode], dict[bytes, Barcode]]:
-    """The barcodes in a box of which one reading is enough, and those to be confirmed, by content.
+    """Read the barcodes in a box, and tell those that are certain from those to be confirmed.
 
-    These are the linear codes, unless the crop is trusted.
+    Args:
+        crop: A crop of the picture.
+        box: `(4,)`, in the whole picture; barcodes outside of it are left out.
+        binarizer: How zxing-cpp makes a black and white picture of the crop.
+        is_trusted: Whether one reading of a linear code is enough in this crop.
+
+    Returns:
+        The barcodes that are certain, and those that a second reading has to confirm, by content.
     """
     certain = []
     to_confirm: dict[bytes, Barcode] = {}
@@ -408,7 +518,10 @@ def _readings_in(
 
 
 def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tuple[Crop, bool]]:
-    """Yield the crops of a box, and whether one reading of a linear code in it is enough."""
+    """Yield the crops of a box, each with whether one reading of a linear code in it is enough.
+
+    That is so in crops whose pixels are not enhanced, for a detection that is confident.
+    """
     for crop in crops_of(grey, box):
         yield crop, confident
     for crop in enhanced_crops(grey, box):
@@ -416,71 +529,52 @@ def _crops_with_trust(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[tu
 
 
 def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
-    """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
+    """Read the number of the ArUco or AprilTag marker in a box.
+
+    Args:
+        grey: `(H, W)`, the picture.
+        box: `(4,)`.
+
+    Returns:
+        The marker, dark on light or light on dark; None if there is none that can be read.
+    """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return None
-    times = round(200 / max(crop.pixels.shape))
-    enlarged = crop.enlarged(max(1, min(4, times)))
-    inverted = Crop(as_grey(255 - enlarged.pixels), enlarged.matrix)
-    for marker_crop in (enlarged, inverted):  # dark on light, then light on dark
-        marker = nearest_in(box, markers(marker_crop))
+    times = round(MARKER_CROP_SIDE / max(crop.pixels.shape))
+    enlarged_crop = crop.enlarged(max(1, min(4, times)))
+    inverted_crop = Crop(as_grey(255 - enlarged_crop.pixels), enlarged_crop.matrix)
+    for marker_crop in (enlarged_crop, inverted_crop):
+        marker = nearest_in(box, read_markers(marker_crop))
         if marker is not None:
             return marker
     return None
 
 
-def markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
-    """Read all dark markers in a crop of a picture with OpenCV."""
-    detector = _marker_detector(dictionaries)
-    quads, numbers, _, indices = detector.detectMarkersMultiDict(crop.pixels)
-    if numbers is None:
-        return
-    for quad, number, index in zip(quads, numbers.flat, indices.flat, strict=True):
-        symbology = _smallest(dictionaries[index], number)
-        corners = crop.in_picture(quad[0].astype(np.float64))
-        yield Barcode(str(number), symbology, b"", corners, MARKERS)
-
-
-@cache
-def _marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of OpenCV
-    """OpenCV's detector of markers of some dictionaries."""
-    settings = cv2.aruco.DetectorParameters()
-    settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
-    loaded = [_dictionary(name) for name in dictionaries]
-    return cv2.aruco.ArucoDetector(loaded, settings)
-
-
-def _dictionary(name: str) -> Any:  # noqa: ANN401 - of OpenCV
-    return cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name))
-
-
-def _smallest(dictionary: str, number: int) -> str:
-    """The smallest dictionary of this kind that has a marker."""
-    kind, _, size = dictionary.rpartition("_")
-    if size != str(SIZES[-1]):
-        return dictionary
-    return f"{kind}_{next(size for size in SIZES if number < size)}"
-
-
 def _with_undetected(
     detections: Detections, undetected: list[Barcode], settings: Settings
 ) -> Detections:
-    """Detections with the barcodes that none of them has, of the selected classes.
+    """Add the barcodes that the detector missed to the detections, before all others.
 
-    There are at most `max_det` in all. What could be read is there for certain: the score is 1.
+    What could be read is there for certain, so the score is 1. There are at most `max_det`
+    detections in all, and more only if there were more before.
+
+    Args:
+        detections: The detections, with their barcodes.
+        undetected: The barcodes that belong to none of them.
+        settings: Which classes are selected; barcodes of others are not added.
     """
     names = detections.names
-    class_indices = class_ids(settings.classes, names) or range(len(names))
-    selected_names = {names[index] for index in class_indices}
+    selected_ids = class_ids(settings.classes, names) or range(len(names))
+    selected_names = {names[class_id] for class_id in selected_ids}
     added = [barcode for barcode in undetected if barcode.class_name in selected_names]
-    if len(detections) <= settings.max_det:  # of tiles, each may have as many
+    if len(detections) <= settings.max_det:  # with tiles, there may be more: max_det in each
         del added[settings.max_det - len(detections) :]
     if not added:
         return detections
-    assert detections.symbols is not None  # noqa: S101 - of Codes
+    assert detections.symbols is not None  # noqa: S101 - for the type checker
     boxes = [_box_around(barcode) for barcode in added]
-    indices = [names.index(barcode.class_name) for barcode in added]
+    added_ids = [names.index(barcode.class_name) for barcode in added]
     confirmed = np.empty(len(added), np.object_)
     for index, barcode in enumerate(added):
         confirmed[index] = replace(barcode, confirmed=True)
@@ -488,36 +582,6 @@ def _with_undetected(
         detections,
         xyxy=np.insert(detections.xyxy, 0, boxes, axis=0),
         score=np.insert(detections.score, 0, np.ones(len(added))),
-        class_id=np.insert(detections.class_id, 0, indices),
+        class_id=np.insert(detections.class_id, 0, added_ids),
         symbols=np.insert(detections.symbols, 0, confirmed),
     )
-
-
-class TrackTexts:
-    """Gives barcodes that cannot be read in a frame the text that their track had before."""
-
-    def __init__(self) -> None:
-        # The barcode of each track of a video, by its number; the tracks seen last come last.
-        self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
-
-    def add(self, record: Record, _: Picture, detections: Detections) -> Record:
-        """The record whose detections have the texts of their tracks."""
-        if record.origin.frame is None:
-            return record
-        if detections.track_id is None or detections.symbols is None:
-            return record
-        barcodes_of_tracks = self._videos.of(record)
-        barcodes = detections.symbols.copy()
-        for index, number in enumerate(detections.track_id.tolist()):
-            barcode = barcodes[index]
-            before = barcodes_of_tracks.pop(number, None)
-            if barcode is not None and barcode.symbology and number > 0:
-                barcodes_of_tracks[number] = barcode
-            elif before is not None:
-                corners = UNKNOWN_CORNERS if barcode is None else barcode.corners
-                barcodes[index] = replace(before, corners=corners, confirmed=False, earlier=True)
-                barcodes_of_tracks[number] = before
-        while len(barcodes_of_tracks) > REMEMBERED:
-            oldest = next(iter(barcodes_of_tracks))
-            del barcodes_of_tracks[oldest]
-        return replace(record, detections=replace(detections, symbols=barcodes))

@@ -11,7 +11,7 @@ import pytest
 import zxingcpp
 from sample_records import failure, feed, picture
 
-from detcli.analytics import Watcher, codes
+from detcli.analytics import Watcher, codes, markers, track_texts
 from detcli.config.config import Settings, Watched
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
@@ -46,8 +46,8 @@ def symbol(content, way="QRCode", module=4):
 
 def marker(dictionary, number, side=60):
     """A marker with a white border."""
-    markers = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary))
-    return cv2.aruco.generateImageMarker(markers, number, side)
+    opencv_dictionary = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary))
+    return cv2.aruco.generateImageMarker(opencv_dictionary, number, side)
 
 
 def put(canvas, drawn, left, top):
@@ -222,11 +222,11 @@ def test_markers_are_numbers_of_a_dictionary(number, drawn_from, dictionary):
 def test_a_dictionary_is_the_smallest_that_has_the_marker():
     """OpenCV's dictionaries of a kind begin with the same markers."""
     for cells in (4, 5, 6, 7):
-        largest = markers_of(f"DICT_{cells}X{cells}_{codes.SIZES[-1]}")
-        for size in codes.SIZES:
-            markers = markers_of(f"DICT_{cells}X{cells}_{size}")
-            assert len(markers) == size
-            assert np.array_equal(markers, largest[:size])
+        largest = markers_of(f"DICT_{cells}X{cells}_{markers.SIZES[-1]}")
+        for size in markers.SIZES:
+            markers_of_size = markers_of(f"DICT_{cells}X{cells}_{size}")
+            assert len(markers_of_size) == size
+            assert np.array_equal(markers_of_size, largest[:size])
 
 
 def markers_of(dictionary):
@@ -366,7 +366,7 @@ def test_markers_of_a_board_that_were_not_detected_are_added():
 def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added, monkeypatch):
     corners = np.array([[0, 0], [side, 0], [side, side], [0, side]]) + 50
     small = codes.Barcode("23", f"DICT_{dictionary}", b"", corners, "aruco")
-    monkeypatch.setattr(codes, "markers", lambda *_: iter([small]))
+    monkeypatch.setattr(codes, "read_markers", lambda *_: iter([small]))
     markers = rows(read(record_of(canvas(), [[200, 200, 300, 300]], ["aruco"])))
     assert sum(row.get("confirmed", False) for row in markers) == added
 
@@ -459,7 +459,7 @@ def test_bars_that_a_closer_look_contradicts_do_not_count(monkeypatch):
 
 def test_a_track_keeps_its_text():
     frames = [one_of("on a track")[0], record_of(canvas(), [[100, 120, 200, 220]], ["qr_code"])]
-    step = codes.TrackTexts()
+    step = track_texts.TrackTexts()
     detections = []
     for number, track in enumerate((7, 7, 8, -1)):
         record = tracked(read(frames[min(number, 1)]), number, track)
@@ -495,14 +495,14 @@ def test_a_symbol_without_a_track_never_gets_the_text_of_another():
     without_track = -1
     first = tracked(read(one_of("of the first")[0]), 0, without_track)
     second = tracked(read(blank()), 1, without_track)
-    assert texts_of_frames(codes.TrackTexts(), first, second) == [["of the first"], [None]]
+    assert texts_of_frames(track_texts.TrackTexts(), first, second) == [["of the first"], [None]]
 
 
 def test_two_symbols_without_a_track_in_a_frame_keep_to_themselves():
     pixels = canvas()
     boxes = [put(pixels, symbol("readable"), 60, 100), [400, 100, 500, 200]]
     frame = tracked(read(record_of(pixels, boxes, ["qr_code"] * 2)), 0, -1, -1)
-    assert texts_of_frames(codes.TrackTexts(), frame) == [["readable", None]]
+    assert texts_of_frames(track_texts.TrackTexts(), frame) == [["readable", None]]
 
 
 def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
@@ -510,20 +510,20 @@ def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
     boxes = [put(pixels, symbol("one"), 60, 100), put(pixels, symbol("two"), 500, 100)]
     first = tracked(read(record_of(pixels, boxes, ["qr_code"] * 2)), 0, 4, 9)
     second = tracked(read(blank(3)), 1, 9, -1, 4)
-    assert texts_of_frames(codes.TrackTexts(), first, second)[1] == ["two", None, "one"]
+    assert texts_of_frames(track_texts.TrackTexts(), first, second)[1] == ["two", None, "one"]
 
 
 def test_a_track_says_what_it_said_last():
     first = tracked(read(one_of("old")[0]), 0, 7)
     second = tracked(read(one_of("new")[0]), 1, 7)
     last = tracked(read(blank()), 2, 7)
-    assert texts_of_frames(codes.TrackTexts(), first, second, last)[2] == ["new"]
+    assert texts_of_frames(track_texts.TrackTexts(), first, second, last)[2] == ["new"]
 
 
 def test_a_track_keeps_its_text_for_more_than_one_frame():
     first = tracked(read(one_of("lasting")[0]), 0, 7)
     later = [tracked(read(blank()), number, 7) for number in range(1, 4)]
-    assert texts_of_frames(codes.TrackTexts(), first, *later) == [["lasting"]] * 4
+    assert texts_of_frames(track_texts.TrackTexts(), first, *later) == [["lasting"]] * 4
 
 
 def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
@@ -531,24 +531,24 @@ def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
     frames = [read(one_of("known")[0]), read(spoilt_record), read(blank())]
     assert frames[1].detections.symbols[0] is not None
     frames = [tracked(record, number, 7) for number, record in enumerate(frames)]
-    assert texts_of_frames(codes.TrackTexts(), *frames) == [["known"]] * 3
+    assert texts_of_frames(track_texts.TrackTexts(), *frames) == [["known"]] * 3
 
 
 def test_a_picture_that_is_no_frame_has_no_track_to_ask():
     record = tracked(read(one_of("a photo")[0]), None, 7)
-    step = codes.TrackTexts()
+    step = track_texts.TrackTexts()
     assert step.add(record, record.picture, record.detections) is record
 
 
 @pytest.mark.parametrize(("other_tracks", "text"), [(1, "remembered"), (2, None)])
 def test_as_many_texts_are_remembered_as_there_is_room_for(monkeypatch, other_tracks, text):
-    monkeypatch.setattr(codes, "REMEMBERED", 2)
+    monkeypatch.setattr(track_texts, "REMEMBERED", 2)
     first = tracked(read(one_of("remembered")[0]), 0, 1)
     between = []
     for number in range(1, 1 + other_tracks):
         between.append(tracked(read(one_of("other")[0]), number, 1 + number))
     last = tracked(read(blank()), 9, 1)
-    assert texts_of_frames(codes.TrackTexts(), first, *between, last)[-1] == [text]
+    assert texts_of_frames(track_texts.TrackTexts(), first, *between, last)[-1] == [text]
 
 
 @pytest.mark.parametrize(
@@ -566,9 +566,9 @@ def test_a_marker_at_the_end_of_a_dictionary_belongs_to_it(number, size):
 @pytest.mark.parametrize("number", [50, 100, 250])
 def test_a_marker_is_of_the_smallest_dictionary_of_opencv_that_draws_it(number):
     """OpenCV refuses to draw a marker that a dictionary has not."""
-    _, _, size = codes._smallest("DICT_4X4_1000", number).rpartition("_")  # noqa: SLF001
+    _, _, size = markers._smallest_dictionary("DICT_4X4_1000", number).rpartition("_")  # noqa: SLF001
     drawable = []
-    for candidate in codes.SIZES:
+    for candidate in markers.SIZES:
         try:
             marker(f"DICT_4X4_{candidate}", number)
         except cv2.error:

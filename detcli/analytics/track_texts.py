@@ -1,0 +1,56 @@
+"""Remembers what the barcode of a track said, for frames in which it cannot be read."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from detcli.analytics.crops import Doubles
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.per_video import PerVideo
+from detcli.data.record import Record
+
+if TYPE_CHECKING:
+    from detcli.data.barcode import Barcode
+
+UNKNOWN_CORNERS: Doubles = np.empty((0, 2))
+REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
+
+
+class TrackTexts:
+    """Gives barcodes that cannot be read in a frame the text that their track had before."""
+
+    def __init__(self) -> None:
+        # The barcode of each track of a video, by its number; the tracks seen last come last.
+        self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
+
+    def add(self, record: Record, _: Picture, detections: Detections) -> Record:
+        """Return a copy of a frame's record in which unread barcodes have the text of their track.
+
+        Such a barcode is marked as read earlier, and has corners if it was located in this frame.
+        A record without tracks or barcodes is returned unchanged.
+        """
+        if record.origin.frame is None:
+            return record
+        if detections.track_id is None or detections.symbols is None:
+            return record
+        barcode_of_track = self._videos.of(record)
+        barcodes = detections.symbols.copy()
+        for index, track_number in enumerate(detections.track_id.tolist()):
+            barcode = barcodes[index]
+            # The track is inserted again below, so that those seen last stay at the end.
+            earlier_barcode = barcode_of_track.pop(track_number, None)
+            is_read = barcode is not None and bool(barcode.symbology)
+            if is_read and track_number > 0:
+                barcode_of_track[track_number] = barcode
+            elif earlier_barcode is not None:
+                corners = UNKNOWN_CORNERS if barcode is None else barcode.corners
+                barcodes[index] = replace(
+                    earlier_barcode, corners=corners, confirmed=False, earlier=True
+                )
+                barcode_of_track[track_number] = earlier_barcode
+        while len(barcode_of_track) > REMEMBERED:
+            oldest_number = next(iter(barcode_of_track))
+            del barcode_of_track[oldest_number]
+        return replace(record, detections=replace(detections, symbols=barcodes))
