@@ -38,9 +38,15 @@ class Finder:
     def shown(
         self, record: RecordJson, edit: Callable[[Image], Image] | None = None
     ) -> PagePicture | None:
-        """Find the picture of a record for a page; returns None and counts it if it is lost.
+        """Find the picture of a record for a page.
 
-        `edit` makes another picture of it.
+        Args:
+            record: The record.
+            edit: Makes the picture that is shown from the one that is found.
+
+        Returns:
+            The picture, with its file unless it is a frame of a video; None if it is not found,
+            which is counted.
         """
         picture = self.picture(record)
         if picture is None:
@@ -60,14 +66,20 @@ class Finder:
             self._video = None
 
     def picture(self, record: RecordJson) -> Picture | None:
-        """Find the picture of a record; None if its file has another hash or size by now."""
+        """Find the picture or frame that a record is about.
+
+        Returns:
+            The picture; None if there is none, or if its file is another one by now, by its size in
+            pixels or its hash. A picture without a hash in its record is counted as unproven.
+        """
         path = self.path_of(name_of(record))
-        if path is None or {"frame", "time"} <= record.keys():
+        is_of_stream = {"frame", "time"} <= record.keys()
+        if path is None or is_of_stream:
             return None
         video = None
         try:
             if "frame" in record:
-                video = self._video_of(path, record["frame"])
+                video = self._frame_reader(path, record["frame"])
                 picture = video.at(record["frame"])
             else:
                 picture = self._load(path, name_of(record))
@@ -87,7 +99,10 @@ class Finder:
         return picture
 
     def _load(self, path: Path, source: str) -> Picture:
-        """Read a picture, which keeps what its file holds; raises InputError."""
+        """Read a picture from a file, whose bytes it keeps; raises InputError if it cannot.
+
+        The source is the name of the input in messages.
+        """
 
         def load() -> Picture:
             return load_file(path, DecodeOptions(self.inputs, keep=True))
@@ -95,28 +110,38 @@ class Finder:
         item = Item(Origin(source, path), load)
         return load_in_time(item, self.inputs.input_timeout)
 
-    def _video_of(self, path: Path, number: int) -> "_FrameReader":
-        """The reader of a video that has not passed a frame; frames are asked for in order."""
+    def _frame_reader(self, path: Path, frame_number: int) -> "_FrameReader":
+        """Return a reader of a video that can still read a frame.
+
+        Records usually come in the order of frames, so the reader of the frame before is used; only
+        where it has passed the frame, the video is read from its beginning again.
+        """
         video = self._video
-        if video is None or video.path != path or video.number > number:
+        if video is None or video.path != path or video.number > frame_number:
             self.close()
             video = _FrameReader(path, self.inputs)
             self._video = video
         return video
 
     def path_of(self, source: str) -> Path | None:
-        """Find the file of an input; None if there is none.
+        """Find the file of an input now.
 
-        In the folder that was named, a file has the name of the input, with as much of its path
-        before it as there is.
+        It is searched in the folder first, if there is one: for the input `a/b/bus.jpg`, these are
+        `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then it is searched by its own path.
+
+        Args:
+            source: How the input is named in its record.
+
+        Returns:
+            The path; None if there is no file, or if the input never was a file.
         """
         if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
             return None
         candidates = []
         if self.folder is not None:
-            parts = [part for part in PurePath(source).parts if part not in {"/", "\\", ".."}]
-            for start in range(len(parts)):
-                candidates.append(self.folder.joinpath(*parts[start:]))
+            path_parts = [name for name in PurePath(source).parts if name not in {"/", "\\", ".."}]
+            for start in range(len(path_parts)):
+                candidates.append(self.folder.joinpath(*path_parts[start:]))
         candidates.append(Path(source))
         for path in candidates:
             if os.path.isfile(path):  # noqa: PTH113 - raises nothing
@@ -135,18 +160,22 @@ class _FrameReader:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of its file; empty if that cannot be read."""
+        """The SHA-256 of the video's file; empty if that cannot be read."""
         try:
             return sha256(self.path)
         except OSError:
             return ""
 
     def at(self, number: int) -> Picture | None:
-        """The frame of this number; None if there is none; raises InputError."""
+        """Read on up to the frame of a number, and return it; None if the video has no such frame.
+
+        Raises:
+            InputError: The frame cannot be read.
+        """
         for item in self._items:
-            frame = item.origin.frame
-            self.number = -1 if frame is None else frame
-            if frame is not None and frame < number:
+            frame_number = item.origin.frame
+            self.number = -1 if frame_number is None else frame_number
+            if frame_number is not None and frame_number < number:
                 continue
             if self.number == number:
                 return load_in_time(item)

@@ -21,9 +21,11 @@ files/data.js, with lists whose values are told apart by their position:
             floor       the confidence, above which all scores are
             places      zones and lines: [name, colour, text colour, whether its points are
                         fractions, [x, y, x, y, ...]]
-            summary, tables, curves, agree
-                        the fields of `Conclusion`; a table and a diagram are lists of the fields of
-                        `PageTable` and `Curves`
+            summary     sentences about a comparison; agree, its verdict, or null
+            tables      [title, columns, rows, pictures]; pictures has for each row the numbers of
+                        the records that it is about
+            curves      [title, [across, up], lines, marked], diagrams; a line is [name, boxes,
+                        figure, heights], and marked a value on the first axis, or null
 
     add({source, width, height, frame, time_s, time, error, warnings, classes, found,
          tracks, zones, crossed, texts, corners, picture, original, video, stride, film})
@@ -73,9 +75,21 @@ _PICTURE_FOLDER = re.compile(r"\d+", re.ASCII)
 
 
 class PageFolder:
-    """A folder that holds one page."""
+    """A folder that holds one page: its files, its data in chunks, and its pictures."""
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
+        """Lock the folder against other runs; the page that is there stays until `begin`.
+
+        Args:
+            path: The folder, which is made if it does not exist.
+            inputs: The files that the run reads, which are never removed.
+            resumed: Whether the run is added to those of the page that is there.
+
+        Raises:
+            UsageError: The folder is not that of a page, another run is writing to it, its page has
+                another format, or inputs are among its files.
+            OutputError: It cannot be written to, or parts of it are links to elsewhere.
+        """
         self.path = path
         self._real = make_folder(path)
         mark = self._real / MARK
@@ -87,8 +101,8 @@ class PageFolder:
         flags = os.O_RDWR | NO_WAIT | NO_LINK
         with writing(mark):
             self._lock = FileIO(os.open(mark, flags), "r+")
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._lock.close)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._lock.close)
             if lock(self._lock) is False:
                 raise UsageError(f"another run is writing to {path}", "wait until it ends")
             for name in FOLDERS:
@@ -97,16 +111,20 @@ class PageFolder:
             self._runs = self._earlier_runs() if resumed else []
             if not self._runs:
                 self._require_no_inputs(inputs)
-            stack.pop_all()
-        self._chunks = sum(run["chunks"] for run in self._runs)
+            on_error.pop_all()  # the lock stays
+        self._chunk_count = sum(run["chunks"] for run in self._runs)
         self.run = len(self._runs)
         self._chunk: AppendedFile | None = None
-        self._records = 0  # in the chunk
-        self._bytes = 0
+        self._chunk_records = 0
+        self._chunk_bytes = 0
 
     def _require_no_inputs(self, inputs: Container[Path]) -> None:
-        """Refuse a page whose files, which are removed as it begins, are inputs."""
-        for file in self._pages_files():
+        """Refuse a page whose files, which are removed as it begins, are inputs of the run.
+
+        Raises:
+            UsageError: One of them is.
+        """
+        for file in self._data_and_pictures():
             if file in inputs:
                 raise UsageError(f"{file} is one of the inputs", "name another folder")
 
@@ -129,38 +147,52 @@ class PageFolder:
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Add a line; returns whether it begins a chunk, which runs.js does not count yet."""
+        """Add the entry of a record to the data.
+
+        Returns:
+            Whether it begins a new chunk, so that `describe` has to be called: runs.js counts the
+            chunks.
+        """
         line = _call("add", entry).decode()
         begins_chunk = self._chunk is None
         if self._chunk is None:
-            self._chunk = AppendedFile(self._real / f"data/{self._chunks}.js")
-            self._records = 0
-            self._bytes = 0
-            self._chunks += 1
+            self._chunk = AppendedFile(self._real / f"data/{self._chunk_count}.js")
+            self._chunk_records = 0
+            self._chunk_bytes = 0
+            self._chunk_count += 1
             self._runs[-1]["chunks"] += 1
         self._chunk.write(line)
-        self._records += 1
-        self._bytes += len(line)
-        if self._records == CHUNK_RECORDS or self._bytes >= CHUNK_BYTES:
+        self._chunk_records += 1
+        self._chunk_bytes += len(line)
+        if self._chunk_records == CHUNK_RECORDS or self._chunk_bytes >= CHUNK_BYTES:
             self._end_chunk()
         return begins_chunk
 
     def write_picture(self, number: int, *sizes: bytes) -> str:
-        """Write a picture of this run: a copy, if there is one, and then the thumbnail.
+        """Write a picture of this run, and its thumbnail.
 
-        Returns its name, for `remove_picture` and the page.
+        Args:
+            number: The number of the picture in the run.
+            sizes: A copy of the picture and then its thumbnail, as JPEG; or only the thumbnail, if
+                the page shows the picture's own file.
+
+        Returns:
+            The name of the picture, for `remove_picture` and the entry of its record.
         """
         name = f"{self.run}/{number // 1000}/{number}"
-        folders = PICTURE_FOLDERS[-len(sizes) :]
-        for kind, data in zip(folders, sizes, strict=True):
-            path = self._real / kind / f"{name}.jpg"
+        folders = PICTURE_FOLDERS[-len(sizes) :]  # the thumbnail's is the last
+        for folder, jpeg in zip(folders, sizes, strict=True):
+            path = self._real / folder / f"{name}.jpg"
             if not path.parent.exists():
                 make_folder(path.parent)
-            write_file(path, data)
+            write_file(path, jpeg)
         return name
 
     def address_of(self, path: Path) -> str:
-        """The address of a file elsewhere on the page: relative, unless on another drive."""
+        """Return the address by which the page shows a file that is elsewhere.
+
+        It is relative to the page, except on Windows for a file on another drive.
+        """
         try:
             relative = os.path.relpath(path.resolve(), self._real)
         except ValueError:
@@ -169,11 +201,12 @@ class PageFolder:
 
     def remove_picture(self, name: str) -> None:
         """Remove a picture that the page no longer shows."""
-        for kind in PICTURE_FOLDERS:
+        for folder in PICTURE_FOLDERS:
             with contextlib.suppress(OSError):
-                (self._real / kind / f"{name}.jpg").unlink()
+                (self._real / folder / f"{name}.jpg").unlink()
 
     def close(self) -> None:
+        """End the chunk, and unlock the folder for other runs."""
         try:
             self._end_chunk()
         finally:
@@ -181,13 +214,18 @@ class PageFolder:
                 self._lock.close()
 
     def _end_chunk(self) -> None:
+        """Close the file of the chunk, if one has begun; the next entry begins another."""
         chunk = self._chunk
         if chunk is not None:
             self._chunk = None
             chunk.commit()
 
     def _earlier_runs(self) -> list[dict[str, Any]]:
-        """The runs of the page that is there; none if there is no page."""
+        """Read the descriptions of the runs on the page that is there; none if there is no page.
+
+        Raises:
+            UsageError: They have another format.
+        """
         path = self._real / "data/runs.js"
         with writing(path):
             try:
@@ -195,6 +233,7 @@ class PageFolder:
             except FileNotFoundError:
                 return []
         try:
+            # The script is a call, runs(FORMAT, [...]); its arguments are JSON.
             arguments = data.replace(b"runs(", b"[", 1).replace(b");\n", b"]")
             page_format, runs = json.loads(arguments)
             if page_format == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
@@ -207,33 +246,37 @@ class PageFolder:
         )
 
     def _repair(self) -> None:
-        """Cut off what a kill or a power cut has left behind the last whole line."""
-        path = self._real / f"data/{self._chunks - 1}.js"
-        if self._chunks and path.exists():
-            lines = path.read_bytes().splitlines(keepends=True)
-            whole_lines = []
+        """Remove incomplete lines from the last chunk, which a kill or a power cut may leave.
+
+        A chunk after it that had begun, but was not counted in runs.js yet, is removed.
+        """
+        last_chunk = self._real / f"data/{self._chunk_count - 1}.js"
+        if self._chunk_count and last_chunk.exists():
+            lines = last_chunk.read_bytes().splitlines(keepends=True)
+            complete_lines = []
             for line in lines:
                 if line.startswith(b"add(") and line.endswith(b");\n"):
-                    whole_lines.append(line)
-            if whole_lines != lines:
-                write_file(path, b"".join(whole_lines))
-        (self._real / f"data/{self._chunks}.js").unlink(missing_ok=True)  # begun, never counted
+                    complete_lines.append(line)
+            if complete_lines != lines:
+                write_file(last_chunk, b"".join(complete_lines))
+        uncounted_chunk = self._real / f"data/{self._chunk_count}.js"
+        uncounted_chunk.unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Remove the page of an earlier run: what has names of ours, and nothing else."""
+        """Remove the page that is there: only files and folders that have names of a page's."""
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, []))
-        for path in self._pages_files():
+        for path in self._data_and_pictures():
             path.unlink()
-        for kind in PICTURE_FOLDERS:
-            for folder, _, _ in os.walk(self._real / kind, topdown=False):
+        for picture_folder in PICTURE_FOLDERS:
+            for folder, _, _ in os.walk(self._real / picture_folder, topdown=False):
                 if _PICTURE_FOLDER.fullmatch(Path(folder).name):
                     with contextlib.suppress(OSError):  # something else is in it
                         Path(folder).rmdir()
 
-    def _pages_files(self) -> Iterator[Path]:
-        """The data, pictures and thumbnails of the page that is there."""
-        for kind in ("data", *PICTURE_FOLDERS):
-            for folder, _, names in os.walk(self._real / kind):
+    def _data_and_pictures(self) -> Iterator[Path]:
+        """Yield the chunks, pictures and thumbnails of the page that is there."""
+        for subfolder in ("data", *PICTURE_FOLDERS):
+            for folder, _, names in os.walk(self._real / subfolder):
                 for name in names:
                     path = Path(folder, name)
                     if _OURS.fullmatch(path.relative_to(self._real).as_posix()):
@@ -241,7 +284,16 @@ class PageFolder:
 
 
 def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
-    """Refuse to write anything else into the folder of a page; None stands for no output."""
+    """Refuse outputs of a run that are in the folder of its page.
+
+    Args:
+        page: The folder of the page; None without a page.
+        outputs: Other files and folders that the run writes; None for an output that it does not
+            have.
+
+    Raises:
+        UsageError: An output is in the folder.
+    """
     if page is None:
         return
     folder = os.path.realpath(page)  # which takes links that lead nowhere
@@ -254,12 +306,18 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
 
 
 def _call(function: str, *arguments: object) -> bytes:
-    """Write a call as a line of script.
+    """Write the call of a JavaScript function as a line of script.
 
-    It is ASCII, and has nothing in it that could end a script or begin a tag.
+    Args:
+        function: The name of the function.
+        arguments: Its arguments, as JSON. `<` is escaped, so that no text can end the script or
+            begin a tag.
+
+    Returns:
+        The line, in ASCII.
     """
-    texts = []
+    json_texts = []
     for argument in arguments:
-        text = json.dumps(argument, allow_nan=False, separators=(",", ":"))
-        texts.append(text.replace("<", "\\u003c"))
-    return f"{function}({', '.join(texts)});\n".encode("ascii")
+        json_text = json.dumps(argument, allow_nan=False, separators=(",", ":"))
+        json_texts.append(json_text.replace("<", "\\u003c"))
+    return f"{function}({', '.join(json_texts)});\n".encode("ascii")

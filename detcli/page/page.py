@@ -18,14 +18,7 @@ from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.geometry import Image, Letterbox
-from detcli.data.record import (
-    Record,
-    RecordJson,
-    SettingsJson,
-    box_of,
-    iso_time,
-    name_of,
-)
+from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of
 from detcli.page.folder import PageFolder
 from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
 from detcli.source.decode import browser_shows
@@ -49,20 +42,29 @@ class PagePicture(NamedTuple):
 
 
 def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Make a JPEG of each size; `sizes` have the longer side, at most, and the quality.
+    """Encode a picture as JPEG in several sizes, such as a copy and a thumbnail.
+
+    Args:
+        pixels: `(H, W, 3)`.
+        sizes: The longer side in pixels, at most, and the JPEG's quality of each; the largest
+            first, as each is made from the one before.
+
+    Yields:
+        The bytes of each file.
 
     Raises:
         OutputError: It cannot be encoded.
     """
-    for side, quality in sizes:
+    for longer_side, quality in sizes:
         size = pixels.shape[0], pixels.shape[1]
-        smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
-        if smaller != size:
-            pixels = cv2.resize(pixels, smaller[::-1], interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-        encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
-        if not encoded:
+        smaller_size = Letterbox.fit(size, (longer_side, longer_side), enlarge=1).resized
+        if smaller_size != size:
+            height, width = smaller_size
+            pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        is_encoded, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        if not is_encoded:
             raise OutputError("cannot encode a picture of the page", "leave out --report")
-        yield data.tobytes()
+        yield jpeg.tobytes()
 
 
 @frozen
@@ -133,13 +135,13 @@ class RunInfo:
 
 @dataclass(slots=True)
 class _PageVideo:
-    """A video whose frames are being added."""
+    """A video whose frames are being added to the page."""
 
     number: int  # among the videos of the run
-    stride: int = 1  # the picture of every stride-th frame is kept
-    frames: int = 0  # how many there were
-    last: int = -1  # number of the last one
-    # of each picture that is kept its index among the frames, and its name
+    stride: int = 1  # the page keeps the picture of every stride-th frame
+    frame_count: int = 0  # frames that were added
+    last_frame: int = -1  # the number of the frame added last; -1 for a stream
+    # of each picture on the page, the index of its frame among those added, and its name
     pictures: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -168,14 +170,16 @@ class Page:
         self._folder = PageFolder(path, inputs, resumed=resumed)
         self._linked = linked
         self._about = about
-        self._begun = iso_time(datetime.now(UTC))
-        self._classes: dict[tuple[int, str], int] = {}
+        self._start_time = iso_time(datetime.now(UTC))
+        # Classes are numbered as they come up; the number by id and name.
+        self._class_numbers: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
         self._video_count = 0
-        self._pictures = 0
-        self._copies = 0  # of the pictures, those that are not shown where they are
-        self._records = 0
-        self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
+        self._picture_count = 0
+        self._copy_count = 0  # pictures that are copies, and not shown where they are
+        self._record_count = 0
+        # Name and value of what made the records, such as the model; the values are not used.
+        self._facts: dict[tuple[str, str], None] = {}
         self._has_begun = False
 
     def add(
@@ -203,53 +207,64 @@ class Page:
                 boxes = [_page_box(detection) for detection in detections]
                 entry |= _optional_lists(detections)
             self._add_boxes(entry, boxes)
-        dropped = self._add_picture(entry, fields, picture, annotated_video)
-        if self._folder.add(entry):
-            self._describe("running")
-        for name in dropped:
+        dropped_pictures = self._add_picture(entry, fields, picture, annotated_video)
+        begins_chunk = self._folder.add(entry)
+        if begins_chunk:
+            self._describe("running")  # the description counts the chunks
+        for name in dropped_pictures:
             self._folder.remove_picture(name)
-        self._records += 1
-        return self._records - 1
+        record_number = self._record_count
+        self._record_count += 1
+        return record_number
 
     def close(self, conclusion: Conclusion = NOTHING) -> None:
-        """End the page, which says how the run ended: early, if an exception is on its way.
+        """End the page, which says whether the run is complete or was stopped by an exception.
 
-        A run that fails before its first record leaves the page that was there.
+        A run that fails before its first record leaves the page that was there. The conclusion is
+        what a comparison concludes from all records.
         """
-        failed = sys.exception() is not None
+        has_failed = sys.exception() is not None
         try:
-            if self._has_begun or not failed:
+            if self._has_begun or not has_failed:
                 self._begin()
-                self._describe("stopped" if failed else "complete", conclusion)
+                self._describe("stopped" if has_failed else "complete", conclusion)
         finally:
             self._folder.close()
-        if self._linked and self._copies:
+        if self._linked and self._copy_count:
             log.warning(
                 "%d of %d pictures of the page are copies: they are in no file of their own, or in "
                 "one that a browser may show otherwise",
-                self._copies,
-                self._pictures,
+                self._copy_count,
+                self._picture_count,
             )
 
     def store(self, picture: Callable[[], PagePicture | None]) -> Fields:
-        """Write a picture whose record comes later, and return what the record then says of it."""
+        """Write a picture and its thumbnail, now or before its record is added.
+
+        Args:
+            picture: Gets the picture; its result is None if there is none.
+
+        Returns:
+            What the entry of the record says of the picture: its name on the page, and the address
+            of the file if the page shows that in place of a copy. Empty without a picture.
+        """
         self._begin()
         page_picture = picture()
         if page_picture is None:
             return {}
-        number = self._pictures
-        self._pictures += 1
+        picture_number = self._picture_count
+        self._picture_count += 1
         file = page_picture.file
-        fields: Fields = {}
+        original: Fields = {}
         if self._linked and file is not None and browser_shows(file):
-            fields["original"] = self._folder.address_of(file)
+            original["original"] = self._folder.address_of(file)
             sizes = [THUMBNAIL]
         else:
             sizes = [PICTURE, THUMBNAIL]
-            self._copies += 1
+            self._copy_count += 1
         jpegs = render(page_picture.pixels, sizes)
-        name = self._folder.write_picture(number, *jpegs)
-        return {"picture": name, **fields}
+        name = self._folder.write_picture(picture_number, *jpegs)
+        return {"picture": name, **original}
 
     def describe(self, about: RunInfo) -> None:
         """Replace what the page says of the run, of which more is known now."""
@@ -267,12 +282,15 @@ class Page:
             self._describe("running")
 
     def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
-        """Write what the page says of the run: what made it, its state, and its conclusion."""
+        """Write what the page says of the run, in place of what it said before.
+
+        The state is running, stopped or complete. `page/folder.py` has the format of the fields.
+        """
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
-        ended = None
+        end_time = None
         if state != "running":
-            ended = iso_time(datetime.now(UTC))
+            end_time = iso_time(datetime.now(UTC))
         kinds = []
         for kind in about.kinds:
             colour, text_colour = _hex(kind.colour)
@@ -287,8 +305,8 @@ class Page:
         run = {
             "command": about.command,
             "state": state,
-            "begun": self._begun,
-            "ended": ended,
+            "begun": self._start_time,
+            "ended": end_time,
             "facts": list(dict.fromkeys(facts)),
             "kinds": kinds,
             "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],
@@ -300,7 +318,10 @@ class Page:
         self._folder.describe({name: _legible(value) for name, value in run.items()})
 
     def _add_facts(self, fields: RecordJson) -> None:
-        """Remember what has made a record, up to `MAX_FACTS`."""
+        """Note which model and device made a record, for the description of the run.
+
+        They may differ among the records of a file; no more than `MAX_FACTS` are kept.
+        """
         if len(self._facts) >= MAX_FACTS:
             return
         for name in MADE_BY:
@@ -309,18 +330,23 @@ class Page:
                 self._facts[name, value] = None
 
     def _add_boxes(self, entry: Fields, boxes: Sequence[PageBox]) -> None:
-        """Add boxes to an entry, and the classes that no entry before it has."""
-        lists = []
+        """Add the boxes of a record to its entry, and the classes that no entry before it has.
+
+        A box is a list of its class's number, score and coordinates, in a comparison also of its
+        kind, and of the score and coordinates of its counterpart. The module `page/folder.py` has
+        the format.
+        """
+        box_lists = []
         new_classes = []
         for box in boxes:
             key = box.class_id, box.class_name
-            if key not in self._classes:
-                self._classes[key] = len(self._classes)
+            if key not in self._class_numbers:
+                self._class_numbers[key] = len(self._class_numbers)
                 colour, text_colour = _hex(colour_of(box.class_id))
                 new_classes.append(
                     [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
                 )
-            values: list[Any] = [self._classes[key], box.score]
+            values: list[Any] = [self._class_numbers[key], box.score]
             values += [round(edge, 1) for edge in box.box]
             if box.kind is not None:
                 values.append(box.kind)
@@ -328,8 +354,8 @@ class Page:
                 score, edges = box.counterpart
                 values.append(score)
                 values += [round(edge, 1) for edge in edges]
-            lists.append(values)
-        entry["found"] = lists
+            box_lists.append(values)
+        entry["found"] = box_lists
         if new_classes:
             entry["classes"] = new_classes
 
@@ -340,55 +366,74 @@ class Page:
         picture: Callable[[], PagePicture | None] | Fields | None,
         annotated_video: Path | None,
     ) -> list[str]:
-        """Write a record's picture, if one is kept; returns those to be removed."""
-        video = self._video(entry, fields)
-        if video is None or video.frames % video.stride == 0:
+        """Add the picture of a record to its entry, if the page keeps one of it.
+
+        Of a video, the page keeps pictures of every stride-th frame. The stride begins at 1, and
+        doubles whenever there are more than VIDEO_PICTURES; then every other picture is dropped.
+
+        Args:
+            entry: The entry, which gets the picture, and what it says of the video.
+            fields: The record.
+            picture: Gets the picture, or says what `store` has returned; None if there is none.
+            annotated_video: The annotated video that has this frame.
+
+        Returns:
+            The names of the pictures that are dropped, to be removed when the entry is written.
+        """
+        video = self._video_of(fields)
+        if video is not None:
+            entry["video"] = video.number
+        if video is None or video.frame_count % video.stride == 0:
             if not callable(picture):
                 entry |= picture or {}
             elif "detections" in fields:
                 entry |= self.store(picture)
         if video is None:
             return []
-        if annotated_video is not None and not video.frames:
+        if annotated_video is not None and video.frame_count == 0:
             entry["film"] = self._folder.address_of(annotated_video)
         if "picture" in entry:
-            video.pictures.append((video.frames, entry["picture"]))
-        video.frames += 1
+            video.pictures.append((video.frame_count, entry["picture"]))
+        video.frame_count += 1
         if len(video.pictures) <= VIDEO_PICTURES:
             return []
         video.stride *= 2
         entry["stride"] = video.stride
-        remaining = []
-        dropped = []
-        for index, name in video.pictures:
-            if index % video.stride == 0:
-                remaining.append((index, name))
+        remaining_pictures = []
+        dropped_names = []
+        for frame_index, name in video.pictures:
+            if frame_index % video.stride == 0:
+                remaining_pictures.append((frame_index, name))
             else:
-                dropped.append(name)
-        video.pictures = remaining
-        return dropped
+                dropped_names.append(name)
+        video.pictures = remaining_pictures
+        return dropped_names
 
-    def _video(self, entry: Fields, fields: RecordJson) -> _PageVideo | None:
-        """The video that a frame belongs to; a new one where frames start over."""
+    def _video_of(self, fields: RecordJson) -> _PageVideo | None:
+        """Return the video that the frame of a record belongs to; None if it is no frame.
+
+        Where the frames of a file start over, it was named twice, and a new video begins.
+        """
         if "frame" not in fields:
             return None
         source = name_of(fields)
         is_live = "time" in fields
         video = self._videos.get(source)
-        if video is None or (not is_live and fields["frame"] <= video.last):
+        if video is None or (not is_live and fields["frame"] <= video.last_frame):
             if not is_live:  # files are read one by one
                 self._forget_files()
             video = _PageVideo(self._video_count)
             self._videos[source] = video
             self._video_count += 1
         if not is_live:
-            video.last = fields["frame"]
-        entry["video"] = video.number
+            video.last_frame = fields["frame"]
         return video
 
     def _forget_files(self) -> None:
-        """Forget the videos that are files, of which no more frames come."""
-        self._videos = {source: video for source, video in self._videos.items() if video.last < 0}
+        """Forget the videos that are files, of which no more frames come; streams may go on."""
+        self._videos = {
+            source: video for source, video in self._videos.items() if video.last_frame < 0
+        }
 
 
 class PageSink:
@@ -399,23 +444,31 @@ class PageSink:
         self._only_detections = only_detections
 
     def write(self, record: Record) -> None:
+        """Add a record to the page, with its picture and the annotated video that it is in."""
+
         def picture() -> PagePicture | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
             return PagePicture(record.picture.pixels, record.origin.path)
 
         annotated_video = None
-        if not self._only_detections:  # a video without the other frames has other times
+        # Without the frames that have no detections, times in an annotated video are others than
+        # in its source, so the page cannot play it beside the frames.
+        if not self._only_detections:
             videos = [path for path in record.saved if path.suffix == ".mp4"]
             annotated_video = videos[0] if videos else None
         self._page.add(record.to_json(), picture, annotated_video=annotated_video)
 
     def close(self) -> None:
+        """End the page."""
         self._page.close()
 
 
 def _begin_entry(fields: RecordJson) -> Fields:
-    """What an entry has of any record: where it is from, its error and its warnings."""
+    """Make the entry of a record, with its source, size, time, error and warnings.
+
+    Boxes and pictures are added to it afterwards. The module `page/folder.py` has the format.
+    """
     entry: Fields = {"source": escape_unprintable(fields["source"])}
     for name, value in fields.items():
         if name in COPIED:
@@ -430,7 +483,7 @@ def _begin_entry(fields: RecordJson) -> Fields:
 
 
 def _page_box(detection: DetectionJson) -> PageBox:
-    """The box of a detection."""
+    """Make the box of a detection for the page."""
     return PageBox(
         class_id=detection["class_id"],
         class_name=detection["class_name"],
@@ -440,7 +493,10 @@ def _page_box(detection: DetectionJson) -> PageBox:
 
 
 def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
-    """What options add to detections: for each column that has values, a list of them."""
+    """Return what options such as --track add to detections, in lists with a value for each.
+
+    The key is the name that the list has in the page's entry; lists without values are left out.
+    """
     lists = {}
     for column in OPTIONAL_COLUMNS:
         if column.page_list:
@@ -451,21 +507,24 @@ def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]
 
 
 def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """The value that a page has of a column in a detection."""
-    if column.name in fields:
-        return column.to_page(fields[column.name])
-    return column.page_default
+    """Return the value of an optional column for a detection, as the page's data has it."""
+    if column.name not in fields:
+        return column.page_default
+    return column.to_page(fields[column.name])
 
 
 def _hex(colour: Colour) -> tuple[str, str]:
-    """A colour and that of text on it, as CSS has them."""
+    """Return a colour, and the colour of text that is readable on it, in CSS notation."""
     blue, green, red = colour
     text_colour = "#000" if ink(colour) == BLACK else "#fff"
     return f"#{red:02x}{green:02x}{blue:02x}", text_colour
 
 
 def _legible(value: object) -> object:
-    """Escape what is unprintable in the texts of a value; a named tuple becomes a list."""
+    """Return a copy of JSON data whose texts have unprintable characters escaped.
+
+    Tuples, named ones too, become lists.
+    """
     if isinstance(value, str):
         return escape_unprintable(value)
     if isinstance(value, Sequence):
@@ -473,11 +532,11 @@ def _legible(value: object) -> object:
     return value
 
 
-UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
+VALUES_WITHOUT_EFFECT: tuple[object, ...] = (None, False, "", [], {})  # of settings
 
 
 def run_info_of(settings: SettingsJson) -> RunInfo:
-    """Describe a run of predict for its page, by its settings."""
+    """Describe a run of the command predict for its page, by its settings."""
     facts = [*settings_facts(settings), *versions()]
     min_score = min(settings["conf"], *settings["class_conf"].values(), 1)
     return RunInfo(
@@ -489,27 +548,33 @@ def run_info_of(settings: SettingsJson) -> RunInfo:
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of settings that change something."""
+    """Yield names and values, as people read them, of the settings that have an effect.
+
+    The names of classes are left out: the page has those of its boxes.
+    """
     for name, value in settings.items():
         if name == "names":
-            continue  # of classes, of which the page has those that were found
-        if value not in UNSAID:
+            continue
+        if value not in VALUES_WITHOUT_EFFECT:
             yield name.replace("_", " "), _text(value)
 
 
 def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
-    """Yield the zones and lines of settings; whatever else stands in their place is left out."""
-    for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
-        texts = settings.get(name)
+    """Yield the zones and lines of settings, which may come from a file of any content.
+
+    Values that are no zones or lines are left out.
+    """
+    for setting, parse_shape in (("zones", Shape.zone), ("lines", Shape.line)):
+        texts = settings.get(setting)
         if not isinstance(texts, list):
             continue
         for text in texts:
             with contextlib.suppress(UsageError):
-                yield read(str(text))
+                yield parse_shape(str(text))
 
 
 def _text(value: object) -> str:
-    """The value of a setting, as a person reads it."""
+    """Write the value of a setting as a person reads it: lists and mappings with commas."""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {item}" for name, item in value.items())
     if isinstance(value, list):

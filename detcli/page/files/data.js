@@ -4,25 +4,9 @@
    from a disk may load scripts and nothing else. Boxes are kept in columns, not in objects: there
    may be millions. A box is its index in the columns, of all records together.
 
-   detcli/page/page.py writes the data. To be short, it has lists whose positions mean:
-
-   of a run, in runs()
-     facts    [name, value]
-     kinds    [name, colour, ink, isDashed, isWrong, side], what a comparison says of boxes
-     palette  [colour, ink], of tracks
-     places   [name, colour, ink, isFractional, coordinates], zones and lines
-     tables   [title, columns, rows, pictures]; pictures has for each row the numbers of records
-     curves   [title, [across, up], lines, marked], where a line is [name, boxes, figure, heights]
-   of a record, in add()
-     classes  [id, name, colour, ink], those that no record of this run had before
-     found    [class, score, x1, y1, x2, y2], one for each box, where class is an index among the
-              classes of this run. A comparison adds the index of the kind, and if the other side
-              has such a box, the counterpart: score, x1, y1, x2, y2
-     error    [type, message, hint]
-     tracks, zones, crossed, texts, corners
-              what is known of each box, in the order of found: its track, 0 if it has none; names
-              of zones; [line, side] for each line it has crossed; a text; x and y of four corners
-   Colours are as CSS has them, ink is that of text on the colour. */
+   detcli/page/folder.py says the format of the data, which detcli/page/page.py writes. To be short,
+   it has lists whose values are told apart by their position. They become objects here, in which
+   ink is the colour of text on a colour. */
 
 const boxColumns = {
   classNumber: [], // index in page.classes
@@ -61,7 +45,7 @@ const loading = {
   latestRecords: new Map(), // by source and frame, where a run goes on with another
 };
 
-/* Called by data/runs.js; detcli/page/folder.py says the format of the data, too. */
+/* Called by data/runs.js. */
 function runs(format, list) {
   page.runs = list;
   for (const run of list) {
