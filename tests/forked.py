@@ -19,7 +19,7 @@ IMPORTED = [
     *("detcli.commands.predict.run", "detcli.sink", "detcli.commands.inspect"),
     *("detcli.run", "detcli.model.editing", "detcli.model.recognise"),
     *("detcli.sink.labels", "detcli.sink.text", "detcli.sink.image", "detcli.sink.journal"),
-    *("detcli.sink.video", "detcli.sink.labels", "detcli.source.sources", "detcli.source.video"),
+    *("detcli.sink.video", "detcli.sink.dataset", "detcli.source.sources", "detcli.source.video"),
 ]
 """What commands import when they run. Not huggingface_hub: it reads the environment then."""
 

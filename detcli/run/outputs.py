@@ -279,7 +279,7 @@ class _SinkOpener:
 
             self.sinks.append(CropSink(self._open_folder(options.save_crops)))
         if options.save_dataset is not None:
-            from detcli.sink.labels import DatasetSink
+            from detcli.sink.dataset import DatasetSink
 
             dataset = DatasetSink(options.save_dataset, class_names)
             self.sinks.append(self._with_detections(dataset))

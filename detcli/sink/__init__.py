@@ -3,7 +3,7 @@
 records     formats.py chooses the format; text.py and parquet.py write it; journal.py for --resume
 pictures    image.py saves and window.py shows them; draw.py draws boxes and labels
 videos      video.py; h264.py encodes them with their sound
-labels      labels.py: labels for other programs, and datasets
+labels      labels.py: labels for other programs; dataset.py: pictures with labels to train on
 folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
             remembers which classes are hidden in a folder
 protocol.py what every sink has to offer

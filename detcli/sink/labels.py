@@ -1,17 +1,13 @@
-"""Labels for other programs: of YOLO, COCO, Label Studio and MOTChallenge; and datasets.
+"""Labels for other programs: of YOLO, COCO, Label Studio and MOTChallenge.
 
-YOLO's datasets     https://docs.ultralytics.com/datasets/detect/
+YOLO's              https://docs.ultralytics.com/datasets/detect/
 COCO's results      as `loadRes` of pycocotools reads them
 Label Studio's      https://labelstud.io/guide/predictions
 MOTChallenge's      as TrackEval and motmetrics read them
 """
 
-import contextlib
 import json
-import logging
-import os
 import re
-import stat
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -20,20 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.core.text import escape_unprintable
+from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Picture, Size, shown
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, box_of
-from detcli.model.contract import parse_names
-from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe, stem
-from detcli.sink.image import SUFFIXES, encode
+from detcli.sink.folder import FolderSink, OutputFolder
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
 from detcli.sink.text import encode as encode_json
-from detcli.storage.files import AtomicFile, locked, make_folder, read_json, read_text, write_file
+from detcli.storage.files import AtomicFile, read_json
 
 
 class LabelSink(FolderSink):
@@ -50,6 +43,7 @@ class LabelSink(FolderSink):
         self._scores = scores
 
     def write(self, record: Record) -> None:
+        """Write the labels of a record, unless its input failed."""
         if record.picture is None or record.detections is None:
             return
         text = label_text(record.picture, record.detections, scores=self._scores)
@@ -57,18 +51,29 @@ class LabelSink(FolderSink):
 
 
 def label_text(picture: Picture, detections: Detections, *, scores: bool = False) -> str:
-    """The labels of a picture: `class cx cy w h` and a line feed for each detection."""
+    """Write the labels of a picture in the format of YOLO.
+
+    Args:
+        picture: The picture, whose width and height the numbers are fractions of.
+        detections: Its detections.
+        scores: Whether the score is added as a sixth column.
+
+    Returns:
+        A line `class cx cy w h` for each detection: the class's id, the centre of the box and its
+        size.
+    """
     height, width = picture.size
     lines = []
     for box, score, class_id, _ in detections.within(picture.size):
         left, top, right, bottom = box.tolist()
         centre_x, label_width = _millionths(left, right, width)
         centre_y, label_height = _millionths(top, bottom, height)
-        numbers = [centre_x, centre_y, label_width, label_height]
-        texts = [f"{number / MILLION:.6f}" for number in numbers]
+        columns = [str(class_id)]
+        for millionths in (centre_x, centre_y, label_width, label_height):
+            columns.append(f"{millionths / MILLION:.6f}")
         if scores:
-            texts.append(f"{score:.6f}")
-        lines.append(" ".join([str(class_id), *texts]))
+            columns.append(f"{score:.6f}")
+        lines.append(" ".join(columns))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -76,187 +81,29 @@ MILLION = 1_000_000
 
 
 def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
-    """The centre and length of a box along one axis of the picture, in millionths of its size.
+    """Compute the centre and the length of a box along one axis, as fractions of the picture.
 
-    Trainers compute the ends anew from these two, and refuse a box of which one is beyond the
-    picture, by however little: where rounding would do that, the centre moves by a millionth.
+    Trainers compute the ends of the box from these two, and refuse a box of which one end is beyond
+    the picture, by however little. Where rounding would cause that, the centre is moved inwards by
+    a millionth.
+
+    Args:
+        low: Where the box begins along the axis, in pixels.
+        high: Where it ends.
+        size: Width or height of the picture in pixels.
+
+    Returns:
+        Centre and length in millionths of the picture's size.
     """
     centre = round(round((low + high) / 2 / size, 6) * MILLION)
     length = max(1, round(round((high - low) / size, 6) * MILLION))
-    half = (length + 1) // 2
-    return min(max(centre, half), MILLION - half), length
-
-
-log = logging.getLogger(__name__)
-
-# Formats that trainers open, by how their files begin; others are encoded again, as PNG.
-SUFFIX_BY_BEGINNING = {
-    re.compile(rb"\xff\xd8\xff"): ".jpg",
-    re.compile(rb"\x89PNG"): ".png",
-    re.compile(rb"RIFF....WEBP", re.DOTALL): ".webp",
-    re.compile(rb"BM"): ".bmp",
-    re.compile(rb"II\*\0|MM\0\*"): ".tif",
-    re.compile(rb"....ftypavi[fs]", re.DOTALL): ".avif",
-}
-
-HEADER = """\
-# Labels by {model}, to be checked. Both parts are the same pictures: set some aside for val.
-"""
-
-
-class DatasetSink:
-    """Writes each picture or frame with its labels, and a description of the whole.
-
-    The dataset only grows. A picture that it has already, by name and content, keeps its labels,
-    which may have been corrected; another picture of that name gets a number. The description
-    comes first and a picture after its labels, so whenever a run ends, the dataset is complete. An
-    input that failed is not part of it; one without detections is, with an empty file of labels,
-    which trainers take as background.
-
-    Several runs may add to it at the same time: each holds a lock while it chooses a name and
-    writes a picture with its labels.
-
-    Raises:
-        UsageError: The folder has a dataset of other classes.
-        OutputError: The folder cannot be written to.
-    """
-
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self._path = path
-        self._class_names = names
-        self._described = self._is_described()
-        for folder in (path / "images", path / "labels"):
-            if folder.is_symlink():
-                raise OutputError(f"{folder} is a link out of the dataset", "remove it")
-            make_folder(folder)
-        self._real = make_folder(path)  # without links; below it, none is followed
-        self._names = UniqueNames()
-        self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
-        self._present_count = 0  # pictures that were there already
-
-    def write(self, record: Record) -> None:
-        """Write one picture and its labels."""
-        if record.picture is None or record.detections is None:
-            return
-        data, suffix = _picture_file(record, record.picture)
-        labels = label_text(record.picture, record.detections).encode()
-        with locked(self._real):
-            if not self._described:
-                self._describe(record.model)
-            name = self._name(record, suffix, data)
-            if (self._real / "images" / f"{name}{suffix}").exists():
-                self._present_count += 1
-                return
-            self._write(record, f"labels/{name}.txt", labels)
-            self._write(record, f"images/{name}{suffix}", data)
-
-    def close(self) -> None:
-        """Say how many pictures were not written because they were there."""
-        if self._present_count:
-            log.warning(
-                "%s had %d of the pictures already; their labels are as they were",
-                self._path,
-                self._present_count,
-            )
-
-    def _write(self, record: Record, file: str, content: bytes) -> None:
-        """Write a file of a record, by its path in the dataset."""
-        write_file(self._real / file, content)
-        record.saved.append(self._path / file)
-
-    def _is_described(self) -> bool:
-        """Whether the dataset has its description.
-
-        Raises:
-            UsageError: It is one of other classes.
-        """
-        description = self._path / "data.yaml"
-        if not os.path.lexists(description):
-            return False
-        if _described_names(description) != [*self._class_names]:
-            raise UsageError(
-                f"--save-dataset: {description} does not list the classes of this model",
-                "name another folder",
-            )
-        return True
-
-    def _name(self, record: Record, suffix: str, data: bytes) -> str:
-        """A name for a picture: one that is free, or that it has already."""
-        frame = record.origin.frame
-        if frame is None:
-            return self._names.file(
-                _plain_name(record), "", lambda name: self._is_usable(name, suffix, data)
-            )
-        prefix = f"{self._prefixes.of(record)}_{frame}"
-        name = prefix
-        number = 1
-        while not self._is_usable(name, suffix, data):
-            number += 1
-            name = f"{prefix}_{number}"
-        return name
-
-    def _is_usable(self, name: str, suffix: str, data: bytes) -> bool:
-        """Whether a picture may get a name: no other picture has it, or the same one has."""
-        images = self._real / "images"
-        with contextlib.suppress(OSError):
-            path = images / f"{name}{suffix}"
-            if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == data:
-                return True
-        # Labels without a picture are those of a run that was killed between the two.
-        for picture_suffix in SUFFIXES:
-            if os.path.lexists(images / f"{name}{picture_suffix}"):
-                return False
-        return True
-
-    def _describe(self, model: str) -> None:
-        """Describe the dataset, unless another run has done that since this one began."""
-        import yaml
-
-        self._described = self._is_described()
-        if self._described:
-            return
-
-        content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
-        # Names that cannot be printed have to be escaped.
-        are_printable = all(name.isprintable() for name in self._class_names)
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=are_printable)
-        text = HEADER.format(model=escape_unprintable(model)) + text
-        write_file(self._real / "data.yaml", text.encode())
-        self._described = True
-
-
-def _described_names(path: Path) -> list[str] | None:
-    """The classes of a dataset's description; None if it is something else."""
-    import yaml
-
-    try:
-        if path.is_file():
-            text = read_text(path)
-            content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
-            return parse_names(json.dumps(content["names"]))
-    except OSError as error:
-        raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
-    except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
-        pass
-    return None
-
-
-def _plain_name(record: Record) -> str:
-    """The name of a record's input, as files may be called."""
-    return safe(stem(record.origin.source))
-
-
-def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
-    """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
-    if picture.file is not None and picture.is_plain:
-        for beginning, suffix in SUFFIX_BY_BEGINNING.items():
-            if beginning.match(picture.file):
-                return picture.file, suffix
-    return encode(picture.pixels, record)
+    half_length = (length + 1) // 2  # rounded up
+    centre_inside = min(max(centre, half_length), MILLION - half_length)
+    return centre_inside, length
 
 
 def coco_path(name: str) -> PurePosixPath:
-    """The path of a picture in an `instances.json`, which programs on Windows write as theirs."""
+    """Parse the path of a picture in an `instances.json`, which may have Windows' separators."""
     return PurePosixPath(name.replace("\\", "/"))
 
 
@@ -289,25 +136,27 @@ class CocoIds:
     def _read(self, path: Path) -> None:
         """Read the ids of pictures and categories from an `instances.json`."""
         content = read_json(path, _unusable)
-        ids: dict[str, int] = {}
+        id_of_image: dict[str, int] = {}
         try:
             for image in content["images"]:
-                ids[str(image["file_name"])] = int(image["id"])
+                id_of_image[str(image["file_name"])] = int(image["id"])
             for category in content.get("categories") or ():
                 self._categories[_plain(category["name"])] = int(category["id"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _unusable(path, "not a COCO instances.json") from error
-        if len(set(ids.values())) < len(ids):
+        if len(set(id_of_image.values())) < len(id_of_image):
             raise _unusable(path, "several images have the same id")
 
-        paths = {name: coco_path(name) for name in ids}
-        file_names = Counter(listed.name for listed in paths.values())
-        for name, listed in paths.items():
-            if file_names[listed.name] == 1:
-                self._images[listed.name] = ids[name]
-        for name, listed in paths.items():
-            self._images[str(listed)] = ids[name]
-        self._images |= ids
+        # An image is known by its path as the file has it, by its path with other separators, and
+        # by the last part of it, if no other image has the same. What comes later has precedence.
+        path_of_image = {name: coco_path(name) for name in id_of_image}
+        uses_of_file_name = Counter(image_path.name for image_path in path_of_image.values())
+        for name, image_path in path_of_image.items():
+            if uses_of_file_name[image_path.name] == 1:
+                self._images[image_path.name] = id_of_image[name]
+        for name, image_path in path_of_image.items():
+            self._images[str(image_path)] = id_of_image[name]
+        self._images |= id_of_image
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a model none of whose classes is a category of the file."""
@@ -321,10 +170,17 @@ class CocoIds:
             )
 
     def image_id(self, record: Record) -> int:
-        """Id of a picture; to be called once for each."""
+        """Return the id of a record's picture; to be called once for each record.
+
+        Without an `instances.json`, a second picture with the same id gets another one, and a
+        warning says so.
+
+        Raises:
+            UsageError: The picture is not in the `instances.json`.
+        """
         source = record.origin.source
         if self._path is not None:
-            return self._listed(source, record.origin.frame)
+            return self._listed_id(source, record.origin.frame)
         image_id = record.index + 1
         match = ID_IN_STEM.fullmatch(PurePath(source).stem)
         if match and record.origin.frame is None:
@@ -336,11 +192,19 @@ class CocoIds:
         self._used_ids.add(image_id)
         return image_id
 
-    def _listed(self, source: str, frame: int | None) -> int:
-        """Id of the picture of the file whose name the source ends with."""
-        parts = PurePath(source).parts
-        for first in range(len(parts)):
-            image_id = self._images.get("/".join(parts[first:]))
+    def _listed_id(self, source: str, frame: int | None) -> int:
+        """Return the id of a picture in the `instances.json`.
+
+        Its path in the file may begin at any folder: for `pics/a/bus.jpg`, it may be the whole,
+        `a/bus.jpg` or `bus.jpg`, and the longest that is listed counts. Frames of videos have no
+        id.
+
+        Raises:
+            UsageError: The picture is not listed.
+        """
+        path_parts = PurePath(source).parts
+        for start in range(len(path_parts)):
+            image_id = self._images.get("/".join(path_parts[start:]))
             if image_id is not None and frame is None:
                 return image_id
         raise UsageError(
@@ -349,7 +213,18 @@ class CocoIds:
         )
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of a class; None, with a warning, if the file has no such category."""
+        """Return the COCO id of a class, by its name if there is an `instances.json`.
+
+        Args:
+            class_id: The id of the class in the model.
+            names: The names of all the model's classes.
+
+        Returns:
+            The id; None if the file has no such category, which a warning says once.
+
+        Raises:
+            UsageError: None of the model's classes is a category of the file.
+        """
         if not self._categories:
             return coco_category(class_id, names)
         name = names[class_id]
@@ -365,11 +240,12 @@ class CocoIds:
 
 
 def _plain(name: object) -> str:
-    """The name of a class or category without what is not compared: case and outer spaces."""
+    """Return the name of a class or category as names are compared: without case and spaces."""
     return str(name).strip().casefold()
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
+    """Return the error to raise for a file that is no usable `instances.json`."""
     return UsageError(
         f"cannot read the ids of pictures from {path}: {reason}",
         "a COCO instances.json has images with id and file_name, and categories with id and name",
@@ -386,10 +262,13 @@ class CocoSink(JsonArray):
         super().__init__(output)
         self._ids = ids
         self._image_ids: set[int] = set()
-        self._left_out = 0  # pictures
+        self._left_out_count = 0  # pictures
 
     def write(self, record: Record) -> None:
-        """Write the elements of one picture; one without an id of its own is left out.
+        """Write the elements of one picture.
+
+        A picture that has no id, or that of an earlier picture, is left out; the first time, a
+        warning says so.
 
         Raises:
             OutputError: The elements could not be written.
@@ -404,19 +283,20 @@ class CocoSink(JsonArray):
             image_id = None
             problem = str(error)
         if image_id is None or image_id in self._image_ids:
-            if not self._left_out:
-                left_out = f"{problem}: left out of the COCO results, as any other like it"
-                warnings.warn(DetcliWarning(left_out), stacklevel=2)
-            self._left_out += 1
+            if not self._left_out_count:
+                message = f"{problem}: left out of the COCO results, as any other like it"
+                warnings.warn(DetcliWarning(message), stacklevel=2)
+            self._left_out_count += 1
             return
         self._image_ids.add(image_id)
         elements = record.detections.to_coco(image_id, self._ids.category_id)
         self.extend([json.dumps(element) for element in elements])
 
     def close(self) -> None:
+        """Write the end of the array, and warn how many pictures are left out, if several are."""
         super().close()
-        if self._left_out > 1:
-            message = f"{self._left_out} pictures are not in the COCO results"
+        if self._left_out_count > 1:
+            message = f"{self._left_out_count} pictures are not in the COCO results"
             warnings.warn(DetcliWarning(message), stacklevel=2)
 
 
@@ -427,10 +307,10 @@ class LabelStudioSink(JsonArray):
     """
 
     def write(self, record: Encodable) -> None:
-        """Write a task.
+        """Write the task of a record: its picture, and its detections as a prediction.
 
         Raises:
-            UsageError: It is a frame of a video, which has no picture of its own to show.
+            UsageError: It is a frame of a video, which has no file that Label Studio could show.
         """
         fields = record.to_json()
         if "detections" not in fields:
@@ -455,7 +335,13 @@ class LabelStudioSink(JsonArray):
 
 
 def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]:
-    """A detection as a region of Label Studio, in percent of the picture's (height, width)."""
+    """Convert a detection to a region of Label Studio, whose units are percent of the picture.
+
+    Args:
+        number: The id of the region among those of its picture.
+        detection: The detection.
+        size: Height and width of the picture.
+    """
     height, width = size
     left, top, right, bottom = box_of(detection)
     x, region_width = _percentages(left, right, width)
@@ -481,12 +367,18 @@ def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]
 
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
-    """Whether a box shows in a picture of (height, width)."""
+    """Tell whether any part of a box is inside a picture of a height and width."""
     return bool(shown(np.array([box], np.float32), size)[0])
 
 
 def _percentages(low: float, high: float, size: int) -> tuple[float, float]:
-    """The start and length of a box along one axis, in percent, as far as it is in the picture."""
+    """Compute the start and length of a box along one axis, in percent of the picture.
+
+    Args:
+        low: Where the box begins along the axis, in pixels; only what is in the picture counts.
+        high: Where it ends.
+        size: Width or height of the picture in pixels.
+    """
     low = max(0.0, low)
     high = min(float(size), high)
     start = 100 * low / size
@@ -504,6 +396,7 @@ class MotSink(PerVideo["MotFile"]):
         super().__init__(lambda first: MotFile(folder, first), MotFile.close)
 
     def write(self, record: Record) -> None:
+        """Write the tracks of a frame to the file of its video."""
         if record.origin.frame is not None:
             self.of(record).write(record)
 
@@ -516,6 +409,7 @@ class MotFile:
         self._file = AtomicFile(folder.real(self._path))
 
     def write(self, record: Record) -> None:
+        """Write a line for each detection of a frame that has a track."""
         record.saved.append(self._path)
         detections = record.detections
         if detections is None or detections.track_id is None:

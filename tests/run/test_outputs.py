@@ -17,12 +17,12 @@ from small_disk import small_disk
 from detcli.core.errors import DetcliWarning, OutputError
 from detcli.data.geometry import Picture
 from detcli.page.page import Page, PageSink, RunInfo
+from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink
 from detcli.sink.labels import (
     CocoIds,
     CocoSink,
-    DatasetSink,
     LabelSink,
     LabelStudioSink,
     MotSink,

@@ -19,6 +19,7 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.sink import image as image_module
+from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import (
     GREY,
@@ -30,7 +31,6 @@ from detcli.sink.image import (
     OnlyDetections,
     hidden,
 )
-from detcli.sink.labels import DatasetSink
 
 TEXT = "https://example.org/0123456789"
 NAMES = ("secret", "public")

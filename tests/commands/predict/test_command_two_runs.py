@@ -260,10 +260,10 @@ def test_two_runs_make_one_dataset(two_folders, turn):
 
 def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, monkeypatch):
     """Each picture of this run waits for the moment at which the other one would take its name."""
-    from detcli.sink import labels
+    from detcli.sink import dataset
 
     other_run = threading.Event()
-    write_file = labels.write_file
+    write_file = dataset.write_file
 
     def write_late(path: Path, data: bytes) -> None:
         if path.suffix == ".txt" and not other_run.is_set():
@@ -273,7 +273,7 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
         write_file(path, data)
 
     runs: list[Run] = []
-    monkeypatch.setattr(labels, "write_file", write_late)
+    monkeypatch.setattr(dataset, "write_file", write_late)
     predict("red -q --conf 0.9 --save-dataset set")
     code, message = runs[0].finish()
     assert code == 0, message
@@ -282,10 +282,10 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
 
 def test_a_description_that_another_run_has_written_is_compared(two_folders, predict, monkeypatch):
     """Both runs find a folder without one; the second has other classes."""
-    from detcli.sink import labels
+    from detcli.sink import dataset
 
     (two_folders / "names.txt").write_text("one\ntwo\nthree\n")
-    begin = labels.DatasetSink.__init__
+    begin = dataset.DatasetSink.__init__
 
     def begin_late(sink, *arguments):
         begin(sink, *arguments)
@@ -296,7 +296,7 @@ def test_a_description_that_another_run_has_written_is_compared(two_folders, pre
         code, message = run.finish()
         assert code == 0, message
 
-    monkeypatch.setattr(labels.DatasetSink, "__init__", begin_late)
+    monkeypatch.setattr(dataset.DatasetSink, "__init__", begin_late)
     says = "data.yaml does not list the classes of this model"
     predict("blue -q --names names.txt --save-dataset set", code=2, says=says)
     assert "red" in (two_folders / "set/data.yaml").read_text()

@@ -14,8 +14,8 @@ from sample_records import Film, failed_frame, failure, feed, frame, numbered, p
 from detcli.core.errors import OutputError, UsageError
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
-from detcli.sink import labels as module
-from detcli.sink.labels import DatasetSink
+from detcli.sink import dataset as module
+from detcli.sink.dataset import DatasetSink
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,226 @@
+"""Datasets to train on: pictures with labels, as YOLO's trainers read them.
+
+https://docs.ultralytics.com/datasets/detect/
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from detcli.core.errors import OutputError, UsageError, system_reason
+from detcli.core.text import escape_unprintable
+from detcli.data.geometry import Picture
+from detcli.data.per_video import PerVideo
+from detcli.data.record import Record
+from detcli.model.contract import parse_names
+from detcli.sink.folder import UniqueNames, safe, stem
+from detcli.sink.image import SUFFIXES, encode
+from detcli.sink.labels import label_text
+from detcli.storage.files import locked, make_folder, read_text, write_file
+
+log = logging.getLogger(__name__)
+
+# Formats that trainers open, by how their files begin; others are encoded again, as PNG.
+SUFFIX_BY_BEGINNING = {
+    re.compile(rb"\xff\xd8\xff"): ".jpg",
+    re.compile(rb"\x89PNG"): ".png",
+    re.compile(rb"RIFF....WEBP", re.DOTALL): ".webp",
+    re.compile(rb"BM"): ".bmp",
+    re.compile(rb"II\*\0|MM\0\*"): ".tif",
+    re.compile(rb"....ftypavi[fs]", re.DOTALL): ".avif",
+}
+
+HEADER = """\
+# Labels by {model}, to be checked. Both parts are the same pictures: set some aside for val.
+"""
+
+
+class DatasetSink:
+    """Writes each picture or frame with its labels, and a description of the whole.
+
+    The dataset only grows. A picture that it has already, by name and content, keeps its labels,
+    which may have been corrected; another picture of that name gets a number. The description
+    comes first and a picture after its labels, so whenever a run ends, the dataset is complete. An
+    input that failed is not part of it; one without detections is, with an empty file of labels,
+    which trainers take as background.
+
+    Several runs may add to it at the same time: each holds a lock while it chooses a name and
+    writes a picture with its labels.
+
+    Raises:
+        UsageError: The folder has a dataset of other classes.
+        OutputError: The folder cannot be written to.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        """Make the folders of the dataset, or continue the one that is there.
+
+        Args:
+            path: The folder of the dataset.
+            names: The names of the model's classes, in the order of their ids.
+        """
+        self._path = path
+        self._class_names = names
+        self._has_description = self._is_described()
+        for folder in (path / "images", path / "labels"):
+            if folder.is_symlink():
+                raise OutputError(f"{folder} is a link out of the dataset", "remove it")
+            make_folder(folder)
+        self._real_path = make_folder(path)  # without links; below it, none is followed
+        self._names = UniqueNames()
+        self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
+        self._present_count = 0  # pictures that were there already
+
+    def write(self, record: Record) -> None:
+        """Write the picture of a record and its labels, unless the dataset has the picture already.
+
+        Labels come first: a run that is killed in between leaves no picture without labels.
+        """
+        if record.picture is None or record.detections is None:
+            return
+        image_bytes, suffix = _picture_file(record, record.picture)
+        labels = label_text(record.picture, record.detections).encode()
+        with locked(self._real_path):
+            if not self._has_description:
+                self._describe(record.model)
+            name = self._choose_name(record, suffix, image_bytes)
+            if (self._real_path / "images" / f"{name}{suffix}").exists():
+                self._present_count += 1
+                return
+            self._write(record, f"labels/{name}.txt", labels)
+            self._write(record, f"images/{name}{suffix}", image_bytes)
+
+    def close(self) -> None:
+        """Say how many pictures were not written because they were there."""
+        if self._present_count:
+            log.warning(
+                "%s had %d of the pictures already; their labels are as they were",
+                self._path,
+                self._present_count,
+            )
+
+    def _write(self, record: Record, file: str, content: bytes) -> None:
+        """Write a file of a record, by its path in the dataset, and list it as saved."""
+        write_file(self._real_path / file, content)
+        record.saved.append(self._path / file)
+
+    def _is_described(self) -> bool:
+        """Tell whether the dataset has its description, `data.yaml`.
+
+        Raises:
+            UsageError: It describes a dataset of other classes.
+        """
+        description = self._path / "data.yaml"
+        if not os.path.lexists(description):
+            return False
+        if _described_names(description) != [*self._class_names]:
+            raise UsageError(
+                f"--save-dataset: {description} does not list the classes of this model",
+                "name another folder",
+            )
+        return True
+
+    def _choose_name(self, record: Record, suffix: str, image_bytes: bytes) -> str:
+        """Choose the name of a picture in the dataset, without a suffix.
+
+        It is that of the record's input, and of a frame its number: `film_17`. Where a different
+        picture has the name already, a number is added.
+
+        Args:
+            record: The record of the picture.
+            suffix: The suffix of its file.
+            image_bytes: The content of its file.
+        """
+        frame_number = record.origin.frame
+        if frame_number is None:
+            return self._names.file(
+                _plain_name(record), "", lambda name: self._is_usable(name, suffix, image_bytes)
+            )
+        name_of_frame = f"{self._prefixes.of(record)}_{frame_number}"
+        name = name_of_frame
+        number = 1
+        while not self._is_usable(name, suffix, image_bytes):
+            number += 1
+            name = f"{name_of_frame}_{number}"
+        return name
+
+    def _is_usable(self, name: str, suffix: str, image_bytes: bytes) -> bool:
+        """Tell whether a picture may have a name: no picture has it, or the same picture has.
+
+        Labels of this name do not count without a picture: they are those of a run that was killed
+        before it wrote the picture.
+        """
+        images = self._real_path / "images"
+        with contextlib.suppress(OSError):
+            path = images / f"{name}{suffix}"
+            if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == image_bytes:
+                return True
+        for picture_suffix in SUFFIXES:
+            if os.path.lexists(images / f"{name}{picture_suffix}"):
+                return False
+        return True
+
+    def _describe(self, model: str) -> None:
+        """Write the dataset's description, unless another run has done so since this one began.
+
+        The model's name is mentioned in a comment.
+        """
+        import yaml
+
+        self._has_description = self._is_described()
+        if self._has_description:
+            return
+
+        content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
+        # Names that cannot be printed have to be escaped.
+        are_printable = all(name.isprintable() for name in self._class_names)
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=are_printable)
+        text = HEADER.format(model=escape_unprintable(model)) + text
+        write_file(self._real_path / "data.yaml", text.encode())
+        self._has_description = True
+
+
+def _described_names(path: Path) -> list[str] | None:
+    """Read the names of classes from the description of a dataset, `data.yaml`.
+
+    Returns:
+        The names in the order of the ids; None if the file is something else.
+
+    Raises:
+        OutputError: The file cannot be read.
+    """
+    import yaml
+
+    try:
+        if path.is_file():
+            text = read_text(path)
+            content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+            return parse_names(json.dumps(content["names"]))
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
+    except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
+        pass
+    return None
+
+
+def _plain_name(record: Record) -> str:
+    """Return the name of a record's input without its folder and suffix, valid as a file name."""
+    return safe(stem(record.origin.source))
+
+
+def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
+    """Return the content and the suffix of the file that a dataset gets for a picture.
+
+    It is a copy of the picture's own file where trainers can open that and see the same pixels;
+    otherwise the pixels are encoded.
+    """
+    if picture.file is not None and picture.is_plain:
+        for file_beginning, suffix in SUFFIX_BY_BEGINNING.items():
+            if file_beginning.match(picture.file):
+                return picture.file, suffix
+    return encode(picture.pixels, record)
