@@ -36,11 +36,17 @@ TYPES = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64(
 
 
 def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
-    """The type of a column, from the annotation of a field."""
+    """Return the Parquet type of a column, for the type of a record's field.
+
+    Args:
+        annotation: The type as Python's annotations have it: a simple one, a union with None, a
+            list, or a `TypedDict`, which becomes a struct.
+    """
     if annotation in TYPES:
         return TYPES[annotation]
     if typing.get_origin(annotation) is types.UnionType:
-        return _column_type(typing.get_args(annotation)[0])
+        type_without_none = typing.get_args(annotation)[0]
+        return _column_type(type_without_none)
     if typing.get_origin(annotation) is list:
         [element] = typing.get_args(annotation)
         return pa.list_(_column_type(element))
@@ -51,7 +57,11 @@ def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
 
 
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
-    """The columns: the fields of a record in JSON, with those of a detection among them."""
+    """Return the names and types of the columns: the fields of a record and of a detection in JSON.
+
+    Args:
+        optional_columns: The names of columns that options of this run add.
+    """
     annotations = typing.get_type_hints(RecordJson) | typing.get_type_hints(DetectionJson)
     columns = {}
     for name, annotation in annotations.items():
@@ -90,8 +100,9 @@ class ParquetSink:
         self._is_whole = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
+        """Add the rows of a record, one for each detection; full row groups are written."""
         for row in detection_rows(record.to_json()):
-            if "text" in row:  # of a symbol that could not be read, `corners` is empty
+            if "text" in row:  # a barcode that was not located has an empty list, and not null
                 row.setdefault("corners", [])
             if "time" in row:
                 row["time"] = datetime.fromisoformat(row["time"])
@@ -100,7 +111,10 @@ class ParquetSink:
             self._write_rows()
 
     def close(self) -> None:
-        """Write the rest and the end of the file, and make it visible; all of it or nothing."""
+        """Write the last rows and the end of the file, which then appears under its name.
+
+        If anything of it could not be written, nothing appears.
+        """
         try:
             if self._is_whole:
                 self._write_rows()
@@ -115,6 +129,7 @@ class ParquetSink:
                 self._output.discard()
 
     def _write_rows(self) -> None:
+        """Write the rows that are kept in memory as a row group."""
         table = pa.Table.from_pylist(self._rows, self._schema)
         self._rows = []
         self._is_whole = False

@@ -61,7 +61,7 @@ class JsonSink(JsonArray):
 
 
 def encode(fields: Mapping[str, Any]) -> str:
-    """A record as one line of JSON."""
+    """Encode the fields of a record as one line of JSON, without its line feed."""
     return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
 
@@ -90,19 +90,23 @@ OPTIONAL_BY_NAME = {column.name: column for column in OPTIONAL_COLUMNS}
 
 
 def detection_rows(fields: RecordJson) -> Iterator[Fields]:
-    """The rows of a record in CSV and Parquet: one a detection, or one that has none."""
-    shared: Fields = {**fields}
+    """Yield the rows that a record has in CSV and Parquet.
+
+    There is one row for each detection, which has the fields of the record, too; a record without
+    detections has one row. The fields of an error get names of their own, such as `error_type`.
+    """
+    record_columns: Fields = {**fields}
     if "error" in fields:
         for name, value in fields["error"].items():
-            shared[f"error_{name}"] = value
-        shared["error"] = fields["error"]["message"]
+            record_columns[f"error_{name}"] = value
+        record_columns["error"] = fields["error"]["message"]
     if "meta" in fields:
-        shared["meta"] = json.dumps(fields["meta"])
+        record_columns["meta"] = json.dumps(fields["meta"])
     if not fields.get("detections"):
-        yield shared
+        yield record_columns
         return
     for detection in fields["detections"]:
-        yield {**shared, **detection}
+        yield {**record_columns, **detection}
 
 
 # With their full-width forms, which some spreadsheets treat alike.
@@ -133,24 +137,33 @@ class CsvSink(TextSink):
             )
 
     def write(self, record: Encodable) -> None:
+        """Write the rows of a record, one for each detection."""
         import csv  # the other formats do without
 
-        table = [
-            [_csv_cell(row, name) for name in self._columns]
-            for row in detection_rows(record.to_json())
-        ]
+        rows = []
+        has_semicolon = False
+        for fields in detection_rows(record.to_json()):
+            cells = [_csv_cell(fields, name) for name in self._columns]
+            has_semicolon = has_semicolon or any(";" in str(cell) for cell in cells)
+            rows.append(cells)
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
-        quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()
         writer = csv.writer(
-            text, lineterminator="\n", quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
+            text,
+            lineterminator="\n",
+            quoting=csv.QUOTE_ALL if has_semicolon else csv.QUOTE_MINIMAL,
         )
-        writer.writerows(table)
+        writer.writerows(rows)
         self._output.write(text.getvalue())
 
 
 def _csv_cell(row: Fields, name: str) -> str | float | None:
-    """The cell of a column in a row of `detection_rows`; empty for what this does not have."""
+    """Return the content of a cell in CSV.
+
+    Args:
+        row: A row of `detection_rows`.
+        name: The name of the column; the cell is empty if the row does not have it.
+    """
     if name not in row:
         return ""
     value = row[name]
@@ -162,11 +175,16 @@ def _csv_cell(row: Fields, name: str) -> str | float | None:
 
 
 def _safe(cell: str | float | None) -> str | float | None:
-    """A cell that no spreadsheet runs as a formula."""
+    """Return the content of a cell so that no spreadsheet runs it as a formula.
+
+    A text that begins like one gets an apostrophe before it; numbers are unchanged.
+    """
     if not isinstance(cell, str):
         return cell
     text = escape_unprintable(cell)
-    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    if text.lstrip().startswith(FORMULA):
+        return f"'{text}"
+    return text
 
 
 UNLIMITED_WIDTH = 10_000
@@ -192,82 +210,100 @@ class TableSink(TextSink):
         )
 
     def write(self, record: Encodable) -> None:
+        """Write a heading and the detections of a record, with an empty line between tables.
+
+        On a terminal, frames without detections, warnings and errors are left out.
+        """
         fields = record.to_json()
         has_result = any(fields.get(name) for name in ("error", "warnings", "detections"))
         if self._terminal and not has_result and "frame" in fields:
             return
-        parts = _parts(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
-        takes_lines = len(parts) > 1
+        blocks = _blocks(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
+        takes_several_lines = len(blocks) > 1
         with self._console.capture() as capture:
-            self._console.print(*parts, sep="\n")
+            self._console.print(*blocks, sep="\n")
         text = capture.get()
-        if self._has_begun and (takes_lines or self._last_took_lines):
+        if self._has_begun and (takes_several_lines or self._last_took_lines):
             text = f"\n{text}"
         self._output.write(text)
         self._has_begun = True
-        self._last_took_lines = takes_lines
+        self._last_took_lines = takes_several_lines
 
 
-def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text]":
-    """What the table says of a record: lines of text, and then its detections.
+def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
+    """Return what is printed of a record, one below the other.
 
-    `line` makes a line of a text, wrapped as the output needs it.
+    They are the name and size of the picture, its warnings, and the table of its detections; or the
+    message of an error and its hint.
+
+    Args:
+        fields: The record.
+        wrap: Escapes a text, and wraps it as wide as the terminal is.
     """
     from rich.text import Text
 
     if "error" in fields:
         message = f"{_name_of_picture(fields)}: {fields['error']['message']}"
-        error_lines: list[Table | Text] = [Text(line(message), style="red")]
+        error_lines: list[Table | Text] = [Text(wrap(message), style="red")]
         hint = fields["error"]["hint"]
         if hint:
-            error_lines.append(Text(line(f"  hint: {hint}"), style="dim"))
+            error_lines.append(Text(wrap(f"  hint: {hint}"), style="dim"))
         return error_lines
     size = f"{fields['width']}x{fields['height']}"
     heading = Text(f"{escape_unprintable(_name_of_picture(fields))}  {size}", style="bold")
-    parts: list[Table | Text] = [heading]
+    blocks: list[Table | Text] = [heading]
     for warning in fields.get("warnings", ()):
-        parts.append(Text(line(f"  {warning}"), style="yellow"))
+        blocks.append(Text(wrap(f"  {warning}"), style="yellow"))
     if fields["detections"]:
-        parts.append(_detections_table(fields["detections"]))
+        blocks.append(_detections_table(fields["detections"]))
     else:
         heading.append("  nothing found", style="not bold dim")
-    return parts
+    return blocks
 
 
 def _detections_table(detections: Sequence[DetectionJson]) -> "Table":
+    """Make the table of a picture's detections.
+
+    Columns that only some options add, such as that of tracks, are there if a detection has a value
+    in them.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("class", style="cyan")
-    for column in ("score", *BOX):
-        table.add_column(column, justify="right")
+    for heading in ("score", *BOX):
+        table.add_column(heading, justify="right")
     optional_columns = []
-    for optional in OPTIONAL_COLUMNS:
-        if optional.heading and any(optional.name in detection for detection in detections):
-            optional_columns.append(optional)
+    for column in OPTIONAL_COLUMNS:
+        if column.heading and any(column.name in detection for detection in detections):
+            optional_columns.append(column)
             table.add_column(
-                optional.heading,
-                justify="right" if optional.type is int else "left",
-                style="dim" if optional.name == "symbology" else None,
+                column.heading,
+                justify="right" if column.type is int else "left",
+                style="dim" if column.name == "symbology" else None,
             )
     for detection in detections:
         cells: list[Text | str] = [Text(escape_unprintable(detection["class_name"]))]
         cells.append(f"{detection['score']:.2f}")
-        cells += [f"{edge:.1f}" for edge in box_of(detection)]
-        cells += [Text(_optional_text(detection, optional)) for optional in optional_columns]
+        for edge in box_of(detection):
+            cells.append(f"{edge:.1f}")
+        for column in optional_columns:
+            cells.append(Text(_optional_text(detection, column)))
         table.add_row(*cells)
     return table
 
 
 def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
-    """What the table says of an optional column of a detection; empty without a value."""
+    """Return the content of a cell in an optional column; empty if the detection has no value."""
     value = fields.get(column.name)
-    return escape_unprintable(str(column.to_csv(value))) if value else ""
+    if not value:
+        return ""
+    return escape_unprintable(str(column.to_csv(value)))
 
 
 def _name_of_picture(fields: RecordJson) -> str:
-    """Where a picture comes from: the input, and frame and time in a video."""
+    """Name the picture of a record: its input, and of a frame its number and time."""
     parts = [fields["source"]]
     if "frame" in fields:
         parts.append(f"frame {fields['frame']}")
