@@ -43,7 +43,13 @@ COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 
 def tolerance_for(precisions: set[Precision], requested: Mapping[str, float]) -> Tolerance:
-    """The default for the precisions of both sides, with what the user asked for, by field."""
+    """Choose how far two sides may differ.
+
+    Args:
+        precisions: The lowest precision that each side computes in.
+        requested: What the user asked for, by the field of `Tolerance`, in place of the default for
+            these precisions.
+    """
     default = REDUCED
     if precisions == {Precision.FLOAT32}:
         default = EXACT
@@ -55,44 +61,56 @@ def tolerance_for(precisions: set[Precision], requested: Mapping[str, float]) ->
 class Match(NamedTuple):
     """Two detections of the same object."""
 
-    left: int  # row of the first side's detection
-    right: int  # row of the second side's
+    left: int  # index of the detection on the first side
+    right: int  # index of the detection on the second side
     score_difference: float  # absolute
-    corner_difference: float  # largest absolute difference of the four sides, in pixels
+    corner_difference: float  # largest absolute difference of x1, y1, x2 and y2, in pixels
 
 
 def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Match]:
-    """Pair up the detections of one picture, each at most once, in the order of the left rows.
+    """Match the detections of two sides in one picture, each with at most one of the other side.
 
-    Boxes of a pair have one class id, and overlap by `min_iou` unless all corners are within
-    NEAR. The closest pair comes first, then the closest of the rest; of equals the lower row.
+    Two detections may match if they are of one class, and their boxes overlap by `min_iou` or have
+    all corners within NEAR. The closest two match first, then the closest of the rest; of equally
+    close ones, those with the lower index.
+
+    Args:
+        left: L detections of the first side.
+        right: R detections of the second side.
+        min_iou: The least intersection over union.
+
+    Returns:
+        The matches, in the order of the left detections.
     """
-    left_boxes = left.xyxy[:, None].astype(np.float64)  # (L, 1, 4)
+    left_boxes = left.xyxy[:, np.newaxis].astype(np.float64)  # (L, 1, 4)
     right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
-    # All of shape (L, R):
+    # Of each left detection with each right one, (L, R):
     corner_differences = np.abs(left_boxes - right_boxes).max(axis=2, initial=0)
-    score_differences = np.abs(left.score[:, None].astype(np.float64) - right.score)
-    are_equal = (left_boxes == right_boxes).all(axis=2)  # perhaps without an area
+    score_differences = np.abs(left.score[:, np.newaxis].astype(np.float64) - right.score)
+    are_equal = (left_boxes == right_boxes).all(axis=2)  # boxes without an area, too
     ious = np.where(are_equal, 1.0, overlap(left_boxes, right_boxes))
     are_near = (ious >= min_iou) | (corner_differences <= NEAR)
-    are_of_one_class = left.class_id[:, None] == right.class_id
+    are_of_one_class = left.class_id[:, np.newaxis] == right.class_id
 
-    rows, columns = np.nonzero(are_of_one_class & are_near)
-    distances = (1 - ious + score_differences)[rows, columns]
+    left_candidates, right_candidates = np.nonzero(are_of_one_class & are_near)  # (P,) each
+    distances = (1 - ious + score_differences)[left_candidates, right_candidates]
     closest_first = np.argsort(distances, kind="stable")
     match_of_left: dict[int, Match] = {}
     matched_right: set[int] = set()
-    candidates = zip(rows[closest_first].tolist(), columns[closest_first].tolist(), strict=True)
-    for row, column in candidates:
-        if row in match_of_left or column in matched_right:
+    for left_index, right_index in zip(
+        left_candidates[closest_first].tolist(),
+        right_candidates[closest_first].tolist(),
+        strict=True,
+    ):
+        if left_index in match_of_left or right_index in matched_right:
             continue
-        match_of_left[row] = Match(
-            left=row,
-            right=column,
-            score_difference=float(score_differences[row, column]),
-            corner_difference=float(corner_differences[row, column]),
+        match_of_left[left_index] = Match(
+            left=left_index,
+            right=right_index,
+            score_difference=float(score_differences[left_index, right_index]),
+            corner_difference=float(corner_differences[left_index, right_index]),
         )
-        matched_right.add(column)
+        matched_right.add(right_index)
     return sorted(match_of_left.values())
 
 
@@ -104,8 +122,8 @@ class Rules:
     least_iou: float  # boxes that overlap less do not match
     max_det: int  # in a picture, on either side
     tolerance: Tolerance
-    # Scores that both sides hold, of all classes and of single ones: a side that was saved earlier
-    # may have dropped a counterpart below them.
+    # The scores down to which both sides have all detections: `held` of all classes, `class_held`
+    # of single ones. A side that was saved earlier may lack a counterpart with a lower score.
     held: float = -np.inf
     class_held: Mapping[int, float] = field(default_factory=dict)
 
@@ -138,73 +156,108 @@ class Comparison:
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
-    """Compare the detections of one picture, which are above `rules.lowered_conf`."""
+    """Compare the detections that two sides have in one picture.
+
+    Args:
+        left: The detections of the first side, with scores above `rules.lowered_conf`.
+        right: Those of the second side.
+        rules: The confidence above which detections count, and the tolerance.
+    """
     conf = np.float32(rules.conf)
     matches = match(left, right, rules.least_iou)
-    relevant = []  # with at least one score above the confidence
-    across_conf = 0
+    relevant_matches = []  # with at least one score above the confidence
+    across_conf_count = 0  # of these, matches with only one
     for pair in matches:
         scores = (left.score[pair.left], right.score[pair.right])
         if max(scores) > conf:
-            relevant.append(pair)
+            relevant_matches.append(pair)
             if min(scores) <= conf:
-                across_conf += 1
+                across_conf_count += 1
 
-    over = []
-    within = []
-    for pair in relevant:
+    beyond_tolerance = []
+    within_tolerance = []
+    for pair in relevant_matches:
+        # A score that is NaN on one side agrees, and a corner that is NaN does not.
         scores_agree = not pair.score_difference > rules.tolerance.score
-        corners_agree = pair.corner_difference <= rules.tolerance.corner  # which NaN does not
+        corners_agree = pair.corner_difference <= rules.tolerance.corner
         if scores_agree and corners_agree:
-            within.append(pair)
+            within_tolerance.append(pair)
         else:
-            over.append(pair)
+            beyond_tolerance.append(pair)
     matched_left = {pair.left for pair in matches}
     matched_right = {pair.right for pair in matches}
-    missing, unsure_left = _unmatched(matched_left, left, right, rules)
-    extra, unsure_right = _unmatched(matched_right, right, left, rules)
+    missing, borderline_left_count = _unmatched(matched_left, left, right, rules)
+    extra, borderline_right_count = _unmatched(matched_right, right, left, rules)
     return Comparison(
         left,
         right,
-        pairs=tuple(within),
-        over=tuple(over),
-        borderline=across_conf + unsure_left + unsure_right,
+        pairs=tuple(within_tolerance),
+        over=tuple(beyond_tolerance),
+        borderline=across_conf_count + borderline_left_count + borderline_right_count,
         missing=missing,
         extra=extra,
-        order=_order_of(relevant, left, right),
+        order=_order_of(relevant_matches, left, right),
     )
 
 
 def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Order:
-    """Whether pairs, which are in the order of the left rows, are in that of the right ones."""
+    """Tell whether matched detections come in the same order on both sides.
+
+    Args:
+        pairs: The matches, in the order of the left detections.
+        left: All detections of the first side.
+        right: All detections of the second side.
+    """
     for detections in (left, right):
-        if np.any(np.diff(detections.score) > 0):
+        has_ascending_scores = np.any(np.diff(detections.score) > 0)
+        if has_ascending_scores:
             return Order.WRONG
-    right_rows = [pair.right for pair in pairs]
-    return Order.SAME if right_rows == sorted(right_rows) else Order.CHANGED
+    right_indices = [pair.right for pair in pairs]
+    if right_indices != sorted(right_indices):
+        return Order.CHANGED
+    return Order.SAME
 
 
 def _unmatched(
     matched: set[int], detections: Detections, counterparts: Detections, rules: Rules
 ) -> tuple[tuple[int, ...], int]:
-    """List unmatched rows, and count those whose counterpart the other side may have dropped."""
-    allowed = rules.tolerance.score
-    lowest = rules.conf
-    selected = counterparts.score if counterparts.selected is None else counterparts.selected
-    if len(selected) >= rules.max_det:
-        lowest = max(lowest, float(selected.min()) + allowed)
+    """Find the detections of a side that have no counterpart on the other side.
+
+    The other side may have had a counterpart and dropped it: its score may differ by the tolerance,
+    and so be below that side's confidence, or below its worst detection if it has as many as it
+    may select. Such a detection is borderline, and only counted.
+
+    Args:
+        matched: The indices of the detections that have a counterpart.
+        detections: The detections of the side.
+        counterparts: The detections of the other side.
+        rules: The confidence, the tolerance, and how many detections a side selects.
+
+    Returns:
+        The indices of the detections that certainly have no counterpart, and the number of
+        borderline ones.
+    """
+    score_tolerance = rules.tolerance.score
+    certain_above = rules.conf
+    selected_scores = counterparts.score
+    if counterparts.selected is not None:
+        selected_scores = counterparts.selected
+    if len(selected_scores) >= rules.max_det:
+        lowest_selected = float(selected_scores.min())
+        certain_above = max(certain_above, lowest_selected + score_tolerance)
     certain = []
-    unsure_count = 0
-    for row in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
-        if row in matched:
+    borderline_count = 0
+    for index in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
+        if index in matched:
             continue
-        class_id = int(detections.class_id[row])
-        held = rules.class_held.get(class_id, rules.held)
-        if float(detections.score[row]) > max(lowest, held + allowed):
-            certain.append(row)
+        class_id = int(detections.class_id[index])
+        complete_above = rules.class_held.get(class_id, rules.held)
+        min_score = max(certain_above, complete_above + score_tolerance)
+        if float(detections.score[index]) > min_score:
+            certain.append(index)
         else:
-            unsure_count += 1
-    return tuple(certain), unsure_count
+            borderline_count += 1
+    return tuple(certain), borderline_count
 
 
 @frozen
@@ -226,17 +279,28 @@ class PictureReport:
     agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
-        """A sort key, worst last: first boxes that disagree, then the largest difference."""
-        disagreeing = self.over + len(self.missing) + len(self.extra)
+        """Return a key by which pictures are sorted, the worst last.
+
+        It is the number of boxes that disagree, and then the largest difference of score or corner,
+        in multiples of what the tolerance allows.
+        """
+        disagreeing_count = self.over + len(self.missing) + len(self.extra)
         if self.order is Order.WRONG:
-            disagreeing += 1
-        score = self.largest_score_difference / (tolerance.score or 1e-9)
-        corner = self.largest_corner_difference / (tolerance.corner or 1e-9)
-        return disagreeing, max(score, corner)
+            disagreeing_count += 1
+        # A tolerance of 0 allows nothing, and cannot be divided by.
+        score_excess = self.largest_score_difference / (tolerance.score or 1e-9)
+        corner_excess = self.largest_corner_difference / (tolerance.corner or 1e-9)
+        return disagreeing_count, max(score_excess, corner_excess)
 
 
 def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> PictureReport:
-    """Report the comparison of one picture."""
+    """Summarize the comparison of one picture in numbers, and list its unmatched detections.
+
+    Args:
+        origin: Where the picture comes from.
+        compared: Its comparison.
+        rules: The confidence above which detections are counted.
+    """
     left = compared.left
     right = compared.right
     conf = np.float32(rules.conf)
@@ -280,7 +344,7 @@ class DetectionsReport:
     pictures: tuple[PictureReport, ...]  # all, or some
 
     def failures(self, tolerance: Tolerance) -> list[str]:
-        """What exceeds the tolerance, one sentence each."""
+        """Say in sentences for the user what exceeds the tolerance; empty if both sides agree."""
         sentences = []
         if self.disagreeing > tolerance.boxes:
             box_count = self.pairs + self.missing + self.extra
@@ -310,7 +374,7 @@ class Totals:
         self._largest_corner_difference = 0.0
 
     def add(self, picture: PictureReport) -> None:
-        """Add a picture."""
+        """Add the numbers of a picture to the sums, and note its largest differences."""
         for name in SUMMED:
             self._sums[name] += getattr(picture, name)
         self._sums["missing"] += len(picture.missing)
@@ -325,7 +389,7 @@ class Totals:
         )
 
     def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
-        """Report the sums, with some of the pictures, or all."""
+        """Make the report on all pictures that were added, which lists some of them, or all."""
         rules = self._rules
         sums = self._sums
         unmatched = sums["missing"] + sums["extra"]

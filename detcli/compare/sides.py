@@ -29,16 +29,24 @@ class DetectorSide:
         self._detector = detector
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """Start all batches, then wait for the detections of each picture."""
+        """Detect objects in pictures, in batches that are all in flight at once.
+
+        Returns:
+            The detections of each picture, in their order.
+
+        Raises:
+            InferenceError: The model failed, or did not answer in time.
+        """
         batch_size = self._detector.batch
         batches = []
         for start in range(0, len(pictures), batch_size):
             batches.append(pictures[start : start + batch_size])
 
         def run() -> list[Detections]:
-            waits = [self._detector.submit(batch) for batch in batches]
+            # Submitting a batch returns a function that waits for its result.
+            wait_functions = [self._detector.submit(batch) for batch in batches]
             detections: list[Detections] = []
-            for wait in waits:
+            for wait in wait_functions:
                 detections += wait()
             return detections
 
@@ -51,7 +59,15 @@ class GraphSide:
     chunk = 1
 
     def __init__(self, file: ModelFile, settings: Settings) -> None:
-        """Load the graph; of the settings, the confidence and the input size are used."""
+        """Load the graph of a model that selects its detections itself.
+
+        Args:
+            file: The model's file.
+            settings: The confidence and the input size; other settings are not used.
+
+        Raises:
+            ModelError: The graph has no selection of its own.
+        """
         file_name = file.path.name
         selection = file.selection
         if selection is None:
@@ -71,7 +87,7 @@ class GraphSide:
         return [self._detect_in(picture) for picture in pictures]
 
     def _detect_in(self, picture: Picture) -> Detections:
-        """Run the graph on a picture."""
+        """Run the graph on a picture, and return the detections above the confidence."""
         contract = self._contract
         preprocessing = contract.preprocessing
         letterbox = fit_letterbox(picture.size, self._input_shape, preprocessing)
@@ -90,10 +106,16 @@ class GraphSide:
 
 
 def rows_of(file: ModelFile) -> int | None:
-    """How many detections a graph selects at most; None where that is computed."""
+    """Return how many detections a graph with a selection of its own gives for a picture, at most.
+
+    It is the number of rows of the tensor with the boxes, `(B, K, 4)`. None if the graph has no
+    selection, or computes the number.
+    """
     if file.selection is None:
         return None
-    boxes = file.selection.adaptation.head.boxes[0].tensor
-    dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
-    row_count = known_size(dims[1]) if len(dims) > 1 else None
+    boxes_tensor = file.selection.adaptation.head.boxes[0].tensor
+    dimensions = GraphIndex(file.model.graph).shapes.get(boxes_tensor, [])
+    row_count = None
+    if len(dimensions) > 1:
+        row_count = known_size(dimensions[1])
     return row_count or file.detector().max_detections
