@@ -23,7 +23,7 @@ from detcli.data.geometry import (
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.data.suppression import non_maximum_suppression
-from detcli.data.tiling import TWICE
+from detcli.data.tiling import DUPLICATE_IOU
 
 INSTALL = 'pip install "detcli[track]"'
 
@@ -184,7 +184,7 @@ class VideoTracks:
         large_enough = np.flatnonzero(is_large_enough)  # indices
         any_class = np.zeros(len(large_enough), np.int64)
         remaining = non_maximum_suppression(
-            boxes[large_enough], any_class, TWICE, len(large_enough)
+            boxes[large_enough], any_class, DUPLICATE_IOU, len(large_enough)
         )
         trackable = large_enough[remaining]
         return supervision.Detections(

@@ -35,7 +35,7 @@ class DetectorSide:
             The detections of each picture, in their order.
 
         Raises:
-            InferenceError: The model failed, or did not answer in time.
+            ModelError: The model does not answer in time.
         """
         batch_size = self._detector.batch
         batches = []

@@ -50,9 +50,15 @@ COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
 
 
 def coco_category(class_id: int, names: tuple[str, ...]) -> int | None:
-    """COCO's id of a class if all of COCO's 80 are among the names, else its own.
+    """Return the category id of a class in COCO's data.
 
-    None for a class that COCO does not have.
+    Args:
+        class_id: The id of the class in the model.
+        names: The names of all the model's classes.
+
+    Returns:
+        COCO's id if all of COCO's 80 classes are among the names, and None for a class that COCO
+        does not have; otherwise the class's own id.
     """
     if names == COCO:
         return COCO_IDS[class_id]
@@ -108,6 +114,7 @@ class Detections:
     selected: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
+        """Check the shapes and class ids, and replace the arrays by read-only views of them."""
         count = len(self.score)
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
@@ -115,16 +122,18 @@ class Detections:
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
         for name in (*ARRAYS, "selected"):
-            if (array := getattr(self, name)) is not None:
-                if name in PER_OBJECT and array.shape != (count,):
-                    raise ValueError(f"{name} must be (N,), got {array.shape}")
-                view = array.view()
-                view.flags.writeable = False
-                object.__setattr__(self, name, view)
+            array = getattr(self, name)
+            if array is None:
+                continue
+            if name in PER_OBJECT and array.shape != (count,):
+                raise ValueError(f"{name} must be (N,), got {array.shape}")
+            view = array.view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)  # as the class is frozen
 
     @classmethod
     def empty(cls, names: tuple[str, ...]) -> Self:
-        """No detections."""
+        """Return the detections of a picture in which nothing was found."""
         return cls(
             np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), names
         )
@@ -135,35 +144,40 @@ class Detections:
         return np.array(self._names(), np.str_)
 
     def _names(self) -> list[str]:
+        """Return the class name of each detection."""
         return [self.names[index] for index in self.class_id]
 
     def zones_and_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield each zone that a detection is in, and each line that one has crossed.
+        """Yield what each detection is in or has crossed, and its class, for counting them.
 
-        With a zone comes the class name of the detection; with a line, which is named with the side
-        as in "gate left", the class of the detection's track.
+        Yields:
+            The name of a zone and the class name of a detection in it; then the name of a line with
+            the side, as in "gate left", and the class name of the track that has crossed it.
         """
         if self.zones is not None:
-            for name, zones in zip(self._names(), self.zones, strict=True):
+            for class_name, zones in zip(self._names(), self.zones, strict=True):
                 for zone in zones:
-                    yield zone, name
+                    yield zone, class_name
         if self.crossed is not None:
-            names = self._names() if self.track_class is None else self.track_class
-            for name, crossings in zip(names, self.crossed, strict=True):
+            track_classes = self._names() if self.track_class is None else self.track_class
+            for track_class, crossings in zip(track_classes, self.crossed, strict=True):
                 for line, side in crossings:
-                    yield f"{line} {side}", name
+                    yield f"{line} {side}", track_class
 
     def places(self) -> Iterator[tuple[str, str]]:
         """The same as `zones_and_lines`, by the name that it had before."""
         return self.zones_and_lines()
 
     def within(self, size: Size) -> Self:
-        """Those that show in a picture of (height, width), cut off at its edges."""
+        """Return the detections that are visible in a picture, with boxes cut off at its edges.
+
+        The size of the picture is its height and width.
+        """
         visible = self[shown(self.xyxy, size)]
         return replace(visible, xyxy=clipped(visible.xyxy, size))
 
     def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
-        """The same as `supervision.Detections`, with class names under "class_name".
+        """Return the detections as `supervision.Detections`, with class names under "class_name".
 
         Raises:
             DependencyError: supervision is not installed.
@@ -180,9 +194,10 @@ class Detections:
         )
 
     def to_dict(self) -> list[Fields]:
-        """The detections of a record: one dictionary of plain numbers and texts for each.
+        """Return the detections as JSON has them: a dictionary of numbers and texts for each.
 
-        Corners are rounded to 1/100 pixel, scores to 6 decimals.
+        Corners are rounded to 1/100 pixel, scores to 6 decimals. What only options add, such as the
+        number of a track, is there if the detection has it.
         """
         columns = []
         for column in OPTIONAL_COLUMNS:
@@ -213,7 +228,9 @@ class Detections:
         image_id: int,
         category_id: Callable[[int, tuple[str, ...]], int | None] = coco_category,
     ) -> list[Fields]:
-        """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
+        """Return the detections as COCO's results: a dictionary for each.
+
+        It is `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
         Args:
             image_id: The picture's id in `instances.json`.
@@ -235,9 +252,10 @@ class Detections:
         return results
 
     def to_pandas(self) -> "DataFrame":
-        """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
+        """Return a table with a row for each detection: class_id, class_name, score, x1 to y2.
 
-        And `track_id`, `track_class`, `zones`, `crossed` and `symbols`, if they have them.
+        The columns `track_id`, `track_class`, `zones`, `crossed` and `symbols` are there if the
+        detections have these arrays.
 
         Raises:
             DependencyError: pandas is not installed.
@@ -273,22 +291,32 @@ class Detections:
         )
 
     def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
-        if isinstance(index, np.ndarray) and not index.ndim:
-            index = index[()]
+        """Select detections by an index, indices, a slice, or a mask with a bool for each.
+
+        The result is `Detections` again, with a single one for a single index.
+
+        Raises:
+            TypeError: The index is a single bool.
+        """
+        if isinstance(index, np.ndarray) and index.ndim == 0:
+            index = index[()]  # the number in an array without axes
         if isinstance(index, bool | np.bool_):
             raise TypeError("a mask must have a bool for each detection, got a single one")
         if isinstance(index, int | np.integer):
-            index = [int(index)]  # a single detection is Detections, too
-        selected = {}
+            index = [int(index)]
+        selected_arrays = {}
         for name in ARRAYS:
             array = getattr(self, name)
             if array is not None:
-                selected[name] = array[index]
-        return replace(self, **selected)
+                selected_arrays[name] = array[index]
+        return replace(self, **selected_arrays)
 
 
 def concatenated(first: Detections, second: Detections) -> Detections:
-    """The detections of both, as a detector gives them: without tracks, zones and symbols."""
+    """Join two groups of detections of one model, the first group first.
+
+    What is added after detection, such as tracks, zones and barcodes, is left out.
+    """
     selected = None
     if first.selected is not None and second.selected is not None:
         selected = np.concatenate([first.selected, second.selected])

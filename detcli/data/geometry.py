@@ -23,7 +23,7 @@ Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright p
 
 
 def new_image(size: Size) -> Image:
-    """An array for a picture of (height, width) in ordinary memory."""
+    """Make an array for a picture of a height and width, with any content, in ordinary memory."""
     return np.empty((*size, 3), np.uint8)
 
 
@@ -75,17 +75,17 @@ class Letterbox:
         *,
         corner: bool = False,
     ) -> Self:
-        """Place a picture of (height, width) in the middle of a canvas of (height, width).
+        """Scale a picture to fit the network's input, the canvas, and place it in its middle.
 
-        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`; at the top left `corner`
-        that of YOLOX, which rounds height and width down.
+        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`. In the left top corner,
+        it is that of YOLOX, which rounds height and width down.
 
         Args:
-            picture: Its height and width.
+            picture: Height and width of the picture.
             canvas: Height and width of the network's input.
-            longest: The most pixels that either side may have, where the canvas has more.
-            enlarge: The largest factor by which a small picture is enlarged.
-            corner: Whether to place it at the top left instead.
+            longest: How long either side of the scaled picture may be; None for the canvas's size.
+            enlarge: The largest factor by which a small picture is enlarged; None for any.
+            corner: Whether to place it in the left top corner instead.
 
         Examples:
             >>> Letterbox.fit((1080, 810), (640, 640)).resized
@@ -96,56 +96,72 @@ class Letterbox:
             (277, 416)
         """
         height, width = picture
-        room = [min(side, longest or side) for side in canvas]
-        scale = min(room[0] / height, room[1] / width, enlarge or math.inf)
-        to_pixels = int if corner else round
+        canvas_height, canvas_width = canvas
+        max_height = min(canvas_height, longest or canvas_height)
+        max_width = min(canvas_width, longest or canvas_width)
+        scale = min(max_height / height, max_width / width, enlarge or math.inf)
+        round_pixels = int if corner else round
         # At least one pixel, or a 1x5000 strip would vanish.
-        resized = max(1, to_pixels(height * scale)), max(1, to_pixels(width * scale))
+        resized_height = max(1, round_pixels(height * scale))
+        resized_width = max(1, round_pixels(width * scale))
+        resized = (resized_height, resized_width)
         if corner:
             return cls(picture, canvas, (scale, scale), resized)
-        # An odd row or column of padding goes to the bottom or the right.
-        top = round((canvas[0] - resized[0]) / 2 - 0.1)
-        left = round((canvas[1] - resized[1]) / 2 - 0.1)
+        # Half of the padding is before the picture; 0.1 less rounds down where it is odd, so that
+        # the additional row or column is at the bottom or the right.
+        top = round((canvas_height - resized_height) / 2 - 0.1)
+        left = round((canvas_width - resized_width) / 2 - 0.1)
         return cls(picture, canvas, (scale, scale), resized, top, left)
 
     @classmethod
     def stretched(cls, picture: Size, canvas: Size) -> Self:
-        """Let a picture fill a canvas, whatever its proportions.
+        """Stretch a picture so that it fills the network's input, whatever its proportions.
+
+        Args:
+            picture: Height and width of the picture.
+            canvas: Height and width of the network's input.
 
         Examples:
             >>> Letterbox.stretched((480, 640), (320, 320)).scale
             (0.5, 0.6666666666666666)
         """
-        return cls(picture, canvas, (canvas[1] / picture[1], canvas[0] / picture[0]), canvas)
+        height, width = picture
+        canvas_height, canvas_width = canvas
+        return cls(picture, canvas, (canvas_width / width, canvas_height / height), canvas)
 
     @classmethod
     def by_shortest_edge(
         cls, picture: Size, shortest: int, longest: int, multiple: int = 1
     ) -> Self:
-        """Scale a picture by its shorter side; the canvas is as large as that.
+        """Scale a picture so that its shorter side has a length; the canvas is as large as that.
 
         The rounding is that of `get_size_with_aspect_ratio` in Hugging Face's Transformers.
 
         Args:
-            picture: Its height and width.
-            shortest: Length of the shorter side.
-            longest: The most that the longer side may have; the shorter one is less then.
+            picture: Height and width of the picture.
+            shortest: Length of the shorter side in pixels.
+            longest: How long the longer side may be. Where it would be longer, the picture is
+                scaled so that it has this length, and the shorter side is less than `shortest`.
             multiple: Both sides are rounded down to a multiple of this.
 
         Examples:
             >>> Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas
             (800, 1066)
         """
-        short, long = sorted(picture)
-        exact: float = shortest
-        if long / short * shortest > longest:
-            exact = longest * short / long
-        rounded = round(exact)
-        # The longer side follows from the exact length of the shorter one.
-        longer = long if rounded == short else int(exact * long / short)
-        height, width = rounded, longer
-        if picture[0] > picture[1]:
-            height, width = longer, rounded
+        shorter_side, longer_side = sorted(picture)
+        exact_shorter: float = shortest
+        if longer_side / shorter_side * shortest > longest:
+            exact_shorter = longest * shorter_side / longer_side
+        scaled_shorter = round(exact_shorter)
+        # The longer side follows from the exact length of the shorter one, before it is rounded.
+        scaled_longer = int(exact_shorter * longer_side / shorter_side)
+        if scaled_shorter == shorter_side:
+            scaled_longer = longer_side
+        is_upright = picture[0] > picture[1]
+        if is_upright:
+            height, width = scaled_longer, scaled_shorter
+        else:
+            height, width = scaled_shorter, scaled_longer
         height = max(1, height // multiple) * multiple
         width = max(1, width // multiple) * multiple
         return cls.stretched(picture, (height, width))
@@ -156,13 +172,14 @@ class Letterbox:
         Everything is computed in float32: subtract the padding, divide by the scale.
         """
         offset = np.array([self.left, self.top, self.left, self.top], np.float32)
-        scale = np.array(self.scale * 2, np.float32)
+        scale_x, scale_y = self.scale
+        scale = np.array([scale_x, scale_y, scale_x, scale_y], np.float32)
         mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / scale
         return mapped
 
 
 def clipped(boxes: Boxes, size: Size) -> Boxes:
-    """Boxes `(N, 4)` in pixels of a picture of (height, width), cut off at its edges."""
+    """Return boxes `(N, 4)`, cut off at the edges of a picture of a height and width."""
     height, width = size
     limit = np.array([width, height, width, height], np.float32)
     within: Boxes = np.clip(boxes, np.float32(0), limit)
@@ -170,20 +187,36 @@ def clipped(boxes: Boxes, size: Size) -> Boxes:
 
 
 def common(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
-    """The box `(..., 4)` that two have in common; without an area if they have nothing."""
-    low = np.maximum(first[..., :2], second[..., :2])
-    high = np.minimum(first[..., 2:], second[..., 2:])
-    return np.concatenate([low, np.maximum(low, high)], axis=-1)
+    """Return the intersection of boxes with others, pair by pair.
+
+    Args:
+        first: `(..., 4)`, x1, y1, x2 and y2.
+        second: `(..., 4)`; both shapes are broadcast.
+
+    Returns:
+        `(..., 4)`; a box without an area where two have nothing in common.
+    """
+    left_top = np.maximum(first[..., :2], second[..., :2])
+    right_bottom = np.minimum(first[..., 2:], second[..., 2:])
+    return np.concatenate([left_top, np.maximum(left_top, right_bottom)], axis=-1)
 
 
 def area(boxes: AnyBoxes) -> AnyBoxes:
-    """Areas of boxes in square pixels: (..., 4) -> (...)."""
+    """Return the areas `(...)` of boxes `(..., 4)` in square pixels; 0 for an inverted box."""
     areas: AnyBoxes = np.maximum(0, boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
     return areas
 
 
 def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
-    """Intersection over union: (..., 4), (..., 4) -> (...); 0 without an area."""
+    """Return the intersection over union of boxes with others, pair by pair.
+
+    Args:
+        first: `(..., 4)`, x1, y1, x2 and y2.
+        second: `(..., 4)`; both shapes are broadcast.
+
+    Returns:
+        `(...)`, from 0 to 1; 0 where neither box has an area.
+    """
     intersection = area(common(first, second))
     union = area(first) + area(second) - intersection
     no_overlap = np.zeros_like(intersection)
@@ -192,25 +225,38 @@ def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
 
 
 def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
-    """Which boxes `(N, 4)` show in a picture of (height, width): `(N,)`.
+    """Tell which boxes are visible in a picture.
 
-    A box within the picture shows, even without an area; one that only touches it from outside,
-    or whose corners are swapped, does not.
+    A box inside the picture is visible, even without an area. A box that only touches the picture
+    from outside, or whose corners are swapped, is not.
+
+    Args:
+        boxes: `(N, 4)`, x1, y1, x2 and y2.
+        size: Height and width of the picture.
+
+    Returns:
+        `(N,)`.
     """
-    low = boxes[:, :2]
-    high = boxes[:, 2:]
-    end = np.array(size[::-1], np.float32)
-    is_before = (low < 0) & (high <= 0)  # (N, 2), along x and y
-    is_beyond = (low >= end) & (high > end)
-    is_swapped = high < low
+    height, width = size
+    left_top = boxes[:, :2]
+    right_bottom = boxes[:, 2:]
+    picture_end = np.array([width, height], np.float32)
+    is_before = (left_top < 0) & (right_bottom <= 0)  # (N, 2), along x and along y
+    is_beyond = (left_top >= picture_end) & (right_bottom > picture_end)
+    is_swapped = right_bottom < left_top
     is_outside = is_before | is_beyond | is_swapped
     return np.asarray(~is_outside.any(axis=1))
 
 
 def bottom_centres(boxes: Boxes, size: Size) -> Points:
-    """The bottom centre of each box `(N, 4)`, where its object stands: `(N, 2)` x and y in pixels.
+    """Return the middle of each box's lower side, where its object stands.
 
-    A box that reaches beyond the picture is clipped to it; NaN for boxes outside it.
+    Args:
+        boxes: `(N, 4)`; a box that reaches beyond the picture is cut off at its edges first.
+        size: Height and width of the picture.
+
+    Returns:
+        `(N, 2)`, x and y in pixels; NaN for a box outside of the picture.
     """
     x1, _, x2, y2 = clipped(boxes, size).T
     points: Points = np.stack([(x1 + x2) / 2, y2], axis=1)  # (N, 2)

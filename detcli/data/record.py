@@ -254,7 +254,10 @@ class Record:
         return self.origin.file_stamp
 
     def to_json(self) -> RecordJson:
-        """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 6 decimals."""
+        """Return the fields of the record in JSON: detections, or the error of a failed input.
+
+        Boxes are rounded to 1/100 pixel, scores to 6 decimals.
+        """
         record: RecordJson = {
             "schema_version": SCHEMA_VERSION,
             "source": "",
@@ -294,12 +297,16 @@ class Record:
 
 
 def iso_time(time: datetime) -> str:
-    """A moment in ISO 8601, UTC, with milliseconds."""
+    """Write a moment in ISO 8601, UTC, with milliseconds, as 2026-01-31T12:00:00.000Z."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def set_source(record: RecordJson, source: str) -> None:
-    """Name the input of a record."""
+    """Set the fields of a record that name its input.
+
+    JSON is Unicode, so the bytes of a file name that is not are escaped in `source`, and all its
+    bytes are in `source_bytes`.
+    """
     record["source"] = escape_surrogates(source)
     if record["source"] != source:
         with suppress(UnicodeEncodeError):  # no file has such a name
@@ -307,12 +314,12 @@ def set_source(record: RecordJson, source: str) -> None:
 
 
 def box_of(fields: DetectionJson) -> tuple[float, float, float, float]:
-    """The box of a detection."""
+    """Return the box of a detection: x1, y1, x2 and y2."""
     return fields["x1"], fields["y1"], fields["x2"], fields["y2"]
 
 
 def name_of(fields: RecordJson | Fields) -> str:
-    """The name of a record's input, by which its file can be opened."""
+    """Return the name of a record's input as the system has it, by which its file can be opened."""
     if "source_bytes" in fields:
         return os.fsdecode(base64.b64decode(fields["source_bytes"]))
     return str(fields["source"])
@@ -346,7 +353,7 @@ CHECKS: dict[str, Callable[[Any], object]] = {
 
 @cache
 def _field_types(typed_dict: Any) -> Fields:  # noqa: ANN401 - a TypedDict
-    """The types of the fields that are checked, by name."""
+    """Return the types of the fields of an object that are checked when it is read, by name."""
     types = {}
     for name, field_type in get_type_hints(typed_dict).items():
         if name in ANY_OBJECT:
@@ -469,7 +476,7 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
 
 
 def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
-    """A number below MAX_NUMBER; raises ValueError for others, as NaN."""
+    """Convert a value to a number; raises ValueError for NaN, and for those from MAX_NUMBER on."""
     number = float(value)
     if not abs(number) < MAX_NUMBER:
         raise ValueError(f"{number:g} is out of range")
@@ -477,25 +484,29 @@ def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
 
 
 def coco_box(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
-    """The left, top, width and height of a box as COCO has it."""
-    left, top, width, height = map(finite, value)
-    return left, top, width, height
+    """Check a box as COCO has it, a list of left, top, width and height; raises as `finite`."""
+    left, top, width, height = value
+    return finite(left), finite(top), finite(width), finite(height)
 
 
 def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
-    """A record that was read, of any version up to this.
+    """Check that a value read from JSON is a record, and convert it from an earlier version.
 
-    Only the fields that readers use are there for sure, and have the right types.
+    Args:
+        fields: The value, which others may have written.
+
+    Returns:
+        The record. Of its fields, only those that every reader needs are there for sure.
 
     Raises:
-        ValueError: It is something else, as the message says.
+        ValueError: It is no record; the message says what is wrong.
     """
     if not isinstance(fields, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
     if fields.get("schema_version") == 1:
         fields = _lifted(fields)
     match fields:
-        case {"error": {"hint": None}}:
+        case {"error": {"hint": None}}:  # the same as no hint
             fields["error"]["hint"] = ""
     required = ["schema_version", "source"]
     if "error" in fields:
@@ -509,7 +520,12 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
 
 
 def parse_record(line: bytes) -> RecordJson:
-    """The record of a line of JSON; raises RecursionError too, else as `to_record` does."""
+    """Parse a line of JSON Lines as a record.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+        RecursionError: It is nested too deeply.
+    """
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -518,7 +534,11 @@ def parse_record(line: bytes) -> RecordJson:
 
 
 def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
-    """Marks that were read; raises ValueError as `to_record` does."""
+    """Check that a value read from JSON is a list of marks.
+
+    Raises:
+        ValueError: It is not; the message says what is wrong.
+    """
     fault = _fault(value, list[MarkJson])
     if fault:
         raise ValueError(f"marks{fault}")

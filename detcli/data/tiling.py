@@ -20,13 +20,15 @@ from detcli.data.geometry import (
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 
-SAME = 0.5  # intersection over union from which on two detections are the same object
-COVERED = 0.7  # part of a cut detection within another from which on it is a piece of that object
+SAME_IOU = 0.5  # intersection over union from which on two detections are the same object
+MIN_COVERED = (
+    0.7  # part of a cut detection within another from which on it is a piece of that object
+)
 
-TWICE = 0.9
-"""Intersection over union above which two detections of a class are one object in any case."""
+DUPLICATE_IOU = 0.9
+"""Intersection over union above which two detections of a class are duplicates in any case."""
 
-EDGE = 0.01  # part of a tile's size; a box that comes this close to a seam may be cut there
+SEAM_WIDTH = 0.01  # part of a tile's size; a box that comes this close to a seam may be cut there
 
 Floats = npt.NDArray[np.float32]
 IndexArray = npt.NDArray[np.intp]
@@ -42,14 +44,15 @@ def merge(
 
     1. Of the detections that are not cut, the best is an object. Each other area has at most one
        detection of the same object: that of the same class with the highest intersection over
-       union, at least SAME. The next best that is left is the next object, and so on.
+       union, at least SAME_IOU. The next best that is left is the next object, and so on.
     2. A cut detection is a piece of such an object of its class if the two have an intersection
-       over union of SAME within what both areas see, or if COVERED of the piece is in the object.
+       over union of SAME_IOU within what both areas see, or if the share MIN_COVERED of the piece
+       is in the object.
     3. Cut detections that are pieces of none but agree in what both areas see, the best with the
        best, are pieces of one object, whose box is around them all.
 
     An object has the highest score of its detections. Of objects of a class with an intersection
-    over union above TWICE, which even one area may show, the best is left.
+    over union above DUPLICATE_IOU, which even one area may show, the best is left.
 
     Args:
         detections_by_area: In pixels of each area; boxes may reach beyond it.
@@ -61,7 +64,7 @@ def merge(
         merged = detections_by_area[0]
     else:
         merged = _merge_areas(detections_by_area, areas, small)
-    best = non_maximum_suppression(merged.xyxy, merged.class_id, TWICE, len(merged))
+    best = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))
     return merged[best]
 
 
@@ -70,8 +73,8 @@ def _merge_areas(
 ) -> Detections:
     """Assign every detection to an object by the rules of `merge`, and return one for each object.
 
-    The last step of `merge`, suppression of detections that overlap by more than TWICE, is left to
-    the caller.
+    The last step of `merge`, suppression of detections that overlap by more than DUPLICATE_IOU, is
+    left to the caller.
     """
     candidates = _Candidates(detections_by_area, areas, small)
     assignment = _Assignment(candidates)
@@ -201,7 +204,7 @@ class _Candidates:
         """
         image = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])  # (4,)
         sizes = area_of_detection[:, 2:] - area_of_detection[:, :2]  # (N, 2) width, height
-        tolerance = EDGE * np.tile(sizes, 2)  # (N, 4) in pixels
+        tolerance = SEAM_WIDTH * np.tile(sizes, 2)  # (N, 4) in pixels
         is_near_edge = np.abs(self.boxes - area_of_detection) <= tolerance  # (N, 4)
         # Where an edge of the area is also the edge of the image, nothing is cut.
         is_inner_edge = area_of_detection != image  # (N, 4)
@@ -253,9 +256,9 @@ class _Candidates:
 
             cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
             intersection = area(common(first_boxes, second_boxes))
-            is_covered = intersection >= COVERED * cut_box_area
+            is_covered = intersection >= MIN_COVERED * cut_box_area
             only_one_is_cut = first_is_cut != second_is_cut
-            matches = (similarity >= SAME) | (only_one_is_cut & is_covered)
+            matches = (similarity >= SAME_IOU) | (only_one_is_cut & is_covered)
             for position in np.flatnonzero(matches).tolist():
                 yield float(similarity[position]), int(first[position]), int(second[position])
 
