@@ -109,9 +109,7 @@ class Codes:
                 undetected.append(barcode)
         barcodes = np.full(len(detections), None, np.object_)  # of each detection
         budget = PixelBudget(PIXEL_BUDGET)
-        for index in confident:
-            barcodes[index] = nearest_in(detections.xyxy[index], undetected)
-        _remove_detected(undetected, barcodes)
+        _assign_nearest(detections, confident, barcodes, undetected)
         for index in confident:
             if barcodes[index] is None:
                 barcodes[index] = _read_detection(grey, detections[index], budget, confident=True)
@@ -121,10 +119,7 @@ class Codes:
         detected_markers = np.flatnonzero(is_confident_marker).tolist()
         if detected_markers:
             undetected += _undetected_markers(region, barcodes)
-        for index in detected_markers:
-            if barcodes[index] is None:
-                barcodes[index] = nearest_in(detections.xyxy[index], undetected)
-        _remove_detected(undetected, barcodes)
+        _assign_nearest(detections, detected_markers, barcodes, undetected)
 
         for index in doubtful:
             barcodes[index] = _confirm(grey, detections[index], list(barcodes), undetected, budget)
@@ -137,12 +132,7 @@ class Codes:
         )
 
     def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
-        """Crop a picture to the region of the settings; without one, the crop is all of it.
-
-        Args:
-            grey: `(H, W)`, the picture.
-            size: Its height and width.
-        """
+        """Crop a picture `(H, W)` to the region of the settings; without one, to all of it."""
         matrix = np.eye(2, 3)
         if self._settings.region is None:
             return Crop(grey, matrix)
@@ -180,11 +170,8 @@ def _box_around(barcode: Barcode) -> Boxes:
 def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
     """Leave out the detections below the confidence that no barcode confirms.
 
-    Those that a barcode confirms come first, with a score of 1.
-
-    Args:
-        detections: N detections, with their barcodes.
-        is_confident: `(N,)`, whether the score of each is above the confidence.
+    Those that a barcode confirms come first, with a score of 1. `is_confident`, `(N,)`, tells whose
+    score is above the confidence.
     """
     is_confirmed = np.zeros(len(detections), bool)
     if detections.symbols is not None:
@@ -195,6 +182,27 @@ def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_])
     only_confident = np.flatnonzero(is_confident & ~is_confirmed)
     remaining = np.concatenate([confirmed, only_confident])
     return replace(detections, score=scores)[remaining]
+
+
+def _assign_nearest(
+    detections: Detections,
+    indices: Sequence[int],
+    barcodes: npt.NDArray[np.object_],
+    undetected: list[Barcode],
+) -> None:
+    """Give detections that have no barcode yet the one that lies in their box.
+
+    Args:
+        detections: N detections.
+        indices: The detections that may get a barcode.
+        barcodes: `(N,)`, the barcode of each detection or None, which is changed.
+        undetected: The barcodes that belong to no detection; those that are given away are removed
+            from the list.
+    """
+    for index in indices:
+        if barcodes[index] is None:
+            barcodes[index] = nearest_in(detections.xyxy[index], undetected)
+    _remove_detected(undetected, barcodes)
 
 
 def _remove_detected(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:

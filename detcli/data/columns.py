@@ -63,6 +63,7 @@ ABSENT: Final = Absent()
 
 
 def _unchanged(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the value as it is: most columns have the value of JSON in the other formats, too."""
     return value
 
 
@@ -93,12 +94,14 @@ class OptionalColumn:
 
 
 def _track_id(number: int) -> int | Absent:
+    """Return the number of a track; absent until the tracker is sure of the object."""
     if number > 0:
         return int(number)
     return ABSENT
 
 
 def _track_class(name: str | None) -> str | Absent:
+    """Return the class of a track; absent without a track."""
     if name is None:
         return ABSENT
     escaped: str = escape_surrogates(name)
@@ -106,20 +109,24 @@ def _track_class(name: str | None) -> str | Absent:
 
 
 def _zones(names: tuple[str, ...]) -> list[str]:
+    """Return the names of the zones that a detection is in."""
     return [escape_surrogates(name) for name in names]
 
 
 def _crossings(crossings: Sequence[tuple[str, str]]) -> list[CrossingJson]:
+    """Return the lines that a detection has crossed, each with the side that it went to."""
     return [{"line": escape_surrogates(line), "to": side} for line, side in crossings]
 
 
 def _text(barcode: Barcode | None) -> str | None:
+    """Return the text of a barcode; None if it was not read, or is binary."""
     if barcode is None:
         return None
     return barcode.text
 
 
 def _symbology(barcode: Barcode | None) -> str | Absent:
+    """Return the symbology of a barcode, such as QR Code; absent if it was not read."""
     if barcode is None or not barcode.symbology:
         return ABSENT
     return barcode.symbology
@@ -133,24 +140,28 @@ def _bytes(barcode: Barcode | None) -> str | Absent:
 
 
 def _confirmed(barcode: Barcode | None) -> bool | Absent:
+    """Return true for a detection that counts only because its barcode was read; else absent."""
     if barcode is not None and barcode.confirmed:
         return True
     return ABSENT
 
 
 def _doubt(barcode: Barcode | None) -> bool | Absent:
+    """Return true for a barcode whose symbology has no check of the text; else absent."""
     if barcode is not None and barcode.doubt:
         return True
     return ABSENT
 
 
 def _earlier(barcode: Barcode | None) -> bool | Absent:
+    """Return true for a barcode that was read in an earlier frame of its track; else absent."""
     if barcode is not None and barcode.earlier:
         return True
     return ABSENT
 
 
 def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:
+    """Return the four corners of a barcode, x and y each; absent if it was not located."""
     if barcode is None or not len(barcode.corners):
         return ABSENT
     corners: list[list[float]] = barcode.corners.round(1).tolist()
@@ -158,18 +169,22 @@ def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:
 
 
 def _crossings_text(crossings: list[CrossingJson]) -> str:
+    """Write crossed lines in a cell of CSV, as in `gate:left road:right`."""
     return " ".join(f"{crossing['line']}:{crossing['to']}" for crossing in crossings)
 
 
 def _corners_text(corners: list[list[float]]) -> str:
+    """Write corners in a cell of CSV, as in `1.0,2.0 30.0,2.0`."""
     return " ".join(f"{x},{y}" for x, y in corners)
 
 
 def _printable_zones(names: list[str]) -> list[str]:
+    """Return names of zones with unprintable characters escaped."""
     return [escape_unprintable(name) for name in names]
 
 
 def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
+    """Return crossed lines as the page has them, `[line, side]`, with characters escaped."""
     return [
         [escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])]
         for crossing in crossings
@@ -177,6 +192,7 @@ def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
 
 
 def _printable_text(text: str | None) -> str:
+    """Return a text with unprintable characters escaped; empty without one."""
     return escape_unprintable(text or "")
 
 

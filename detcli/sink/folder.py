@@ -400,8 +400,10 @@ class OutputFolder:
             suffix: The suffix of the file.
             keep: Whether no existing file may be replaced; that of a new input never replaces one.
         """
-        keep = keep or origin.is_new
+        may_replace = not keep and not origin.is_new
         name = self._relative_name(origin)
+        # A name that somebody else has is reserved for them, so that this input gets the name with
+        # its own mark, which is the same in every run: `bus-1f3c9b20.jpg`.
         if not self._is_made_by_detcli:
             has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
             if self._marked or has_file_of_name:
@@ -410,10 +412,11 @@ class OutputFolder:
             self._names.reserve(name, "another run")
 
         def usable(file_name: str) -> bool:
-            may_write = self._may_write(self.path / file_name, keep=keep)
+            may_write = self._may_write(self.path / file_name, keep=not may_replace)
             return may_write and self._take(file_name, suffix, origin)
 
-        mark = "" if keep else _input_mark(origin)
+        # A file that replaces none gets a number, and not the mark, where its name is taken.
+        mark = _input_mark(origin) if may_replace else ""
         return self.path / self._names.file(name, suffix, usable, mark)
 
     def _prefix(self, record: Record) -> str:
@@ -425,6 +428,7 @@ class OutputFolder:
         origin = record.origin
         name = self._relative_name(origin)
         if not self._take(f"{name}_", "_", origin):
+            # Then this input gets the name with its own mark: `film-1f3c9b20_17.jpg`.
             self._names.reserve(name, "another run")
         present_prefixes = self._present_prefixes() if origin.is_new else set()
 
