@@ -244,9 +244,12 @@ function highestOf(points) {
 /* The head of an arrow at the end of a line. */
 function arrow([[x1, y1], [x2, y2]], headSize) {
   const length = Math.hypot(x2 - x1, y2 - y1);
-  const x = (headSize * (x2 - x1)) / length;
-  const y = (headSize * (y2 - y1)) / length;
-  return `M${x2 - x - y / 2} ${y2 - y + x / 2}L${x2} ${y2}L${x2 - x + y / 2} ${y2 - y - x / 2}`;
+  // From the tip, each half of the head goes back along the line, and half as far to its side.
+  const backX = (headSize * (x2 - x1)) / length;
+  const backY = (headSize * (y2 - y1)) / length;
+  const start = `${x2 - backX - backY / 2} ${y2 - backY + backX / 2}`;
+  const end = `${x2 - backX + backY / 2} ${y2 - backY - backX / 2}`;
+  return `M${start}L${x2} ${y2}L${end}`;
 }
 
 const MEASURE = document.createElement("canvas").getContext("2d");

@@ -101,6 +101,8 @@ function add({
   page.records.push(record);
 }
 
+/* Adds a class that comes up for the first time in a run. Runs number their classes by themselves,
+   so `loading.classNumbers` leads from a run's number to that in page.classes. */
 function addClass([id, name, colour, ink]) {
   const key = `${id} ${name}`;
   if (!loading.numberOfClass.has(key)) {
@@ -110,9 +112,11 @@ function addClass([id, name, colour, ink]) {
   loading.classNumbers.push(loading.numberOfClass.get(key));
 }
 
+/* Adds a box to the columns, from the list that the data has of it. The counterpart is the box on
+   the other side of a comparison, empty without one. */
 function addBox(boxRow) {
-  const [classOfRun, score, x1, y1, x2, y2, kindNumber = 0] = boxRow;
-  const counterpart = boxRow.slice(7);
+  const [classOfRun, score, x1, y1, x2, y2, kindNumber = 0, ...counterpart] =
+    boxRow;
   if (counterpart.length)
     boxColumns.counterpart.set(boxColumns.score.length, counterpart);
   boxColumns.classNumber.push(loading.classNumbers[classOfRun]);
@@ -121,7 +125,8 @@ function addBox(boxRow) {
   boxColumns.kindNumber.push(kindNumber);
 }
 
-/* Tracks of the boxes that were added since `firstBox`. */
+/* Adds the tracks of the boxes that were added since `firstBox`: a number, or NaN for a box without
+   one in a run with tracks, or 0 in a run without. */
 function addTracks(firstBox, tracks = []) {
   if (tracks.length) page.hasTracks = true;
   const noTrack = tracks.length ? NaN : 0;
@@ -130,6 +135,7 @@ function addTracks(firstBox, tracks = []) {
     boxColumns.track.push(tracks[index] || noTrack);
 }
 
+/* Adds the lines that boxes have crossed, as texts. */
 function addCrossings(firstBox, crossed = []) {
   for (const [index, lines] of crossed.entries()) {
     const texts = lines.map(([line, side]) => `${line} to the ${side}`);
@@ -144,6 +150,7 @@ function addNonEmpty(column, firstBox, values = []) {
   }
 }
 
+/* Adds the record of a frame to its video, which begins with its first frame. */
 function addToVideo(record, { video: number, stride, film }) {
   let video = loading.videos.get(number);
   if (!video) {
@@ -253,7 +260,8 @@ function boxCountText(count) {
 function frequencies(values) {
   const counts = new Map();
   for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
-  return new Map([...counts].sort(([, a], [, b]) => b - a));
+  const byCount = ([, countA], [, countB]) => countB - countA;
+  return new Map([...counts].sort(byCount));
 }
 
 /* 1:02:03.4, without the hours where there are none. */

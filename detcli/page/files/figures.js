@@ -176,10 +176,13 @@ function turnSort(head, heads, isNumeric) {
 /* Sorts rows by a column; what is unknown is last. */
 function sortEntries(entries, column, isNumeric, isAscending) {
   entries.sort((entryA, entryB) => {
-    const a = entryA.cells[column];
-    const b = entryB.cells[column];
-    if (a === null || b === null) return (a === null) - (b === null);
-    const order = isNumeric ? a - b : COLLATOR.compare(a, b);
+    const valueA = entryA.cells[column];
+    const valueB = entryB.cells[column];
+    if (valueA === null || valueB === null)
+      return (valueA === null) - (valueB === null);
+    const order = isNumeric
+      ? valueA - valueB
+      : COLLATOR.compare(valueA, valueB);
     return isAscending ? order : -order;
   });
 }
@@ -242,7 +245,7 @@ function curveFigure(title, [acrossTitle, upTitle], curves, marked) {
   }
 
   const classCurves = curves.slice(0, -1);
-  classCurves.sort((a, b) => b.boxCount - a.boxCount);
+  classCurves.sort((curveA, curveB) => curveB.boxCount - curveA.boxCount);
   const greyCurves = classCurves.slice(CURVES);
   for (const curve of greyCurves)
     svg.append(drawCurve(curve, { class: "others" }));

@@ -103,7 +103,9 @@ function markedItems(choice) {
     if (boxOfRecord !== undefined) box = record.firstBox + Number(boxOfRecord);
     items.push({ mark, record, box });
   }
-  return items.sort((a, b) => a.record.number - b.record.number);
+  return items.sort(
+    (itemA, itemB) => itemA.record.number - itemB.record.number,
+  );
 }
 
 function sourcesOf(items) {

@@ -14,7 +14,10 @@ function problemRecords() {
 /* Those that failed come first. */
 function drawProblems() {
   const records = problemRecords().filter(findTest());
-  records.sort((a, b) => !a.error - !b.error);
+  const hasOnlyWarnings = ({ error }) => !error; // false, as 0, is before true
+  records.sort(
+    (recordA, recordB) => hasOnlyWarnings(recordA) - hasOnlyWarnings(recordB),
+  );
   const failedCount = records.filter(({ error }) => error).length;
   const warnedCount = records.length - failedCount;
   const failedText = `${countText(failedCount, "input")} failed`;

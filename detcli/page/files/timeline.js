@@ -108,13 +108,13 @@ function legendStyles(boxes) {
 function stack(bins, styles, maxBoxes) {
   const paths = styles.map(() => "");
   let failedPath = "";
-  for (const [x, bin] of bins.entries()) {
-    if (bin.hasFailed) failedPath += `M${x} 0h1v${TIMELINE_HEIGHT}h-1Z`;
-    let y = TIMELINE_HEIGHT;
+  for (const [column, bin] of bins.entries()) {
+    if (bin.hasFailed) failedPath += `M${column} 0h1v${TIMELINE_HEIGHT}h-1Z`;
+    let bottom = TIMELINE_HEIGHT; // of the next part; parts are stacked upwards
     for (const [index, count] of styleCounts(bin.boxes, styles).entries()) {
       const height = ((TIMELINE_HEIGHT - 4) * count) / maxBoxes;
-      if (count) paths[index] += `M${x} ${y}h1v${-height}h-1Z`;
-      y -= height;
+      if (count) paths[index] += `M${column} ${bottom}h1v${-height}h-1Z`;
+      bottom -= height;
     }
   }
   const viewBox = `0 0 ${bins.length} ${TIMELINE_HEIGHT}`;

@@ -33,7 +33,7 @@ function wallItems() {
   const keyOf = makeKey ? makeKey() : () => 0;
   const items = [];
   const groups = [...cropGroups(keyOf)];
-  groups.sort(([, a], [, b]) => b.length - a.length);
+  groups.sort(([, cropsA], [, cropsB]) => cropsB.length - cropsA.length);
   for (const [name, crops] of groups) {
     items.push({ name, count: crops.length });
     for (const crop of crops.sort(byKey)) items.push(crop);
