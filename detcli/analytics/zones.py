@@ -181,8 +181,9 @@ class Zones:
             polygon: `(K, 2)`, its corners in pixels.
         """
         height, width = size
-        low, high = polygon.min(0), polygon.max(0)
-        is_outside = ((high <= 0) | (low >= (width, height))).any()
+        left, top = polygon.min(axis=0)
+        right, bottom = polygon.max(axis=0)
+        is_outside = right <= 0 or bottom <= 0 or left >= width or top >= height
         if is_outside and zone.name not in self._warned:
             self._warned.add(zone.name)
             warnings.warn(

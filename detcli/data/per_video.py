@@ -23,26 +23,33 @@ class PerVideo(Generic[State]):
         self._begin = begin
         self._end = end
         self._states: dict[object, State] = {}
-        self._file: object = None  # key of the video in a file that is being read
-        self._frame = -1
+        self._file_key: object = None  # of the video in a file that is being read
+        self._last_frame = -1  # the number of its last frame
 
     def of(self, record: Record) -> State:
-        """The state of a frame's video; to be called once per frame."""
+        """Return the state of the video that a record is a frame of, a new one for a new video.
+
+        To be called once for each frame. When a file follows another, the state of the video in the
+        earlier file is finished.
+        """
         origin = record.origin
-        key = origin.source, origin.video
-        if origin.video is None or not origin.video.live:
-            frame = origin.frame or 0
+        video_key = origin.source, origin.video
+        is_live = origin.video is not None and origin.video.live
+        if not is_live:
+            frame_number = origin.frame or 0
             # Frames that start over are those of the same video, named twice.
-            if (key != self._file or frame <= self._frame) and self._file in self._states:
-                self._end(self._states.pop(self._file))
-            self._file, self._frame = key, frame
-        if key not in self._states:
-            self._states[key] = self._begin(record)
-        return self._states[key]
+            is_new_video = video_key != self._file_key or frame_number <= self._last_frame
+            if is_new_video and self._file_key in self._states:
+                self._end(self._states.pop(self._file_key))
+            self._file_key = video_key
+            self._last_frame = frame_number
+        if video_key not in self._states:
+            self._states[video_key] = self._begin(record)
+        return self._states[video_key]
 
     def close(self) -> None:
-        """Finish all states, even if one fails."""
-        with contextlib.ExitStack() as stack:
+        """Finish all states, even if finishing one of them fails."""
+        with contextlib.ExitStack() as on_exit:
             for state in self._states.values():
-                stack.callback(self._end, state)
+                on_exit.callback(self._end, state)
             self._states = {}

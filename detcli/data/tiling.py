@@ -140,7 +140,9 @@ class _Assignment:
     def _join_cut_objects(self, detection: int) -> None:
         """Join a cut detection and the objects of the cut detections that match it.
 
-        They become one object. In each area only the most similar match counts.
+        An object that is larger than a tile is detected in pieces, one in each tile that shows a
+        part of it. The pieces become one object, whose representative is the first of them. In each
+        area only the most similar match counts.
         """
         assigned_matches = []
         for match in self._matches[detection]:

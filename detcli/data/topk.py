@@ -62,7 +62,7 @@ def top_k(values: npt.ArrayLike, k: int, sorted: bool = True) -> tuple[Array, In
 
 
 def rank_descending(scores: Array) -> Indices:
-    """The order that sorts scores `(N,)` largest first; of equals, the first comes first.
+    """Return the order that sorts scores `(N,)` largest first; of equals, the first comes first.
 
     NaN comes last. This is the order of `top_k` where all are kept.
 
@@ -184,7 +184,10 @@ def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -
 
 
 def _descending(keys: Array) -> Indices:
-    """Order that sorts each row descending, of equals the first first: (..., k) -> (..., k)."""
+    """Return the order `(..., k)` that sorts each row of keys `(..., k)`, the largest first.
+
+    Of equal keys, the one with the lower index comes first.
+    """
     # A stable ascending sort of the reversed row, read backwards, is a stable descending one;
     # negating the keys instead would overflow for integers.
     last = keys.shape[-1] - 1
@@ -193,7 +196,7 @@ def _descending(keys: Array) -> Indices:
 
 
 def _gather(values: Array, indices: Indices) -> Array:
-    """Entries of each row: (..., N) and (..., k) -> (..., k)."""
+    """Return the entries `(..., k)` of the rows of values `(..., N)` at indices `(..., k)`."""
     if values.ndim == 1:  # plain indexing does the same for one row, without 2 us of bookkeeping
         return values[indices]
     return np.take_along_axis(values, indices, axis=-1)

@@ -151,7 +151,7 @@ class UniqueNames:
         return candidate + suffix
 
     def _is_free(self, name: str, suffix: str) -> bool:
-        """Whether no file has this name, and no file of a taken prefix may get it later."""
+        """Tell whether no file has this name, and no file of a taken prefix may get it later."""
         folded_file_name = _fold(name) + suffix.lower()
         if folded_file_name in self._barred or folded_file_name in self._taken:
             return False
@@ -170,20 +170,22 @@ class UniqueNames:
         They are `a`, `a-2`, `a-3` and so on; and `a-mark`, `a-mark-2` and so on if the input with
         another mark has `a`. A name that was yielded in an earlier call does not come again.
         """
-        folded_name = _fold(name)
-        folded_suffix = suffix.lower()
+        first_name = name
         if mark:
-            owner = self._reserved.get(folded_name)
-            if not owner:
-                owner = self._owners.setdefault((folded_name, folded_suffix), mark)
-            if owner != mark:
-                name = f"{name}-{mark}"
-                folded_name = _fold(name)
-        key = (folded_name, folded_suffix)
+            owner_mark = self._reserved.get(_fold(name))
+            if not owner_mark:
+                name_and_suffix = (_fold(name), suffix.lower())
+                owner_mark = self._owners.setdefault(name_and_suffix, mark)
+            if owner_mark != mark:
+                first_name = f"{name}-{mark}"
+        key = (_fold(first_name), suffix.lower())
         while True:
             self._uses[key] += 1
             number = self._uses[key]
-            yield name if number == 1 else f"{name}-{number}"
+            if number == 1:
+                yield first_name
+            else:
+                yield f"{first_name}-{number}"
 
 
 def _fold(name: str) -> str:
@@ -348,7 +350,7 @@ class OutputFolder:
             make_folder(self.real(path))
 
     def is_usable(self, name: str) -> bool:
-        """Whether a folder of this path exists here or can be made; a link does not count."""
+        """Tell whether a folder of this path is here or can be made; a link does not count."""
         folder = self._real_path
         for folder_name in PurePath(name).parts:
             folder /= folder_name
@@ -481,7 +483,7 @@ class OutputFolder:
         return None
 
     def _may_write(self, path: Path, *, keep: bool) -> bool:
-        """Whether a file may be written to this path.
+        """Tell whether a file may be written to this path.
 
         Inputs are never written to. An existing file is replaced only in a folder that detcli made,
         and not with `keep`; a folder or a device of this name is never replaced.

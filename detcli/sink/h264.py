@@ -421,7 +421,7 @@ class H264Encoder:
 
     @property
     def unwritten(self) -> int:
-        """How many bytes the frames in the encoder may take on the disk.
+        """The number of bytes that the frames in the encoder may take on the disk.
 
         No more than this, if they are not larger than the frames before them; until the first
         frame is encoded, it is an estimate.

@@ -369,8 +369,10 @@ class Journal:
             return False
         if "replaces" in record or "file_stamp" not in record:
             return True
+        # The stamp, size and time of the input's file, tells the records of before the change.
         stamp: str = record["file_stamp"]
-        return stamp != self._replaced.get(name_of(record))
+        replaced_stamp = self._replaced.get(name_of(record))
+        return stamp != replaced_stamp
 
     def _read_records(self, *, force: bool) -> bool:
         """Read which inputs are done, and with which settings.
