@@ -175,11 +175,12 @@ class _FrameReader:
         for item in self._items:
             frame_number = item.origin.frame
             self.number = -1 if frame_number is None else frame_number
-            if frame_number is not None and frame_number < number:
+            is_before = frame_number is not None and frame_number < number
+            if is_before:
                 continue
             if self.number == number:
                 return load_in_time(item)
-            return None
+            return None  # a frame after it: this one is missing
         return None
 
     def close(self) -> None:

@@ -92,15 +92,15 @@ class PageFolder:
         """
         self.path = path
         self._real = make_folder(path)
-        mark = self._real / MARK
+        marker = self._real / MARK
         if not mark_folder(self._real, MARK):
             raise UsageError(
                 f"{path} has other files in it, and is not a page of detcli",
                 "name an empty folder, or one that does not exist",
             )
         flags = os.O_RDWR | NO_WAIT | NO_LINK
-        with writing(mark):
-            self._lock = FileIO(os.open(mark, flags), "r+")
+        with writing(marker):
+            self._lock = FileIO(os.open(marker, flags), "r+")
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.close)
             if lock(self._lock) is False:

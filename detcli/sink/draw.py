@@ -443,10 +443,10 @@ class LabelLayout:
         Returns:
             The left top corner of the label; None if no position has room for it.
         """
-        label_size = np.array(size, np.float32)
-        if (label_size > self._picture_size).any():
+        extent = np.array(size, np.float32)
+        if (extent > self._picture_size).any():
             return None
-        candidates = self._candidates(box, label_size)
+        candidates = self._candidates(box, extent)  # (P, 4), the label at each of POSITIONS
         enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
 
         # Only boxes and labels near the box can be covered.
@@ -467,12 +467,12 @@ class LabelLayout:
         left, top, _, _ = candidates[best]
         return int(left), int(top)
 
-    def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
+    def _candidates(self, box: Boxes, extent: Boxes) -> Boxes:
         """Return the rectangle of a label at each of POSITIONS, moved into the picture if needed.
 
         Args:
             box: `(4,)`.
-            label_size: `(2,)`, width and height.
+            extent: `(2,)`, width and height of the label.
 
         Returns:
             `(P, 4)`, in whole pixels.
@@ -482,9 +482,9 @@ class LabelLayout:
         left, top, right, bottom = box
         edge_x = np.array([left, right])[edges[:, 0]]
         edge_y = np.array([top, bottom])[edges[:, 1]]
-        corners = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * label_size)
-        corners = np.clip(corners, 0, self._picture_size - label_size)
-        return np.hstack([corners, corners + label_size])
+        corners = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * extent)
+        corners = np.clip(corners, 0, self._picture_size - extent)
+        return np.hstack([corners, corners + extent])
 
 
 def _touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:

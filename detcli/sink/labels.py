@@ -108,6 +108,7 @@ def coco_path(name: str) -> PurePosixPath:
 
 
 ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
+MAX_NAMED_ID = 10**18  # ids in names are less, as they have 18 digits at most
 
 
 class CocoIds:
@@ -170,10 +171,11 @@ class CocoIds:
             )
 
     def image_id(self, record: Record) -> int:
-        """Return the id of a record's picture; to be called once for each record.
+        """Return the COCO id of a record's picture; to be called once for each record.
 
-        Without an `instances.json`, a second picture with the same id gets another one, and a
-        warning says so.
+        It is the one in the `instances.json`. Without that file, it is the number in the picture's
+        name, or else the number of the record. A second picture with the same id gets another one,
+        and a warning says so.
 
         Raises:
             UsageError: The picture is not in the `instances.json`.
@@ -187,7 +189,7 @@ class CocoIds:
             image_id = int(match[1])
         if image_id in self._used_ids:
             problem = f"{source}: an earlier picture has the COCO image id {image_id}"
-            image_id = 10**18 + record.index + 1
+            image_id = MAX_NAMED_ID + record.index + 1
             warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
         self._used_ids.add(image_id)
         return image_id

@@ -97,7 +97,7 @@ class ParquetSink:
         self._schema = schema(optional_columns)
         self._writer = _ParquetWriter(Stream(output.write), self._schema, compression="zstd")
         self._rows: list[Any] = []
-        self._is_whole = True  # False once a row group could not be written
+        self._is_complete = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
         """Add the rows of a record, one for each detection; full row groups are written."""
@@ -116,14 +116,14 @@ class ParquetSink:
         If anything of it could not be written, nothing appears.
         """
         try:
-            if self._is_whole:
+            if self._is_complete:
                 self._write_rows()
                 self._writer.close()
         except BaseException:
-            self._is_whole = False
+            self._is_complete = False
             raise
         finally:
-            if self._is_whole:
+            if self._is_complete:
                 self._output.commit()
             else:
                 self._output.discard()
@@ -132,9 +132,9 @@ class ParquetSink:
         """Write the rows that are kept in memory as a row group."""
         table = pa.Table.from_pylist(self._rows, self._schema)
         self._rows = []
-        self._is_whole = False
+        self._is_complete = False
         self._writer.write_table(table)
-        self._is_whole = True
+        self._is_complete = True
 
 
 class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
