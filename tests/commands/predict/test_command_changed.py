@@ -168,7 +168,7 @@ def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_picture, monk
     resume("pics")
     set_time(make_picture("pics/1.png", ("blue", 2, 3)), LATER_S)
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "_write_those", lambda *_: None)
+        patch.setattr(Journal, "_keep_only", lambda *_: None)
         interrupted = resume("pics").records
     assert interrupted[-1]["replaces"] == interrupted[1]["file_stamp"]
 
