@@ -13,7 +13,7 @@ import numpy as np
 from detcli.backend import open_backend, open_tensors
 from detcli.cli.console import download_progress, progress
 from detcli.commands.verify.bisection import bisect
-from detcli.commands.verify.classes import ClassPairs, pair_classes, warn_about
+from detcli.commands.verify.class_pairs import ClassPairs, pair_classes, warn_about_differences
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
@@ -226,7 +226,7 @@ def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
         return None
     names = first.contract.names, second.contract.names
     pairs = pair_classes(*names)
-    warn_about(pairs, *names)
+    warn_about_differences(pairs, *names)
     return pairs
 
 
@@ -294,7 +294,7 @@ def compare_running(
         while loaded := [*islice(pictures, chunk)]:
             found = [side.detect([picture for _, picture in loaded]) for side in sides]
             if found and plan.classes is not None:
-                found[1] = [plan.classes.as_first(detections) for detections in found[1]]
+                found[1] = [plan.classes.with_first_ids(detections) for detections in found[1]]
             for (item, picture), *pair in zip(loaded, *found, strict=True):
                 if pair:
                     results.certify(item.origin, picture=picture)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_records import detected
 
-from detcli.commands.verify.classes import pair_classes
+from detcli.commands.verify.class_pairs import pair_classes
 
 NAMES = st.lists(st.sampled_from(["cat", "Cat ", "dog", "bird", "horse"]), max_size=6)
 
@@ -116,7 +116,7 @@ def test_detections_keep_the_words_of_their_own_model():
     first, second = ("cat", "dog"), ("bird", "hound", "cat")
     pairs = pair_classes(first, second)
     rows = [(0, 0, 1, 1, 0.9, class_id) for class_id in range(3)]
-    translated = pairs.as_first(detected(*rows, names=second))
+    translated = pairs.with_first_ids(detected(*rows, names=second))
     assert translated.class_id.tolist() == [2, 1, 0]
     names = [detection["class_name"] for detection in translated.to_dict()]
     assert names == ["bird", "hound", "cat"]

@@ -1,0 +1,171 @@
+"""The classes of two models: which class of the second is which of the first."""
+
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.errors import DetcliWarning
+from detcli.core.text import escape_unprintable
+from detcli.data.detections import Detections
+
+MAX_EXAMPLES = 5  # names that a warning lists
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ClassPairs:
+    """Which class of a second model stands for which class of a first model.
+
+    Two classes are paired if they have the same name, regardless of case. A class of the second
+    model that has no such partner is paired with the class of the same id, if that one has no
+    partner either: the class was renamed. Any other class of the second model gets a new id, after
+    those of the first model.
+    """
+
+    ids: npt.NDArray[np.int64]  # `(C,)` by class id of the second model: its index in `names`
+    names: tuple[str, ...]  # those of the first model, then those that only the second has
+    moved: tuple[str, ...]  # names that have another id in the second model
+    renamed: tuple[int, ...]  # ids that are paired although their names differ
+    added: tuple[str, ...]  # names that only the second model has
+
+    def with_first_ids(self, detections: Detections) -> Detections:
+        """Translate detections of the second model to the class ids of the first model.
+
+        The names of renamed classes stay those of the second model, so that a report shows each
+        detection under the name that its own model gave it.
+        """
+        names = list(self.names)
+        for class_id in self.renamed:
+            names[class_id] = detections.names[class_id]
+        class_ids = self.ids[detections.class_id]
+        return replace(detections, class_id=class_ids, names=tuple(names))
+
+
+def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
+    """Find out which class of a second model is which class of a first model.
+
+    Args:
+        first: Class names of the first model, by class id.
+        second: Class names of the second model, by class id.
+
+    Examples:
+        >>> pair_classes(("cat", "dog"), ("dog", "bird", "cat")).ids.tolist()
+        [1, 2, 0]
+        >>> pair_classes(("cat", "dog"), ("cat", "hound")).ids.tolist()
+        [0, 1]
+    """
+    first_id_of = _pair_by_name(first, second)
+    unpaired_first_ids = set(range(len(first))) - set(first_id_of.values())
+
+    # Ids from here on are indexes in `names`, which begins with all names of the first model.
+    names = list(first)
+    renamed = []
+    added = []
+    moved = []
+    for second_id, first_id in first_id_of.items():
+        if first_id != second_id:
+            moved.append(second[second_id])
+    for second_id, name in enumerate(second):
+        if second_id in first_id_of:
+            continue
+        if second_id in unpaired_first_ids:
+            first_id_of[second_id] = second_id
+            renamed.append(second_id)
+        else:
+            first_id_of[second_id] = len(names)
+            names.append(name)
+            added.append(name)
+
+    ids = [first_id_of[second_id] for second_id in range(len(second))]
+    return ClassPairs(
+        ids=np.array(ids, np.int64),
+        names=tuple(names),
+        moved=tuple(moved),
+        renamed=tuple(renamed),
+        added=tuple(added),
+    )
+
+
+def _pair_by_name(first: Sequence[str], second: Sequence[str]) -> dict[int, int]:
+    """Pair the classes of two models that have the same name, regardless of case.
+
+    If several classes share a name, they are paired in the order of their ids: the first of that
+    name with the first, the second with the second.
+
+    Returns:
+        The first model's class id by the second model's, for classes with a partner only.
+    """
+    unpaired_ids: defaultdict[str, deque[int]] = defaultdict(deque)
+    for first_id, name in enumerate(first):
+        unpaired_ids[_comparable(name)].append(first_id)
+
+    first_id_of: dict[int, int] = {}
+    for second_id, name in enumerate(second):
+        first_ids = unpaired_ids[_comparable(name)]
+        if first_ids:
+            first_id_of[second_id] = first_ids.popleft()
+    return first_id_of
+
+
+def _comparable(name: str) -> str:
+    """A class name without what is not compared: its case and the spaces around it."""
+    return name.strip().casefold()
+
+
+def warn_about_differences(pairs: ClassPairs, first: Sequence[str], second: Sequence[str]) -> None:
+    """Warn of classes that have other ids or other names, or that one model does not have.
+
+    `first` and `second` are the class names of the two models, by class id.
+    """
+    for sentence in _describe_differences(pairs, first, second):
+        warnings.warn(sentence, DetcliWarning, stacklevel=3)
+
+
+def _describe_differences(
+    pairs: ClassPairs, first: Sequence[str], second: Sequence[str]
+) -> Iterator[str]:
+    """Yield a sentence for each way in which the classes of two models differ.
+
+    Each sentence counts the classes and shows examples. `first` and `second` are the class names
+    of the two models, by class id.
+    """
+    if pairs.moved:
+        name = pairs.moved[0]
+        second_id = second.index(name)
+        first_id = int(pairs.ids[second_id])
+        yield (
+            f"classes are compared by name, and {len(pairs.moved)} have different ids: "
+            f"'{escape_unprintable(name)}' is {first_id} and {second_id}"
+        )
+    if pairs.renamed:
+        class_id = pairs.renamed[0]
+        first_name = escape_unprintable(first[class_id])
+        second_name = escape_unprintable(second[class_id])
+        yield (
+            f"classes are compared by id, and {len(pairs.renamed)} have different names: "
+            f"{class_id} is '{first_name}' and '{second_name}'"
+        )
+    if pairs.added:
+        yield f"{_listed(pairs.added)} only in the second model"
+
+    paired_first_ids = set(pairs.ids.tolist())
+    names_without_partner = []
+    for first_id, name in enumerate(first):
+        if first_id not in paired_first_ids:
+            names_without_partner.append(name)
+    if names_without_partner:
+        yield f"{_listed(names_without_partner)} only in the first model"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The beginning of a sentence about classes, as in "2 classes (cat, dog) are"."""
+    examples = [escape_unprintable(name) for name in names[:MAX_EXAMPLES]]
+    if len(names) > MAX_EXAMPLES:
+        examples.append("...")
+    listing = ", ".join(examples)
+    if len(names) == 1:
+        return f"1 class ({listing}) is"
+    return f"{len(names)} classes ({listing}) are"
