@@ -1,4 +1,4 @@
-"""Sides that were saved: the records of two runs, or of one and COCO results."""
+"""Compares what was saved: the records of two runs, or of one run and COCO results."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from io import FileIO
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -61,7 +61,10 @@ ClassNames = tuple[str, ...]
 
 
 def is_results(path: str) -> bool:
-    """Whether a file begins as COCO results do."""
+    """Whether a file begins as COCO results do: a list of objects that have an image_id.
+
+    A file that cannot be read counts as something else, and reading it later reports the error.
+    """
     try:
         with open_lines(Path(path)) as file:
             beginning = file.read(PEEK)
@@ -72,27 +75,41 @@ def is_results(path: str) -> bool:
 
 
 class CocoResults(SavedRun):
-    """COCO results, which are held as a whole, and do not say how they were made."""
+    """The right side of a comparison, if it is a file of COCO results in place of records.
+
+    All boxes are held in memory, since COCO results are in any order. They say nothing of how they
+    were made, such as the model and its settings.
+    """
 
     def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
-        """Read a file; `classes` are those of the other side.
+        """Read COCO results, and give each box the class id and name that the left side uses.
+
+        Args:
+            name: The file as the user named it.
+            path: The file to read, which is a copy if the user named a pipe.
+            ids: The ids that COCO results have for images and classes.
+            classes: Names of the classes that the left side detected, by class id.
 
         Raises:
-            SourceError: It cannot be read.
-            UsageError: It is something else, or has no category of the classes.
+            SourceError: The file cannot be read.
+            UsageError: It holds something else, or no category stands for a detected class.
         """
         super().__init__(name, path)
         self._ids = ids
         self._boxes = _read_boxes(Path(path))
-        boxes: list[dict[str, Any]] = []
+
+        all_boxes: list[dict[str, Any]] = []
         for boxes_of_image in self._boxes.values():
-            boxes += boxes_of_image
-        class_of_category = _classes(ids, classes, {box["class_id"] for box in boxes})
-        for box in boxes:
+            all_boxes += boxes_of_image
+        categories = {box["class_id"] for box in all_boxes}  # not class ids yet
+        class_of_category = _classes_by_category(ids, classes, categories)
+        for box in all_boxes:
             category = box["class_id"]
             if category in class_of_category:
                 class_id, class_name = class_of_category[category]
-            else:  # a class that the other side has not found has a number of its own
+            else:
+                # The left side did not detect this class. Class ids of models are below MAX_CLASS,
+                # so an id from there on cannot be taken for another class.
                 class_id = MAX_CLASS + category % MAX_CLASS
                 class_name = f"category {category}"
             box["class_id"] = class_id
@@ -100,7 +117,12 @@ class CocoResults(SavedRun):
             self.classes[class_id] = class_name
 
     def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
-        """Yield each record with one of its picture's results; no rows mean no detections."""
+        """Pair each record of a run with a record made of the COCO results for the same image.
+
+        COCO results do not list images without detections, so a record whose image they lack is
+        paired with one that has no detections. A record of an error is paired with itself.
+        Results for images that the run does not have come last, without a record on the left.
+        """
         image_ids = set()
         for fields in read_records(left.path):
             if "error" in fields:
@@ -119,7 +141,16 @@ class CocoResults(SavedRun):
 
 
 def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
-    """The boxes of each image, best first, with categories in place of classes."""
+    """Read a file of COCO results.
+
+    Returns:
+        By image id, the boxes of the image with the highest score first. A box has the fields of a
+        detection in a record, but COCO's category id is in the place of `class_id`.
+
+    Raises:
+        SourceError: The file cannot be read.
+        UsageError: It is not a list of COCO results.
+    """
     elements = read_json(path, _unusable)
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
@@ -145,46 +176,81 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _by_id(names: Mapping[int, str]) -> ClassNames:
+def _names_by_id(names: Mapping[int, str]) -> ClassNames:
     """The names as a tuple by class id, with an empty name for each id that has none."""
     count = max(names, default=-1) + 1
     return tuple(names.get(class_id, "") for class_id in range(count))
 
 
-def _classes(
+def _classes_by_category(
     ids: CocoIds, detected_classes: Mapping[int, str], categories: set[int]
 ) -> Mapping[int, tuple[int, str]]:
-    """Class id and name of each category, in the numbering that `--save-coco` would have used."""
-    names = _fitting_names(detected_classes, categories)
-    classes: dict[int, tuple[int, str]] = {}
+    """Find out which class of a run each category id of COCO results stands for.
+
+    The categories are numbered as `detcli predict --save-coco` would have numbered the classes of
+    the run. Where two classes have one category, it stands for the first.
+
+    Args:
+        ids: The ids that COCO results have for classes.
+        detected_classes: Names of the classes that the run detected, by class id.
+        categories: The category ids that the COCO results have.
+
+    Returns:
+        By category id, the class id and the class name.
+    """
+    names = _names_of_model(detected_classes, categories)
+    class_of_category: dict[int, tuple[int, str]] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes without a category, of which none may be found
+        # CocoIds warns of classes without a category, which does no harm unless they are detected.
+        warnings.simplefilter("ignore")
         for class_id, name in enumerate(names):
-            category = ids.category_id(class_id, names) if name else None
-            if category is not None:
-                classes.setdefault(category, (class_id, name))
-    return classes
+            if not name:
+                continue
+            category = ids.category_id(class_id, names)
+            if category is not None and category not in class_of_category:
+                class_of_category[category] = (class_id, name)
+    return class_of_category
 
 
-def _fitting_names(detected_classes: Mapping[int, str], categories: set[int]) -> ClassNames:
-    """The names of all classes of COCO in the numbering of the model; else of those detected."""
+def _names_of_model(detected_classes: Mapping[int, str], categories: set[int]) -> ClassNames:
+    """Guess the names of all classes of a model from the classes that it detected.
+
+    Saved records only name classes that were detected. If COCO results have no other categories
+    than COCO's, the model may have COCO's classes: they are taken if they agree with the names and
+    ids of all detected classes. Otherwise only the names of the detected classes are known.
+
+    Args:
+        detected_classes: Names of the detected classes, by class id.
+        categories: The category ids that the COCO results have.
+
+    Returns:
+        The names by class id, empty where the name is not known.
+    """
     if categories <= set(COCO_IDS):
         name_of_category = {category: name for name, category in COCO_ID_OF.items()}
         candidates = [COCO]
-        # A model with a class for each number of COCO may begin with 0 or 1.
-        for first in (0, 1):
-            candidates.append(
-                tuple(name_of_category.get(number, "") for number in range(first, 91))
-            )
-        for names in candidates:
-            if detected_classes.items() <= dict(enumerate(names)).items():
-                return names
-    return _by_id(detected_classes)
+        # COCO's category ids go from 1 to 90 with gaps. Some models keep them as class ids, or
+        # subtract 1 from them, and so have nameless classes in the gaps.
+        for first_category in (0, 1):
+            names = [name_of_category.get(number, "") for number in range(first_category, 91)]
+            candidates.append(tuple(names))
+        for candidate in candidates:
+            if detected_classes.items() <= dict(enumerate(candidate)).items():
+                return candidate
+    return _names_by_id(detected_classes)
 
 
 def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
-    """Read both sides and compare, with a bar on a terminal."""
-    folder = Path(request.images[0]) if request.images else None
+    """Compare the detections of two saved runs, with a progress bar on a terminal.
+
+    Args:
+        request: What the user asked for: the files of both runs, and how to compare them.
+        inputs: The files that the page of the comparison must not overwrite.
+
+    Returns:
+        The report of the comparison, and what a certificate has besides.
+    """
+    image_folder = Path(request.images[0]) if request.images else None
     with ExitStack() as stack:
         left_path = stack.enter_context(_rereadable(request.model))
         right_path = stack.enter_context(_rereadable(request.other or ""))
@@ -195,17 +261,17 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         results.report.unlike += differences
         quiet = request.config.verbosity.quiet
         advance = stack.enter_context(progress(lambda: left.count, enabled=not quiet))
-        finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
-        names = (_by_id(left.classes), _by_id(right.classes))
+        finder = stack.enter_context(closing(Finder(image_folder, request.config.inputs)))
+        names = (_names_by_id(left.classes), _names_by_id(right.classes))
         for left_record, right_record in right.pairs(left):
             if left_record is not None and right_record is not None:
-                _compare(results, finder, (left_record, right_record), names)
+                _compare_records(results, finder, (left_record, right_record), names)
             elif left_record is not None:
                 results.report.left_only.append(_title(left_record))
             elif right_record is not None:
                 results.report.right_only.append(_title(right_record))
             advance()
-        certificate = results.finish(_failures(results))
+        certificate = results.finish(_describe_failures(results))
         if results.certifies:
             certificate.left = left.certified()
             certificate.right = right.certified()
@@ -215,7 +281,19 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 def _read_sides(
     request: VerifyRequest, left_path: str, right_path: str
 ) -> tuple[SavedRun, SavedRun, list[str]]:
-    """Read what is known of both sides, and in what they differ besides their detections."""
+    """Read what both files say of their runs, but not the detections, which are compared later.
+
+    The left file holds the records of a run, the right one those of another run or COCO results.
+
+    Args:
+        request: What the user asked for.
+        left_path: The left file, or a copy of it if the user named a pipe.
+        right_path: The right file, or a copy of it.
+
+    Returns:
+        Both runs, and a sentence for each difference between them besides their detections, such
+        as another model; there are none for COCO results, which do not say how they were made.
+    """
     instances = request.coco_images
     right_name = request.other or ""
     if is_results(left_path):
@@ -224,8 +302,11 @@ def _read_sides(
     if instances is not None or is_results(right_path):
         ids = CocoIds(None if instances is None else Path(instances))
         return left, CocoResults(right_name, right_path, ids, left.classes), []
+
     right = SavedRun.read(right_name, right_path)
-    if left.names.isdisjoint(right.names):  # as on two machines
+    if left.names.isdisjoint(right.names):
+        # No input has the same path on both sides: the runs were on two machines, say. Then inputs
+        # are paired by their paths below the folder that all inputs of a run have in common.
         left.shorten()
         right.shorten()
     return left, right, list(unlike(left, right))
@@ -233,35 +314,65 @@ def _read_sides(
 
 @contextmanager
 def _rereadable(name: str) -> Iterator[str]:
-    """A path that can be read twice: a pipe is written to a temporary file."""
+    """Yield a path that can be read several times: the file, or a temporary copy of a pipe.
+
+    A pipe is a FIFO, such as the shell's `<(command)`; what is read from it is gone.
+
+    Raises:
+        SourceError: The pipe cannot be read, or no process writes to it.
+    """
     mode = 0
-    with suppress(OSError, ValueError):  # which reading it finds, too
+    with suppress(OSError, ValueError):  # reading the file reports the error
         mode = Path(name).stat().st_mode
     if sys.platform == "win32" or not stat.S_ISFIFO(mode):
         yield name
         return
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:
         try:
-            descriptor = os.open(name, os.O_RDONLY | NO_WAIT)
-            with FileIO(descriptor) as pipe:
-                deadline_s = time.monotonic() + WRITER_TIMEOUT_S
-                first_byte = pipe.read(1)
-                while first_byte == b"" and time.monotonic() < deadline_s:
-                    time.sleep(POLL_S)  # its writer may begin in a moment
-                    first_byte = pipe.read(1)
-                if first_byte == b"":
-                    raise SourceError(f"no process writes to {name}", "start its writer first")
-                os.set_blocking(descriptor, True)
-                copy.write(first_byte or b"")
-                shutil.copyfileobj(pipe, copy)
+            _copy_pipe(name, copy)
             copy.flush()
         except OSError as error:
             raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
         yield copy.name
 
 
+def _copy_pipe(name: str, copy: IO[bytes]) -> None:
+    """Copy all that is written to a pipe into a file.
+
+    Opening a pipe as usual would wait forever if no process writes to it. So it is opened without
+    waiting, and polled until the first byte comes; from then on, reading waits for the writer.
+
+    Raises:
+        OSError: The pipe cannot be read.
+        SourceError: No process writes to it within WRITER_TIMEOUT_S.
+    """
+    descriptor = os.open(name, os.O_RDONLY | NO_WAIT)
+    with FileIO(descriptor) as pipe:
+        deadline_s = time.monotonic() + WRITER_TIMEOUT_S
+        # Without a writer b"" is read, with one that has not written anything yet None.
+        first_byte = pipe.read(1)
+        while first_byte == b"" and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+            first_byte = pipe.read(1)
+        if first_byte == b"":
+            raise SourceError(f"no process writes to {name}", "start its writer first")
+        os.set_blocking(descriptor, True)
+        copy.write(first_byte or b"")
+        shutil.copyfileobj(pipe, copy)
+
+
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
-    """How strictly to compare; without a confidence, all detections that both runs hold count."""
+    """Work out how strictly to compare the detections of two saved runs.
+
+    A saved run has no detections below the confidence that it ran with. So without a confidence by
+    the user, only detections count that both runs would have recorded. A detection near that
+    score may lack its counterpart only because the other run dropped it; `held` says from which
+    score on both runs recorded everything.
+
+    Args:
+        runs: Both saved runs.
+        request: What the user asked for.
+    """
     recorded_confs: dict[SavedRun, float] = {}
     for run in runs:
         confs = run.numbers("conf", 0, 1)
@@ -271,32 +382,43 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     conf = request.config.settings.conf
     if conf is None:
         conf = max(_lowest_confs(recorded_confs), default=highest_conf)
-    held_conf = conf
-    # Where a run does not say from which score on it has detections, as COCO results do not,
-    # that may be the score from which on they count.
     if len(recorded_confs) == 2:
-        held_conf = highest_conf
+        complete_above = highest_conf
+    else:
+        # COCO results and some records do not say with which confidence they were made. They may
+        # lack everything below the confidence of the comparison.
+        complete_above = conf
     return Rules(
         conf=conf,
         least_iou=request.iou,
         max_det=min(_max_dets(runs), default=Settings().max_det),
         tolerance=tolerance_of([run.report() for run in runs], request.tolerance),
-        held=held_conf,
+        held=complete_above,
         class_held=_higher_class_confs(runs),
     )
 
 
 def _lowest_confs(recorded_confs: Mapping[SavedRun, float]) -> list[float]:
-    """The lowest confidence of each run: of some classes, it may hold more detections."""
+    """The lowest confidence of each run, of all classes or of a single one.
+
+    A run may have had a lower confidence for some classes (`--conf 0.5,person=0.2`), and then has
+    more detections of these.
+
+    Args:
+        recorded_confs: By run, the confidence for all classes.
+    """
     lowest_confs = []
-    for run, lowest_conf in recorded_confs.items():
+    for run, conf in recorded_confs.items():
         class_confs = [class_conf for _, class_conf in run.class_conf()]
-        lowest_confs.append(min([lowest_conf, *class_confs]))
+        lowest_confs.append(min([conf, *class_confs]))
     return lowest_confs
 
 
 def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
-    """The limits to the detections of a picture; with tiles, a picture may have more."""
+    """The limits that the runs had for the number of detections in a picture.
+
+    A run with tiles has no such limit: it holds for each tile, and a picture has several.
+    """
     limits = []
     for run in runs:
         if not any(settings.get("tile") for settings in run.settings):
@@ -313,54 +435,82 @@ def _higher_class_confs(runs: Sequence[SavedRun]) -> dict[int, float]:
     return higher
 
 
-def _compare(
+def _compare_records(
     results: Results,
     finder: Finder,
-    pair: tuple[RecordJson, RecordJson],
+    records: tuple[RecordJson, RecordJson],
     names: tuple[ClassNames, ClassNames],
 ) -> None:
-    """Compare two records of an input; `names` are those of the classes of their runs."""
-    left, right = pair
+    """Compare the records that two runs have of one input, and add the outcome to the results.
+
+    Args:
+        results: Adds up the comparisons of all inputs.
+        finder: Finds the files of inputs, to show and to hash them.
+        records: The record of the left run and that of the right run.
+        names: Class names of the left run and of the right run, by class id.
+    """
+    left, right = records
     left_names, right_names = names
     source = name_of(left)
     frame = left.get("frame")
-    problem = _problem(results, left, right)
+    _note_differences(results, left, right)
+    problem = _problem(left, right)
     if problem:
         results.fail(Origin(source, frame=frame), InputError(problem))
         return
+
     if results.certifies:
         digest = left.get("sha256") or right.get("sha256")
         results.certify(Origin(source, finder.path_of(source), frame), digest)
-    shown_record = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
+    # The page says once, and not beside each picture, which models and devices are compared.
+    shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
     sides = [_detections(left, left_names), _detections(right, right_names)]
     results.add(shown_record, sides, lambda: finder.shown(left))
 
 
-def _problem(results: Results, left: RecordJson, right: RecordJson) -> str:
-    """Why two records cannot be compared; empty if they can."""
-    title = _title(left)
+def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> None:
+    """Note an input on which only one run failed, or whose file is not the same in both runs."""
+    left_failed = "error" in left
+    right_failed = "error" in right
+    if left_failed != right_failed:
+        results.one_sided.append(_title(left))
+    elif not left_failed and _are_of_different_files(left, right):
+        results.report.other_files.append(_title(left))
+
+
+def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
+    """Whether two records are of different files: by hash, as far as recorded, or image size."""
+    hashes = {record["sha256"] for record in (left, right) if record.get("sha256")}
+    return len(hashes) == 2 or _size_text(left) != _size_text(right)
+
+
+def _problem(left: RecordJson, right: RecordJson) -> str:
+    """Say why two records of an input cannot be compared; empty if they can.
+
+    They cannot if either run failed on the input, or if the images have different sizes.
+    """
+    if "error" in left and left is right:  # paired with itself, as COCO results have no errors
+        return left["error"]["message"]
     errors = []
     for side, record in (("left", left), ("right", right)):
         if "error" in record:
             errors.append(f"{side}: {record['error']['message']}")
-    if len(errors) == 1:
-        results.one_sided.append(title)
     if errors:
-        if left is right:  # COCO results have no errors of their own
-            return left["error"]["message"]
         return "; ".join(errors)
-    left_size = f"{left['width']}x{left['height']}"
-    right_size = f"{right['width']}x{right['height']}"
-    hashes = {record["sha256"] for record in (left, right) if record.get("sha256")}
-    if left_size != right_size or len(hashes) == 2:
-        results.report.other_files.append(title)
-    if left_size != right_size:
-        return f"{left_size} on the left, {right_size} on the right"
+    if _size_text(left) != _size_text(right):
+        return f"{_size_text(left)} on the left, {_size_text(right)} on the right"
     return ""
 
 
-def _failures(results: Results) -> Iterator[str]:
-    """What differs besides detections, a sentence each."""
+def _size_text(record: RecordJson) -> str:
+    return f"{record['width']}x{record['height']}"
+
+
+def _describe_failures(results: Results) -> Iterator[str]:
+    """Yield a sentence for each reason, besides detections, for which two runs do not agree.
+
+    These are inputs that only one run has, that failed in one run only, or whose files differ.
+    """
     report = results.report
     for names, difference in (
         (report.left_only, "only on the left"),
@@ -382,11 +532,19 @@ def _title(fields: RecordJson) -> str:
 
 
 def _detections(fields: RecordJson, names: ClassNames) -> Detections:
-    """The detections of a record."""
-    rows = fields["detections"]
+    """Convert the detections of a saved record to arrays.
+
+    Args:
+        fields: The record as it was read from JSON.
+        names: Class names by class id, which may not all be in this record.
+    """
+    detections = fields["detections"]
+    boxes = [box_of(detection) for detection in detections]
+    scores = [detection["score"] for detection in detections]
+    class_ids = [detection["class_id"] for detection in detections]
     return Detections(
-        np.array([box_of(row) for row in rows], np.float32).reshape(-1, 4),
-        np.array([row["score"] for row in rows], np.float32),
-        np.array([row["class_id"] for row in rows], np.int64),
+        np.array(boxes, np.float32).reshape(-1, 4),  # (N, 4), also without detections
+        np.array(scores, np.float32),
+        np.array(class_ids, np.int64),
         names,
     )
