@@ -35,8 +35,8 @@ Nodes = Sequence[NodeProto]
 
 HALF_LIMIT = float(np.finfo(np.float16).max)
 TENSORS_PER_ROUND = 12  # more need more memory, fewer need more rounds
-TENSORS_PER_SCAN = 32  # of a whole graph
-MAX_SECONDS = 600  # for a detector a search takes some seconds
+TENSORS_PER_SCAN = 32  # in the search for overflows, which reads all tensors of a graph
+MAX_SECONDS = 600  # of a search, which takes some seconds for a detector
 
 GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
 HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
@@ -48,12 +48,24 @@ ALIKE = "the node is the same on both sides: the precision, runtime or device ma
 
 
 def bisect(outputs: OutputComparison) -> BisectReport | None:
-    """Find the first node that differs, on the picture where the outputs differ most; if any."""
+    """Find the first node at which two networks differ.
+
+    The search runs on the picture where their outputs differ most. If the outputs agree even there,
+    it looks for float16 overflows that the outputs do not show.
+
+    Args:
+        outputs: The comparison of the networks' outputs on all pictures.
+
+    Returns:
+        What the search found; None if no picture was compared.
+    """
     if outputs.worst is None:
         return None
-    report, picture, pair = outputs.worst
-    search = _Search(outputs, picture, report.source, pair)
-    return search.find_overflow() if report.agrees else search.run()
+    report, picture, output_names = outputs.worst
+    search = _Search(outputs, picture, report.source, output_names)
+    if report.agrees:
+        return search.find_overflow()
+    return search.find_first_difference()
 
 
 class _Surroundings(NamedTuple):
@@ -61,63 +73,90 @@ class _Surroundings(NamedTuple):
 
     left_nodes: Nodes
     right_nodes: Nodes
-    inputs: list[str]
+    inputs: list[str]  # the nearest tensors that both graphs have
 
 
 class _Search:
-    """The state of a search."""
+    """A search for the first node at which two graphs differ, on one picture.
+
+    A tensor goes by its name in the left graph. All tensors that the search compares have the same
+    name in the right graph, except for the outputs at which it starts.
+    """
 
     def __init__(
-        self, outputs: OutputComparison, picture: Picture, source: str, target: TensorPair
+        self, outputs: OutputComparison, picture: Picture, source: str, output_names: TensorPair
     ) -> None:
+        """Prepare a search, which has ten minutes from now.
+
+        Args:
+            outputs: Compares the networks, and has a probe of each that reads any tensor.
+            picture: What the networks run on.
+            source: The file of the picture, for the report.
+            output_names: Names, in the left and in the right graph, of the outputs that differ.
+        """
         self._outputs = outputs
         self._left = outputs.left
         self._right = outputs.right
         self._picture = picture
         self._source = source
-        self._target, self._counterpart = target  # the outputs, whose names alone may differ
-        self._rounds = 0
+        self._output, self._right_output = output_names
+        self._rounds = 0  # how often the networks ran
         self._deadline = time.monotonic() + MAX_SECONDS
-        # Tensors of both graphs, in the order of the left one, by whose names they are known.
-        self._common: list[str] = []
-        right_names = {*self._right.index.producers, self._target}
-        for node in self._left.index.graph.node:
-            if node.op_type != "Constant":
-                self._common += [name for name in node.output if name in right_names]
-        self._reports: dict[str, TensorReport] = {}
+        self._common = self._common_tensors()
+        self._reports: dict[str, TensorReport] = {}  # of tensors that were compared
         self._unlikely: set[str] = set()  # tensors before one that agrees
 
-    def run(self) -> BisectReport:
-        """Walk from the target to the first node that differs."""
-        differing = self._target
+    def _common_tensors(self) -> list[str]:
+        """Names of the tensors that nodes of both graphs compute, in the order of the left graph.
+
+        Constants are left out. The output at which the search starts is always one of them, though
+        it may have another name in the right graph.
+        """
+        right_names = {*self._right.index.producers, self._output}
+        names: list[str] = []
+        for node in self._left.index.graph.node:
+            if node.op_type != "Constant":
+                names += [name for name in node.output if name in right_names]
+        return names
+
+    def find_first_difference(self) -> BisectReport:
+        """Walk backwards from an output that differs to the first node that does.
+
+        At each step a tensor is known to differ. The walk moves to an earlier tensor that differs,
+        until all inputs of the node that computes the tensor agree. Tensors before one that agrees
+        are unlikely to differ, so they are only compared where they are inputs of that node.
+        """
+        differing = self._output
         while time.monotonic() < self._deadline:
             likely = [name for name in self._before(differing) if name not in self._unlikely]
             earlier = self._differing(likely)
             if earlier:
                 differing = earlier[0]
                 continue
-            unmeasured = self._unmeasured(likely)
-            if unmeasured:
-                self._measure(_evenly_spread(unmeasured, TENSORS_PER_ROUND))
+            uncompared = self._uncompared(likely)
+            if uncompared:
+                self._measure(_evenly_spread(uncompared, TENSORS_PER_ROUND))
                 continue
 
+            # Nothing before the tensor is likely to differ: look at the inputs of its node.
             inputs = self._surroundings(differing).inputs
-            unmeasured = self._unmeasured(inputs)
-            if unmeasured:
-                self._measure(unmeasured)
+            uncompared = self._uncompared(inputs)
+            if uncompared:
+                self._measure(uncompared)
                 continue
-            hidden = self._differing(inputs)
-            if not hidden:
+            differing_inputs = self._differing(inputs)
+            if not differing_inputs:
                 return self._conclude(differing)
-            differing = hidden[0]
+            differing = differing_inputs[0]
         finding = f"{differing} differs; {GIVEN_UP}"
         return self._report_finding(finding, self._reports.get(differing))
 
     def find_overflow(self) -> BisectReport:
-        """Search for float16 overflows that the outputs do not show.
+        """Search both graphs for float16 overflows that the outputs do not show.
 
-        On the CPU, ONNX Runtime computes float16 nodes in float32 and rounds graph outputs only.
-        So an overflow between two nodes shows on a GPU, or where its tensor is made an output.
+        On the CPU, ONNX Runtime computes float16 nodes in float32, and only rounds the outputs of
+        the graph to float16. So an overflow between two nodes does not show there unless its tensor
+        is made an output, but it would on a GPU.
         """
         for probe in (self._left, self._right):
             if not probe.half:
@@ -134,7 +173,15 @@ class _Search:
         return self._report_finding("the outputs agree")
 
     def _scan(self, probe: Probe, names: Sequence[str]) -> BisectReport | None:
-        """Report the first of some tensors that overflows on one side only; None if none does."""
+        """Report the first of some tensors that overflows in one network only.
+
+        Args:
+            probe: Runs the network.
+            names: The tensors of its graph to look at, which are read in one run.
+
+        Returns:
+            None if none of the tensors overflows in this network only.
+        """
         self._rounds += 1
         for name, tensor in probe.fetch(self._picture, names).items():
             if tensor.dtype == np.float16 and not np.isfinite(tensor).all():
@@ -144,20 +191,33 @@ class _Search:
         return None
 
     def _report_overflow(self, probe: Probe, name: str) -> BisectReport | None:
-        """Report an overflow that the outputs do not show; None if the other side has it too."""
-        common_name = self._target if name == self._counterpart else name
+        """Report a float16 tensor with infinities or NaN, which the outputs do not show.
+
+        Args:
+            probe: The network that computed it.
+            name: The tensor in this network's graph.
+
+        Returns:
+            None if the tensor has the same values in the other network, as a mask has where minus
+            infinity is intended.
+        """
+        common_name = self._output if name == self._right_output else name
         if common_name not in self._common:
             node = node_report(probe.index.producers[name])
             finding = f"{name} overflows in {probe.name}; {HIDDEN}"
             return self._report_finding(finding, node=node)
         self._measure([common_name])
         if self._reports[common_name].agrees:
-            return None  # a mask, say, where minus infinity is intended
+            return None
         report = self._conclude(common_name)
         return replace(report, finding=f"{report.finding}; {HIDDEN}")
 
     def _conclude(self, differing: str) -> BisectReport:
-        """Compare a tensor and its inputs in one run, and report the node between them."""
+        """Report the node that makes a tensor differ, although all inputs of the node agree.
+
+        The tensor and the inputs are compared once more, in one run: which tensors are outputs of
+        the graph affects how the runtime fuses nodes, and so the tensor may agree now.
+        """
         left_nodes, right_nodes, inputs = self._surroundings(differing)
         self._measure([differing, *inputs])
         output = self._reports[differing]
@@ -188,7 +248,13 @@ class _Search:
     def _report_finding(
         self, finding: str, output: TensorReport | None = None, node: NodeReport | None = None
     ) -> BisectReport:
-        """A report of a search that did not lead to a node's inputs and output."""
+        """Report a search that did not arrive at a node with its inputs and output.
+
+        Args:
+            finding: What the search found out, as a sentence.
+            output: The comparison of the tensor that it arrived at, if any.
+            node: The node that it suspects, if any.
+        """
         return BisectReport(
             source=self._source,
             node=node,
@@ -199,65 +265,90 @@ class _Search:
         )
 
     def _measure(self, names: Sequence[str]) -> None:
-        """Compare tensors, read in one run."""
+        """Compare some tensors of both graphs, which are read in one run of each network.
+
+        The reports are kept in `_reports`. Where a tensor agrees, those that it is computed from
+        are noted as unlikely to differ.
+        """
         self._rounds += 1
-        right_names = {}
-        for name in names:
-            right_names[name] = self._counterpart if name == self._target else name
+        right_names = {name: self._right_name(name) for name in names}
         left_tensors = self._left.fetch(self._picture, names)
         right_tensors = self._right.fetch(self._picture, right_names.values())
         for name, right_name in right_names.items():
-            if name not in left_tensors or right_name not in right_tensors:  # a sequence, say
-                self._common.remove(name)
+            if name not in left_tensors or right_name not in right_tensors:
+                self._common.remove(name)  # it is no tensor but a sequence, say
                 continue
             report = self._compare(
                 (name, right_name), left_tensors[name], right_tensors[right_name]
             )
             self._reports[name] = report
-            # Shapes and NaN agree whatever the values they come from.
+            # Tensors that agree say little of those before them if they hold integers, such as
+            # shapes, or no finite values: other inputs lead to the same.
             is_finite = report.max_absolute is not None
             if report.agrees and is_finite and report.left.dtype.startswith("float"):
                 self._unlikely.update(self._before(name))
 
-    def _compare(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
-        """Compare two tensors; of the target, its part that differs most."""
-        name = pair[0]
-        if name == self._target:
-            parts = self._outputs.compare(pair, left, right, self._source)
-            return max(parts, key=rank)
-        return compare_tensors(name, left, right, limit=self._outputs.limit, source=self._source)
+    def _right_name(self, name: str) -> str:
+        """The name that a tensor of both graphs has in the right one."""
+        return self._right_output if name == self._output else name
+
+    def _compare(self, names: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
+        """Compare two tensors, of which `names` are the names in the left and the right graph.
+
+        Of the output of a detector, boxes and scores are compared separately, and the report is of
+        those that differ more.
+        """
+        left_name = names[0]
+        if left_name == self._output:
+            reports = self._outputs.compare(names, left, right, self._source)
+            return max(reports, key=rank)
+        return compare_tensors(
+            left_name, left, right, limit=self._outputs.limit, source=self._source
+        )
 
     def _before(self, name: str) -> list[str]:
-        """Common tensors that a tensor is computed from, in the order of the left graph."""
+        """The common tensors that a tensor is computed from, in the order of the left graph."""
         nodes, _ = nodes_between(self._left.index, name)
         computed = set()
         for node in nodes:
-            if name not in node.output:  # outputs of one node do not come before one another
+            if name not in node.output:  # the other outputs of its node are not computed before it
                 computed.update(node.output)
         return [common_name for common_name in self._common if common_name in computed]
 
     def _differing(self, names: Iterable[str]) -> list[str]:
-        """Those of some tensors that were measured and do not agree."""
+        """Those of some tensors that were compared and do not agree."""
         return [name for name in names if name in self._reports and not self._reports[name].agrees]
 
-    def _unmeasured(self, names: Iterable[str]) -> list[str]:
+    def _uncompared(self, names: Iterable[str]) -> list[str]:
+        """Those of some tensors that were not compared yet."""
         return [name for name in names if name not in self._reports]
 
     def _surroundings(self, name: str) -> _Surroundings:
-        """The nearest common tensors before a tensor, and the nodes between in either graph."""
-        sources = {*self._common} - {self._target, self._counterpart}
-        counterpart = self._counterpart if name == self._target else name
+        """Find the nearest common tensors before a tensor, and the nodes between in either graph.
+
+        Between two common tensors each graph may have other nodes, such as a Cast in one of them.
+        """
+        sources = {*self._common} - {self._output, self._right_output}
         left_nodes, left_inputs = nodes_between(self._left.index, name, sources)
-        right_nodes, right_inputs = nodes_between(self._right.index, counterpart, sources)
+        right_nodes, right_inputs = nodes_between(
+            self._right.index, self._right_name(name), sources
+        )
         all_inputs = left_inputs | right_inputs
         inputs = [common_name for common_name in self._common if common_name in all_inputs]
         return _Surroundings(left_nodes, right_nodes, inputs)
 
 
 def _evenly_spread(names: Sequence[str], limit: int) -> list[str]:
-    """A number of names at most, evenly spread over all, with the last one."""
+    """Pick at most `limit` names, evenly spread over all of them; the last one is always picked.
+
+    For example, of eight names and a limit of four: the second, fourth, sixth and eighth.
+    """
     count = min(limit, len(names))
-    return [names[number * len(names) // count - 1] for number in range(1, count + 1)]
+    picked = []
+    for position in range(1, count + 1):
+        end = position * len(names) // count  # of the first `position` of `count` equal parts
+        picked.append(names[end - 1])
+    return picked
 
 
 def node_report(node: NodeProto) -> NodeReport:
@@ -268,9 +359,21 @@ def node_report(node: NodeProto) -> NodeReport:
 def nodes_between(
     index: GraphIndex, tensor: str, sources: Collection[str] = ()
 ) -> tuple[Nodes, set[str]]:
-    """The nodes, in order, that compute a tensor from some others, and those that they read."""
+    """Find the nodes that compute a tensor from some other tensors of a graph.
+
+    The walk goes from the tensor back through the nodes, and stops at the sources, at the inputs of
+    the graph and at initializers.
+
+    Args:
+        index: The graph.
+        tensor: The name of the tensor that is computed.
+        sources: Names of tensors to stop at; without any, all nodes before the tensor are found.
+
+    Returns:
+        The nodes, in the order of the graph, and the names of the sources that they read.
+    """
     computing = set[str]()  # the first output of each node
-    reached = set[str]()
+    reached_sources = set[str]()
     waiting = [tensor]
     while waiting:
         node = index.producers.get(waiting.pop())
@@ -279,15 +382,15 @@ def nodes_between(
         computing.add(node.output[0])
         for name in reads(node):
             if name in sources:
-                reached.add(name)
+                reached_sources.add(name)
             else:
                 waiting.append(name)
     nodes = [node for node in index.graph.node if node.output and node.output[0] in computing]
-    return nodes, reached
+    return nodes, reached_sources
 
 
 class Graphs(NamedTuple):
-    """Two graphs, and what they are called."""
+    """Two graphs of which nodes are compared, and what findings call them."""
 
     left: GraphIndex
     right: GraphIndex
@@ -297,7 +400,17 @@ class Graphs(NamedTuple):
     def explain(
         self, left_nodes: Nodes, right_nodes: Nodes, output: TensorReport
     ) -> Iterator[tuple[NodeReport, str]]:
-        """Nodes before a difference that may cause it, and why: the likeliest first."""
+        """Yield nodes that may cause a difference and what is different about them.
+
+        The likeliest cause comes first. In the order of the left graph these are the nodes that
+        differ or that the right graph lacks; then come those that the left graph lacks, and last
+        the node that computes the tensor, with what its values show.
+
+        Args:
+            left_nodes: What computes the tensor in the left graph, from inputs that agree.
+            right_nodes: What computes it in the right graph.
+            output: The comparison of the tensor, which differs.
+        """
         left_by_output = _by_first_output(left_nodes)
         right_by_output = _by_first_output(right_nodes)
         for name, node in left_by_output.items():
@@ -312,7 +425,11 @@ class Graphs(NamedTuple):
         yield node_report(left_nodes[-1]), self._describe_values(output)
 
     def _differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
-        """How two nodes differ."""
+        """Yield the differences between two nodes that compute the same tensor in two graphs.
+
+        Casts, identities, quantisation and dequantisation are not compared, since a graph of
+        another precision has them in other places.
+        """
         if left.op_type != right.op_type:
             if not {left.op_type, right.op_type} <= PASSED_THROUGH:
                 yield f"it is {right.op_type} in {self.right_title}"
@@ -325,15 +442,16 @@ class Graphs(NamedTuple):
                 yield f"its attributes differ in {self.right_title}: {', '.join(names)}"
 
     def _input_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
-        """How the inputs of two nodes of one operator differ."""
-        # The tensors behind casts, identities, quantisation and dequantisation.
+        """Yield the differences between the inputs of two nodes of the same operator."""
+        # What is compared are the tensors before casts, identities and (de)quantisation.
         left_inputs = [self.left.behind(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.behind(name, PASSED_THROUGH) for name in right.input]
         if left_inputs != right_inputs and sorted(left_inputs) == sorted(right_inputs):
             yield f"its inputs are swapped in {self.right_title}: {', '.join(right_inputs)}"
         for left_name, right_name in zip(left_inputs, right_inputs, strict=False):
             yield from self._tensor_differences(left_name, right_name)
-        # Branches of an If or Loop read more, and constants of one name may differ.
+        # The bodies of an If or Loop read tensors that are not among the node's inputs. Constants
+        # among these may have one name and other values.
         captured = reads(left) & reads(right) - {*left.input, *right.input}
         for name in sorted(captured):
             yield from self._tensor_differences(name, name)
@@ -343,7 +461,11 @@ class Graphs(NamedTuple):
             )
 
     def _tensor_differences(self, left_name: str, right_name: str) -> Iterator[str]:
-        """How two tensors differ that nodes read at one place."""
+        """Yield how two tensors differ that nodes of the two graphs read as the same input.
+
+        Constants differ by value. Other tensors differ by name if either name is of a tensor that
+        both graphs have; otherwise the exporter may have named one tensor in two ways.
+        """
         left = self.left.array(left_name)
         right = self.right.array(right_name)
         if left is None or right is None:
@@ -363,7 +485,11 @@ class Graphs(NamedTuple):
             yield f"its constant input {left_name} differs in {self.right_title}{difference}"
 
     def _describe_values(self, output: TensorReport) -> str:
-        """What the values of a tensor show, where the node is the same in both graphs."""
+        """Say what the values of a tensor show, where the nodes are the same in both graphs.
+
+        If one graph has more infinities or NaN, it overflowed. The other graph then shows whether
+        the values are beyond the range of float16.
+        """
         left = output.left
         right = output.right
         if left.not_finite > right.not_finite:
@@ -389,7 +515,7 @@ def _by_first_output(nodes: Nodes) -> dict[str, NodeProto]:
 
 
 def _attributes(node: NodeProto) -> set[tuple[str, bytes]]:
-    """The attributes of a node: their names and contents."""
+    """The attributes of a node as pairs of their name and content, in a form that compares."""
     attributes = set()
     for attribute in node.attribute:
         attributes.add((attribute.name, attribute.SerializeToString(deterministic=True)))
@@ -397,19 +523,20 @@ def _attributes(node: NodeProto) -> set[tuple[str, bytes]]:
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:
-    """Whether constants are the same up to rounding, value by value.
+    """Whether two constants are the same up to the rounding of their number types.
 
-    Not relative to the largest value, since a small weight may have a large effect.
+    Each value is compared relative to itself, and not to the largest value of the constant, since
+    a small weight may have a large effect.
     """
     if left.shape != right.shape:
         return False
     if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
-        return True  # the scale of a quantised constant is another input
+        return True  # one is quantised, and cannot be compared without its scale
     relative_tolerance = 1e-5
     absolute_tolerance = 0.0
     if np.float16 in {left.dtype.type, right.dtype.type}:
-        relative_tolerance = 2.0**-10
-        absolute_tolerance = 1e-7
+        relative_tolerance = 2.0**-10  # float16 has 11 significant bits
+        absolute_tolerance = 1e-7  # and cannot hold values much smaller than this
     return np.allclose(
         left.astype(np.float64),
         right.astype(np.float64),
