@@ -8,7 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.eval.evaluator import DETECTION, EvaluatedPicture
 from detcli.commands.eval.labels import OBJECT
 
 
@@ -31,7 +31,7 @@ def compared(image_id, labels, detections):
     rows = []
     for box, category, score in detections:
         rows.append((tuple(box), category, score))
-    return EvaluatedPicture(image_id, labelled(*labels), np.array(rows, FOUND))
+    return EvaluatedPicture(image_id, labelled(*labels), np.array(rows, DETECTION))
 
 
 def random_pictures(random, count=30, categories=3):

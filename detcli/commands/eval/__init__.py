@@ -4,7 +4,8 @@ run.py         detections beside labels
 labels.py      COCO's and YOLO's data
 classes.py     which class stands for which category
 findings.py    what is odd about the data
-evaluator.py   hotcoco's figures, outcomes, advice
+evaluator.py   hotcoco's figures, outcomes, confusions
+confidence.py  F1 by confidence, and which confidences are the best
 report.py      how good the model is, as JSON and as tables
 figures.py     plots, and the page
 """

@@ -1,22 +1,21 @@
 """The evaluator, hotcoco: COCO's figures, and which detection found which object.
 
-hotcoco computes and matches as pycocotools does; tests compare the two. Confusions and curves are
-counted here, from its matches: its confusion matrix counts detections of crowds as false positives,
-its F-scores come without the confidence, and by class it has no more than AP.
+hotcoco computes and matches as pycocotools does; tests compare the two. Confusions are counted here
+and curves in confidence.py, from its matches: its confusion matrix counts detections of crowds as
+false positives, its F-scores come without the confidence, and by class it has no more than AP.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.cli.report import report_field
-from detcli.commands.eval.classes import ClassMapping
+from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.labels import OBJECT, StructuredRows
 from detcli.core import frozen
 from detcli.core.errors import loading
-from detcli.core.text import shell_line
 from detcli.data.topk import rank_descending
 
 if TYPE_CHECKING:
@@ -26,41 +25,48 @@ if TYPE_CHECKING:
 Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-IOU = 0.5  # makes a detection a true positive in curves, advice and confusions
+IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in a picture that the evaluator considers, best first
-PICTURES_AT_ONCE = 500  # that are matched
-FEW = 10  # boxes of a class; a confidence that rests on fewer may be chance
+PICTURES_AT_ONCE = 500  # how many pictures are matched in one run of the evaluator
 
-FOUND = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
-"""The row of a detection: x, y, width, height in pixels; an index into the data's categories."""
+CategoryPair = tuple[int | None, int | None]
+"""Indexes of an object's category and of the category that it was detected as; None for none."""
+
+DETECTION = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
+"""A row for each detection: the box as left, top, width, height in pixels; the category as an index
+into the data's categories; the score."""
 
 CORRECT, FALSE, MISSED = range(3)
 """What became of a box: detected and right, detected and wrong, or not detected."""
 
 
 def require_evaluator() -> str:
-    """The name and version of the evaluator, or a DependencyError."""
+    """The name and version of the evaluator.
+
+    Raises:
+        DependencyError: It is not installed.
+    """
     with loading("hotcoco", 'pip install "detcli[eval]"'):
         import hotcoco
     return f"hotcoco {hotcoco.__version__}"
 
 
 def figure_text(value: float) -> str:
-    """A figure as people read it."""
+    """A figure with three decimals, as people read it."""
     return f"{value:.3f}"
 
 
 class EvaluatedPicture(NamedTuple):
-    """A picture's labels, rows of `OBJECT`, and its detections, rows of `FOUND`; both in pixels."""
+    """The labels and the detections of a picture, with boxes in pixels."""
 
     image_id: int
-    objects: StructuredRows
-    found: StructuredRows
+    objects: StructuredRows  # (M,) of OBJECT
+    detections: StructuredRows  # (N,) of DETECTION
 
 
 @frozen
 class Metrics:
-    """COCO's twelve figures, from 0 to 1; None without boxes to be found.
+    """COCO's twelve figures, from 0 to 1; each is None if there are no objects to be detected.
 
     `ar_1` is the average recall of the best detection alone, `ar_10` of the best ten, `ar_100` of
     the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
@@ -81,92 +87,40 @@ class Metrics:
 
     @classmethod
     def of(cls, precision: Doubles, recall: Doubles) -> Self:
-        """Average what the evaluator accumulated, where -1 stands for no boxes.
+        """Average the precision and recall that the evaluator accumulated.
 
-        `precision` is `(10, 101, K, 4, 3)`: IoU from 0.5 to 0.95, recall, category, size (all,
-        small, medium, large), detections (1, 10, 100); `recall` is the same without recall.
+        Both arrays hold -1 where a category has no objects of a size; these are left out.
+
+        Args:
+            precision: `(10, 101, K, 4, 3)` by IoU from 0.5 to 0.95, recall from 0 to 1, category,
+                size (all, small, medium, large), and number of detections (1, 10, 100).
+            recall: `(10, K, 4, 3)`, the same without the axis of recall.
         """
-        parts = (
-            *(precision[..., 0, -1], precision[0, ..., 0, -1], precision[5, ..., 0, -1]),
-            *(precision[..., size, -1] for size in (1, 2, 3)),
-            *(recall[..., 0, most] for most in (0, 1, 2)),
-            *(recall[..., size, -1] for size in (1, 2, 3)),
-        )
-        known = (part[part > -1] for part in parts)
-        return cls(*(round(float(part.mean()), 6) if part.size else None for part in known))
-
-
-@frozen
-class Quality:
-    """The result of a confidence, at IoU 0.5; precision is None without detections."""
-
-    f1: float
-    precision: float | None
-    recall: float
-
-    @classmethod
-    def of(cls, hits: int, wrong: int, boxes: int) -> Self:
-        """From counts of true and false positives and of at least one box."""
+        precision_of_100 = precision[..., -1]  # (10, 101, K, 4)
+        recall_of_100 = recall[..., -1]  # (10, K, 4)
+        recall_of_all_sizes = recall[..., 0, :]  # (10, K, 3)
         return cls(
-            round(2 * hits / (hits + wrong + boxes), 6),
-            round(hits / (hits + wrong), 6) if hits + wrong else None,
-            round(hits / boxes, 6),
+            map50_95=_mean_figure(precision_of_100[..., 0]),
+            map50=_mean_figure(precision_of_100[0, ..., 0]),
+            map75=_mean_figure(precision_of_100[5, ..., 0]),
+            map_small=_mean_figure(precision_of_100[..., 1]),
+            map_medium=_mean_figure(precision_of_100[..., 2]),
+            map_large=_mean_figure(precision_of_100[..., 3]),
+            ar_1=_mean_figure(recall_of_all_sizes[..., 0]),
+            ar_10=_mean_figure(recall_of_all_sizes[..., 1]),
+            ar_100=_mean_figure(recall_of_all_sizes[..., 2]),
+            ar_small=_mean_figure(recall_of_100[..., 1]),
+            ar_medium=_mean_figure(recall_of_100[..., 2]),
+            ar_large=_mean_figure(recall_of_100[..., 3]),
         )
 
 
-class Curve(NamedTuple):
-    """True and false positives by confidence, at IoU 0.5.
-
-    The evaluator matches detections by descending score, so those above a confidence are matched as
-    if there were no others: one pass with a low confidence covers all higher ones. Detections
-    of crowds and of ignored objects do not count.
-    """
-
-    score: Doubles  # (N,) descending, each score once
-    hits: Indices  # (N,) true positives that score as much or more
-    wrong: Indices  # (N,) false positives that score as much or more
-    boxes: int  # number of objects to be found
-
-    @classmethod
-    def of(cls, score: Doubles, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
-        """From detections `(N,)` in any order: their scores, and whether they match an object."""
-        order = rank_descending(score)
-        score, hit = score[order], hit[order]
-        # A confidence keeps or drops equal scores together: count behind the last of them.
-        last = np.append(score[1:] < score[:-1], True)[: len(score)]
-        return cls(score[last], np.cumsum(hit)[last], np.cumsum(~hit)[last], boxes)
-
-    @property
-    def f1(self) -> Doubles:
-        """`(N,)` the harmonic mean of precision and recall."""
-        return 2 * self.hits / (self.hits + self.wrong + self.boxes)
-
-    def counts(self, confidence: float) -> tuple[int, int]:
-        """True and false positives above a confidence."""
-        above = int(np.count_nonzero(self.score > confidence))
-        return (int(self.hits[above - 1]), int(self.wrong[above - 1])) if above else (0, 0)
-
-    def quality(self, confidence: float) -> Quality:
-        """The result of a confidence; there must be boxes."""
-        return Quality.of(*self.counts(confidence), self.boxes)
-
-    def best(self, floor: float) -> float | None:
-        """The confidence with the best F1; None if no detection is right.
-
-        Of the numbers that separate the detections to keep from the others, it has the fewest
-        decimals, at least two, and is near the middle, away from either score. Detections below
-        `floor`, the confidence of the run, are unknown.
-        """
-        if not self.hits.any():
-            return None
-        best = int(self.f1.argmax())  # of equals, the one with fewer detections
-        scores = np.append(self.score, floor).astype(np.float32)
-        high, low = scores[best], scores[best + 1]
-        middle = (float(low) + float(high)) / 2
-        # A score is kept if it is above the confidence, both in float32, as the detector compares.
-        rounded = (round(middle, decimals) for decimals in range(2, 10))
-        fitting = (number for number in rounded if low <= np.float32(number) < high)
-        return next(fitting, float(decimal(low)))  # two neighbours among the float32 numbers
+def _mean_figure(values: Doubles) -> float | None:
+    """The mean of the values that are not -1, which stands for no objects; None if all are."""
+    defined = values[values > -1]
+    if defined.size == 0:
+        return None
+    return round(float(defined.mean()), 6)
 
 
 class Score(NamedTuple):
@@ -178,267 +132,323 @@ class Score(NamedTuple):
 
 
 class MatchedBox(NamedTuple):
+    """What became of a detection, or of an object that was missed."""
+
     category: int
     box: list[float]
-    score: float | None  # None for one that was missed
+    score: float | None  # None for an object that was missed
     kind: int  # CORRECT, FALSE or MISSED
-    label: list[float] | None = None  # the object that one that is right matches
+    label: list[float] | None = None  # the box of the object that a correct detection matches
+
+
+class _Matching(NamedTuple):
+    """Which detection matches which object; all are rows of the evaluator's arrays."""
+
+    detections: Indices  # (N,) those that count: not of crowds, nor of ignored objects
+    matched_objects: Indices  # (N,) the object that each of these matches; -1 for none
+    objects: Indices  # (M,) those that are to be detected
+
+    @property
+    def missed_objects(self) -> Indices:
+        """The objects that no detection matches."""
+        return np.setdiff1d(self.objects, self.matched_objects)
 
 
 class Evaluator:
-    """Compares labels with detections."""
+    """Compares labels with detections.
+
+    The boxes of all pictures are held in two arrays, one of objects and one of detections, in the
+    order of the pictures' ids.
+    """
 
     def __init__(self, pictures: Sequence[EvaluatedPicture], categories: Sequence[int]) -> None:
-        """Gather boxes; equal scores rank in the order of image ids.
+        """Gather the boxes of all pictures.
 
-        Boxes of other categories than these, by index, do not take part.
+        Args:
+            pictures: The pictures in any order. Where scores are equal, detections in the picture
+                with the lower id rank first.
+            categories: The categories to evaluate, as indexes of the data's categories; boxes of
+                others do not take part.
         """
         self._categories = list(categories)
-        # Numbered from 1: image ids have up to 18 digits, more than the evaluator's floats hold.
-        self._numbers = list(range(1, len(pictures) + 1))
-        ordered = sorted(pictures, key=lambda one: one.image_id)
-        self._ids = [one.image_id for one in ordered]
-        self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
-        self._found_images, self._found = self._gather(FOUND, [one.found for one in ordered])
+        # Pictures are numbered from 1 on in place of their ids, which have up to 18 digits: more
+        # than the evaluator's floats hold.
+        self._picture_numbers = list(range(1, len(pictures) + 1))
+        ordered = sorted(pictures, key=lambda picture: picture.image_id)
+        self._image_ids = [picture.image_id for picture in ordered]
+        self._object_pictures, self._objects = self._gather(
+            OBJECT, [picture.objects for picture in ordered]
+        )
+        self._detection_pictures, self._detections = self._gather(
+            DETECTION, [picture.detections for picture in ordered]
+        )
 
     def _gather(
-        self, dtype: np.dtype[np.void], parts: list[StructuredRows]
+        self, dtype: np.dtype[np.void], rows_of_pictures: list[StructuredRows]
     ) -> tuple[Indices, StructuredRows]:
-        """The number of each row's picture, and the rows of the evaluated categories."""
-        images = np.repeat(self._numbers, [len(rows) for rows in parts])
-        rows = np.concatenate([np.zeros(0, dtype), *parts])
-        known = np.isin(rows["category"], self._categories)
-        return images[known], rows[known]
+        """Join the rows of all pictures to one array, without those of other categories.
+
+        Args:
+            dtype: The type of a row, OBJECT or DETECTION.
+            rows_of_pictures: The rows of each picture.
+
+        Returns:
+            The number of the picture that each row belongs to, and the rows.
+        """
+        row_counts = [len(rows) for rows in rows_of_pictures]
+        picture_numbers = np.repeat(self._picture_numbers, row_counts)
+        no_rows = np.zeros(0, dtype)  # so that there is something to join without pictures
+        all_rows = np.concatenate([no_rows, *rows_of_pictures])
+        takes_part = np.isin(all_rows["category"], self._categories)
+        return picture_numbers[takes_part], all_rows[takes_part]
 
     def score(self) -> tuple[Score, dict[int, Score]]:
-        """The result for all categories, and for each by its index."""
+        """Compute the result for all categories together, and for each one by its index."""
         precision, recall = self._accumulated()
-        counted, matches, wanted = self._match(-np.inf, PER_CLASS)
-        found, hit, objects = self._found[counted], matches >= 0, self._objects[wanted]
+        matching = self._match(-np.inf, PER_CLASS)
+        score_of_category = {}
+        for position, category in enumerate(self._categories):
+            score_of_category[category] = self._score_of([position], precision, recall, matching)
+        all_positions = list(range(len(self._categories)))
+        return self._score_of(all_positions, precision, recall, matching), score_of_category
 
-        def score(positions: list[int]) -> Score:
-            indices = [self._categories[position] for position in positions]
-            of = np.isin(found["category"], indices)
-            boxes = int(np.count_nonzero(np.isin(objects["category"], indices)))
-            at_iou = precision[0, :, positions, 0, -1]  # (categories, 101)
-            known = at_iou[at_iou[:, 0] >= 0]
-            return Score(
-                Metrics.of(precision[:, :, positions], recall[:, positions]),
-                Curve.of(found["score"][of], hit[of], boxes),
-                (known if len(known) else at_iou).mean(axis=0),
-            )
+    def _score_of(
+        self, positions: list[int], precision: Doubles, recall: Doubles, matching: _Matching
+    ) -> Score:
+        """Compute the result for some of the evaluated categories.
 
-        by_category = {index: score([position]) for position, index in enumerate(self._categories)}
-        return score([*range(len(self._categories))]), by_category
-
-    def confusions(self, confidence: float) -> dict[tuple[int | None, int | None], list[int]]:
-        """Image ids of objects of one category found as one of another, the most frequent first.
-
-        Detections above the confidence are matched with objects of any category, best first. None
-        as the second is an object that was not found, None as the first a detection of nothing.
+        Args:
+            positions: Where the categories are in `_categories`, and in the next two arrays.
+            precision: What the evaluator accumulated, see `Metrics.of`.
+            recall: The same of recall.
+            matching: Which detections match which objects, at any confidence.
         """
-        counted, matches, wanted = self._match(confidence, len(self._found), by_class=False)
-        categories = [*self._objects["category"].tolist(), None]  # the last is for a match of -1
-        confused: dict[tuple[int | None, int | None], list[int]] = {}
-        for number, match in zip(counted, matches.tolist(), strict=True):
-            pair = categories[match], int(self._found["category"][number])
-            confused.setdefault(pair, []).append(self._ids[self._found_images[number] - 1])
-        for number in np.setdiff1d(wanted, matches):
-            image_id = self._ids[self._object_images[number] - 1]
-            confused.setdefault((categories[number], None), []).append(image_id)
-        return dict(sorted(confused.items(), key=lambda one: (-len(one[1]), str(one[0]))))
+        categories = [self._categories[position] for position in positions]
+        detections = self._detections[matching.detections]
+        is_of_categories = np.isin(detections["category"], categories)
+        is_true = matching.matched_objects >= 0
+        object_categories = self._objects["category"][matching.objects]
+        box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
+
+        precision_at_iou = precision[0, :, positions, 0, -1]  # (categories, 101), -1 without boxes
+        with_boxes = precision_at_iou[precision_at_iou[:, 0] >= 0]
+        if len(with_boxes):
+            mean_precision = with_boxes.mean(axis=0)
+        else:
+            mean_precision = precision_at_iou.mean(axis=0)
+        return Score(
+            metrics=Metrics.of(precision[:, :, positions], recall[:, positions]),
+            curve=Curve.of(
+                detections["score"][is_of_categories], is_true[is_of_categories], box_count
+            ),
+            precision=mean_precision,
+        )
+
+    def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
+        """Count which categories are detected as which others, and in which pictures.
+
+        The detections above a confidence are matched with objects of any category, those with the
+        highest scores first.
+
+        Returns:
+            For each pair of an object's category and the category it was detected as, the image id
+            of each such object; the most frequent pair first. The second category is None for
+            objects that were missed, the first one is None where nothing was at a detection.
+        """
+        matching = self._match(confidence, len(self._detections), by_class=False)
+        image_ids: dict[CategoryPair, list[int]] = {}
+        for detection, matched_object in zip(
+            matching.detections, matching.matched_objects.tolist(), strict=True
+        ):
+            true_category = None
+            if matched_object >= 0:
+                true_category = int(self._objects["category"][matched_object])
+            category = int(self._detections["category"][detection])
+            image_id = self._image_id(self._detection_pictures[detection])
+            image_ids.setdefault((true_category, category), []).append(image_id)
+        for missed_object in matching.missed_objects:
+            true_category = int(self._objects["category"][missed_object])
+            image_id = self._image_id(self._object_pictures[missed_object])
+            image_ids.setdefault((true_category, None), []).append(image_id)
+
+        pairs = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
+        return {pair: image_ids[pair] for pair in pairs}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
-        """What became of the boxes of each picture, by image id; matched by class at IoU 0.5.
+        """Find out what became of the boxes of each picture, matched by class at IoU 0.5.
 
-        The best come first, and what was missed last.
+        Args:
+            confidence: Only detections that score more take part.
+
+        Returns:
+            By image id, the detections of the picture with the highest score first, then the
+            objects that were missed.
         """
-        counted, matches, wanted = self._match(confidence, PER_CLASS)
-        outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._ids}
-        for position in rank_descending(self._found["score"][counted]):
-            number = counted[position]
-            box, category, score = self._found[number].tolist()
-            kind = CORRECT if matches[position] >= 0 else FALSE
-            image_id = self._ids[self._found_images[number] - 1]
-            label = None if kind == FALSE else self._objects["box"][matches[position]].tolist()
-            made = MatchedBox(category, box.tolist(), round(score, 4), kind, label)
-            outcomes[image_id].append(made)
-        for number in np.setdiff1d(wanted, matches):
-            box, category, *_ = self._objects[number].tolist()
-            image_id = self._ids[self._object_images[number] - 1]
-            outcomes[image_id].append(MatchedBox(category, box.tolist(), None, MISSED))
+        matching = self._match(confidence, PER_CLASS)
+        outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._image_ids}
+        for position in rank_descending(self._detections["score"][matching.detections]):
+            index = matching.detections[position]
+            detection = self._detections[index]
+            matched_object = matching.matched_objects[position]
+            kind = FALSE
+            label = None
+            if matched_object >= 0:
+                kind = CORRECT
+                label = self._objects["box"][matched_object].tolist()
+            outcome = MatchedBox(
+                category=int(detection["category"]),
+                box=detection["box"].tolist(),
+                score=round(float(detection["score"]), 4),
+                kind=kind,
+                label=label,
+            )
+            outcomes[self._image_id(self._detection_pictures[index])].append(outcome)
+        for index in matching.missed_objects:
+            missed_object = self._objects[index]
+            outcome = MatchedBox(
+                int(missed_object["category"]), missed_object["box"].tolist(), None, MISSED
+            )
+            outcomes[self._image_id(self._object_pictures[index])].append(outcome)
         return outcomes
 
-    def _match(
-        self, confidence: float, most: int, *, by_class: bool = True
-    ) -> tuple[Indices, Indices, Indices]:
-        """Match detections above a confidence with objects at IoU 0.5, the best detections first.
+    def _image_id(self, picture_number: int) -> int:
+        """The image id of a picture by its number, which counts from 1."""
+        return self._image_ids[picture_number - 1]
 
-        In each picture `most` detections are considered: of each class, if matched by class.
-        Returns the indices of the detections that count; of the object that each of these matches,
-        -1 for none; of the objects to be found.
+    def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
+        """Match detections with objects at IoU 0.5, those with the highest scores first.
 
-        Each picture is matched by itself, and what the evaluator says of a match takes ten times
-        the memory of its boxes: some pictures at a time.
+        Each picture is matched by itself. What the evaluator says of a match takes ten times the
+        memory of its boxes, so it runs on some pictures at a time.
+
+        Args:
+            confidence: Only detections that score more take part.
+            max_detections: How many of them at most, in each picture: of each class, if matched by
+                class.
+            by_class: Whether a detection only matches objects of its own class.
         """
-        counted, matches, wanted = ([np.zeros(0, np.int64)] for _ in range(3))
-        for first in range(0, len(self._numbers), PICTURES_AT_ONCE):
-            numbers = self._numbers[first : first + PICTURES_AT_ONCE]
-            part = self._match_pictures(numbers, confidence, most, by_class=by_class)
-            counted.append(part[0])
-            matches.append(part[1])
-            wanted.append(part[2])
-        return np.concatenate(counted), np.concatenate(matches), np.concatenate(wanted)
+        no_rows = np.zeros(0, np.int64)  # so that there is something to join without pictures
+        matchings = [_Matching(no_rows, no_rows, no_rows)]
+        for start in range(0, len(self._picture_numbers), PICTURES_AT_ONCE):
+            picture_numbers = self._picture_numbers[start : start + PICTURES_AT_ONCE]
+            matchings.append(
+                self._match_pictures(picture_numbers, confidence, max_detections, by_class=by_class)
+            )
+        return _Matching(
+            np.concatenate([matching.detections for matching in matchings]),
+            np.concatenate([matching.matched_objects for matching in matchings]),
+            np.concatenate([matching.objects for matching in matchings]),
+        )
 
     def _match_pictures(
-        self, numbers: Sequence[int], confidence: float, most: int, *, by_class: bool
-    ) -> tuple[Indices, Indices, Indices]:
-        """Match in consecutive pictures, see `_match`."""
-        object_rows = _rows_of(numbers, self._object_images)
-        found_rows = _rows_of(numbers, self._found_images)
-        found_rows = found_rows[self._found["score"][found_rows] > confidence]
+        self,
+        picture_numbers: Sequence[int],
+        confidence: float,
+        max_detections: int,
+        *,
+        by_class: bool,
+    ) -> _Matching:
+        """Match the boxes of consecutive pictures in one run of the evaluator, see `_match`."""
+        object_rows = _rows_of(picture_numbers, self._object_pictures)
+        detection_rows = _rows_of(picture_numbers, self._detection_pictures)
+        is_above = self._detections["score"][detection_rows] > confidence
+        detection_rows = detection_rows[is_above]
         evaluator = self._evaluate(
-            numbers,
+            picture_numbers,
             object_rows,
-            found_rows,
+            detection_rows,
             iou_thrs=[IOU],
             area_rng=[[0.0, 1e10]],
             area_rng_lbl=["all"],
-            max_dets=[most],
+            max_dets=[max_detections],
             use_cats=by_class,
         )
-        result = evaluator.image_diagnostics(IOU)  # by ids, which count from 1
-        counted_ids = sorted(result["dt_status"])
-        match_ids = [result["dt_match"].get(number, 0) for number in counted_ids]
-        counted = found_rows[np.array(counted_ids, np.int64) - 1]
-        wanted = object_rows[np.array([*result["gt_status"]], np.int64) - 1]
-        matches = np.array(match_ids, np.int64) - 1
-        is_match = matches >= 0
-        matches[is_match] = object_rows[matches[is_match]]
-        return counted, matches, wanted
+        # The evaluator numbers objects and detections from 1, in the order of these rows.
+        result = evaluator.image_diagnostics(IOU)
+        detection_ids = sorted(result["dt_status"])
+        object_ids = list(result["gt_status"])
+        matched_ids = [result["dt_match"].get(detection_id, 0) for detection_id in detection_ids]
+        matched_positions = np.array(matched_ids, np.int64) - 1  # in `object_rows`; -1 for none
+        has_match = matched_positions >= 0
+        matched_objects = np.full(len(detection_ids), -1, np.int64)
+        matched_objects[has_match] = object_rows[matched_positions[has_match]]
+        return _Matching(
+            detections=detection_rows[np.array(detection_ids, np.int64) - 1],
+            matched_objects=matched_objects,
+            objects=object_rows[np.array(object_ids, np.int64) - 1],
+        )
 
     def _accumulated(self) -> tuple[Doubles, Doubles]:
-        """Precision and recall of all pictures; the evaluator, which is large, is gone then."""
-        object_rows = np.arange(len(self._objects))
-        found_rows = np.arange(len(self._found))
-        evaluator = self._evaluate(self._numbers, object_rows, found_rows)
+        """Run the evaluator on all pictures, and return the precision and recall of `Metrics.of`.
+
+        The arrays are copied, so that the rest of the evaluator, which is large, can be freed.
+        """
+        all_objects = np.arange(len(self._objects))
+        all_detections = np.arange(len(self._detections))
+        evaluator = self._evaluate(self._picture_numbers, all_objects, all_detections)
         evaluator.accumulate()
         result: Any = evaluator.eval
         return result["precision"].copy(), result["recall"].copy()
 
     def _evaluate(
         self,
-        numbers: Sequence[int],
+        picture_numbers: Sequence[int],
         object_rows: Indices,
-        found_rows: Indices,
+        detection_rows: Indices,
         **parameters: object,
     ) -> "COCOeval":
-        """Run the evaluator on some pictures, by their numbers, and on rows of theirs."""
+        """Run the evaluator, hotcoco, on some of the boxes.
+
+        Args:
+            picture_numbers: The pictures to evaluate.
+            object_rows: Rows of the objects in these pictures.
+            detection_rows: Rows of the detections in these pictures that take part.
+            parameters: Values of the evaluator's parameters that are not its defaults.
+
+        Returns:
+            The evaluator, whose matches can be accumulated or looked at.
+        """
         from hotcoco import COCO, COCOeval
 
-        objects, found = self._objects[object_rows], self._found[found_rows]
-        area = np.where(np.isnan(objects["area"]), objects["box"][:, 2:].prod(1), objects["area"])
+        objects = self._objects[object_rows]
+        detections = self._detections[detection_rows]
+        box_area = objects["box"][:, 2:].prod(axis=1)
+        area = np.where(np.isnan(objects["area"]), box_area, objects["area"])
         # The evaluator ignores objects larger than every range of areas.
         area[objects["ignored"] & ~objects["crowd"]] = np.inf
         truth = COCO.from_arrays(
-            [{"id": number} for number in numbers],
-            [{"id": index, "name": str(index)} for index in self._categories],
-            self._object_images[object_rows],
+            [{"id": number} for number in picture_numbers],
+            [{"id": category, "name": str(category)} for category in self._categories],
+            self._object_pictures[object_rows],
             objects["category"],
             objects["box"],
             area=area,
             iscrowd=objects["crowd"],
         )
-        images = self._found_images[found_rows]
-        results = np.column_stack([images, found["box"], found["score"], found["category"]])
+        results = np.column_stack(
+            [
+                self._detection_pictures[detection_rows],
+                detections["box"],
+                detections["score"],
+                detections["category"],
+            ]
+        )
         evaluator = COCOeval(truth, truth.load_res(results), "bbox")
-        parameters |= {"img_ids": [*numbers], "cat_ids": self._categories}
         for name, value in parameters.items():
             setattr(evaluator.params, name, value)
+        evaluator.params.img_ids = list(picture_numbers)
+        evaluator.params.cat_ids = self._categories
         evaluator.evaluate()
         return evaluator
 
 
-def _rows_of(numbers: Sequence[int], images: Indices) -> Indices:
-    """The rows of consecutive pictures; `images` has the number of each row's, ascending."""
-    start = np.searchsorted(images, numbers[0])
-    stop = np.searchsorted(images, numbers[-1], side="right")
+def _rows_of(picture_numbers: Sequence[int], picture_of_row: Indices) -> Indices:
+    """The rows that belong to some consecutive pictures.
+
+    Args:
+        picture_numbers: The numbers of the pictures, ascending without gaps.
+        picture_of_row: The number of the picture that each row belongs to, ascending.
+    """
+    start = np.searchsorted(picture_of_row, picture_numbers[0])
+    stop = np.searchsorted(picture_of_row, picture_numbers[-1], side="right")
     return np.arange(start, stop)
-
-
-@frozen
-class ClassAdvice:
-    """The best confidence of one class."""
-
-    name: str  # the class
-    boxes: int  # number of boxes the advice rests on
-    conf: float | None  # the confidence; None if no detection of the class is right
-    best: Quality | None  # its result
-    at_overall: Quality  # the result of the best confidence of all classes for this one
-
-
-@frozen
-class ConfidenceAdvice:
-    """The best confidences; by class, of those that gain by one and have at least ten boxes."""
-
-    conf: float  # the best for all classes
-    overall: Quality  # its result
-    argument: str  # as a shell argument
-    by_class: Quality  # the result of all classes together with `by_class_argument`
-    by_class_argument: str  # as a shell argument
-    classes: tuple[ClassAdvice, ...]  # each class with boxes
-
-
-def advise(
-    together: Curve,
-    curves: Mapping[int, Curve],
-    mapping: ClassMapping,
-    names: Sequence[str],
-    floor: float,
-) -> ConfidenceAdvice | None:
-    """Find the best confidences; None if no detection at all is right.
-
-    `curves` are of each evaluated category, by its index; `names` of the model's classes.
-    """
-    overall = together.best(floor)
-    if overall is None:
-        return None
-    classes, entries = [], [decimal(overall)]
-    hits = wrong = 0
-    for category, curve in curves.items():
-        chosen, class_ids = overall, mapping.classes_of(category)
-        if curve.boxes:
-            conf, before = curve.best(floor), curve.quality(overall)
-            best = None if conf is None else curve.quality(conf)
-            classes.append(ClassAdvice(names[class_ids[0]], curve.boxes, conf, best, before))
-            gains = best is not None and best.f1 > before.f1
-            if conf is not None and gains and curve.boxes >= FEW:
-                chosen = conf
-                entries += [f"{one}={decimal(conf)}" for one in _spellings(class_ids, names)]
-        counts = curve.counts(chosen)
-        hits, wrong = hits + counts[0], wrong + counts[1]
-    return ConfidenceAdvice(
-        overall,
-        together.quality(overall),
-        f"--conf {decimal(overall)}",
-        Quality.of(hits, wrong, together.boxes),
-        f"--conf {shell_line([','.join(entries)])}",
-        tuple(classes),
-    )
-
-
-def decimal(number: float | np.float32) -> str:
-    """A number without an exponent, which not every reader accepts."""
-    return np.format_float_positional(number, trim="-")
-
-
-def _spellings(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Classes as `--conf` takes them: by name, by id where a name does not fit into its list.
-
-    A name stands for all classes of this name.
-    """
-    name = names[class_ids[0]]
-    fits = name == name.strip() != "" and "," not in name
-    if fits and all((one == name) == (index in class_ids) for index, one in enumerate(names)):
-        return [name]
-    return [str(class_id) for class_id in class_ids]

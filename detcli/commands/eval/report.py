@@ -12,7 +12,8 @@ from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts_table, report_field, styled_line, table
 from detcli.commands.eval.classes import MappedBy
-from detcli.commands.eval.evaluator import FEW, IOU, ConfidenceAdvice, Metrics, Quality, figure_text
+from detcli.commands.eval.confidence import MIN_BOXES_FOR_ADVICE, ConfidenceAdvice, Quality
+from detcli.commands.eval.evaluator import IOU, Metrics, figure_text
 from detcli.commands.eval.findings import Finding, Level
 from detcli.commands.eval.labels import Form
 from detcli.core import frozen
@@ -220,7 +221,7 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
     by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall, style="bold")
     for class_advice in advice.classes:
         boxes = str(class_advice.boxes)
-        if class_advice.boxes < FEW:
+        if class_advice.boxes < MIN_BOXES_FOR_ADVICE:
             boxes = f"*{boxes}"
         conf = EMPTY
         if class_advice.conf is not None:
@@ -229,8 +230,10 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
         name = Text(escape_unprintable(class_advice.name))
         by_class.add_row(name, boxes, conf, *best, _number(class_advice.at_overall.f1))
     yield by_class
-    if any(class_advice.boxes < FEW for class_advice in advice.classes):
-        yield styled_line((f"* fewer than {FEW} boxes: may be chance, left out of --conf", "dim"))
+    if any(class_advice.boxes < MIN_BOXES_FOR_ADVICE for class_advice in advice.classes):
+        yield styled_line(
+            (f"* fewer than {MIN_BOXES_FOR_ADVICE} boxes: may be chance, left out of --conf", "dim")
+        )
     yield _to_type("one for all: ", advice.overall, advice.argument)
     yield _to_type("by class:    ", advice.by_class, advice.by_class_argument)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.eval.classes import ClassMapping, map_classes
+from detcli.commands.eval.confidence import advise
 from detcli.commands.eval.evaluator import (
-    FOUND,
+    DETECTION,
     IOU,
     PER_CLASS,
     EvaluatedPicture,
     Evaluator,
     Score,
-    advise,
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
@@ -141,7 +141,7 @@ class Evaluation(CocoIds):
         if self._dataset.form == "yolo":
             objects["box"] *= (width, height, width, height)
         categories = [-1 if one is None else one for one in self._mapping.category_of]
-        found = np.zeros(len(record.detections), FOUND)
+        found = np.zeros(len(record.detections), DETECTION)
         found["box"] = record.detections.xyxy
         found["box"][:, 2:] -= found["box"][:, :2]
         found["category"] = np.array(categories)[record.detections.class_id]
@@ -156,7 +156,7 @@ class Evaluation(CocoIds):
         if sample.size not in {None, size}:
             said = f"{sample.size[1]}x{sample.size[0]}"
             self.findings.add(Kind.OTHER_SIZE, f"{sample.name}: {width}x{height}, not {said}")
-        counts = np.bincount(picture.found["category"])
+        counts = np.bincount(picture.detections["category"])
         if (counts > PER_CLASS).any():
             self.findings.add(Kind.CUT, f"{sample.name}: {counts.max()}")
         objects = picture.objects

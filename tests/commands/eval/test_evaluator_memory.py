@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.eval import evaluator
-from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture, Evaluator
+from detcli.commands.eval.evaluator import DETECTION, EvaluatedPicture, Evaluator
 from detcli.commands.eval.labels import OBJECT
 
 CLASSES = (0, 1, 2)
@@ -27,7 +27,7 @@ def random_pictures(random, count, detections):
         objects["area"] = np.nan
         objects["crowd"] = random.random(len(objects)) < 0.1
         objects["ignored"] = objects["crowd"] | (random.random(len(objects)) < 0.1)
-        rows = random_rows(random, FOUND, int(random.integers(0, detections + 1)))
+        rows = random_rows(random, DETECTION, int(random.integers(0, detections + 1)))
         rows["score"] = random.random(len(rows)).round(2)
         hits = min(len(objects), len(rows))
         rows["box"][:hits] = objects["box"][:hits]
@@ -69,7 +69,7 @@ def test_some_at_a_time_are_as_all_at_once(random, monkeypatch, count, pictures_
 def test_memory_grows_with_the_boxes_alone(random):
     """What the evaluator says of each match takes ten times as much, and soon goes again."""
     pictures = random_pictures(random, 4_000, detections=40)
-    detections = sum(len(picture.found) for picture in pictures)
+    detections = sum(len(picture.detections) for picture in pictures)
     compared = Evaluator(pictures, CLASSES)
     tracemalloc.start()
     try:

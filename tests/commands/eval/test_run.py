@@ -72,8 +72,8 @@ def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
         [((0, 0, 5, 5), 0, {})],
         [((1, 2, 4, 8), 0.9, 0), ((0, 0, 5, 5), 0.8, 1), ((0, 0, 5, 5), 0.7, 2)],
     )
-    assert collected.found["box"].tolist() == [[1, 2, 3, 6], [0, 0, 5, 5]]
-    assert collected.found["category"].tolist() == [0, 1]
+    assert collected.detections["box"].tolist() == [[1, 2, 3, 6], [0, 0, 5, 5]]
+    assert collected.detections["category"].tolist() == [0, 1]
     assert collected.image_id == 5
 
 
