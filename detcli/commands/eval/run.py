@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from detcli.commands.eval.classes import ClassMapping, map_classes
 from detcli.commands.eval.confidence import advise
@@ -55,23 +56,37 @@ def open_evaluation(
     read: Callable[[int, Findings], Dataset],
     plots: Path | None = None,
 ) -> Iterator["Evaluation"]:
-    """Open a model, and data with as many classes; what would fail at the end fails now."""
+    """Open a model and labelled data for an evaluation.
+
+    Whatever would only fail at the end of the evaluation is tried here: libraries that are not
+    installed, a folder that cannot be made, outputs that would overwrite an input.
+
+    Args:
+        config: What the user asked for.
+        model: The model to evaluate.
+        read: Reads the data, given the number of the model's classes; it reports what is odd.
+        plots: The folder for plots; None for no plots.
+    """
     outputs = config.outputs
     require_evaluator()
     require_apart(outputs.report, (plots, outputs.save_coco))
+    plot_paths: list[Path] = []
     if plots is not None:
         with loading("matplotlib", 'pip install "detcli[eval]"'):
             import matplotlib as mpl  # noqa: F401 - whether it loads
         make_folder(plots)
+        plot_paths = [plots / name for name in FILES]
     findings = Findings()
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(open_run(config, model))
         contract = run.detector.contract
         dataset = read(contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
-        names = filter(None, [config.settings.names])
-        guard = InputGuard([*dataset.files, str(model.path), *map(str, names)])
-        guard.refuse([*(plots / name for name in FILES if plots), outputs.save_coco])
+        input_files = dataset.files + [str(model.path)]
+        if config.settings.names:
+            input_files.append(str(config.settings.names))
+        guard = InputGuard(input_files)
+        guard.refuse([*plot_paths, outputs.save_coco])
         evaluation = Evaluation(run, dataset, mapping, findings)
         if outputs.report is not None:
             page = EvaluationPage(outputs.report, guard, linked=outputs.report_link)
@@ -80,19 +95,37 @@ def open_evaluation(
 
 
 class Evaluation(CocoIds):
-    """A model and the data to evaluate it on."""
+    """The evaluation of a model on labelled data: detects on all pictures, then compares.
+
+    It also says which ids pictures and classes have in the file of `--save-coco`: those of the
+    data.
+    """
 
     def __init__(
         self, run: Run, dataset: Dataset, mapping: ClassMapping, findings: Findings
     ) -> None:
+        """Prepare to run on the pictures that are there.
+
+        Args:
+            run: The pipeline of `predict`, with the model loaded.
+            dataset: The labelled pictures.
+            mapping: Which class of the model stands for which category of the data.
+            findings: Collects what is odd about the data.
+        """
         self.times = StageTimes()
         self.page: EvaluationPage | None = None
-        self._run, self._dataset, self._mapping = run, dataset, mapping
+        self._run = run
+        self._dataset = dataset
+        self._mapping = mapping
         self.findings = findings
-        self.samples = [one for one in dataset.samples if one.path is not None]  # as they run
+        self.samples: list[Sample] = []  # in the order in which they run
         self.pictures: list[EvaluatedPicture] = []
-        missing = (one.name for one in dataset.samples if one.path is None)
-        self.failed = [UnevaluatedPicture(name, "no such file") for name in missing]
+        self.failed: list[UnevaluatedPicture] = []
+        for sample in dataset.samples:
+            if sample.path is None:
+                self.failed.append(UnevaluatedPicture(sample.name, "no such file"))
+            else:
+                self.samples.append(sample)
 
     def image_id(self, record: Record) -> int:
         """The picture's id in the data."""
@@ -104,8 +137,13 @@ class Evaluation(CocoIds):
         return None if index is None else self._dataset.categories[index].id
 
     def records(self) -> Iterator[Record]:
-        """Detect on all pictures."""
-        pipeline, outputs = self._run.pipeline(), self._run.config.outputs
+        """Detect on all pictures, and yield the record of each one as soon as it is there.
+
+        Records are collected for the evaluation, and written to COCO results and to the page where
+        the user asked for these.
+        """
+        pipeline = self._run.pipeline()
+        outputs = self._run.config.outputs
         self.times = pipeline.times
         with contextlib.ExitStack() as stack:
             sink = None
@@ -123,131 +161,214 @@ class Evaluation(CocoIds):
                 yield record
 
     def _items(self) -> Iterator[Item]:
+        """Yield the pictures as the pipeline takes them, to be loaded when it is their turn."""
         for sample in self.samples:
             if sample.path is not None:
                 load = partial(load_file, sample.path, self._run.decode)
                 yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:
-        """Collect a record; detections of classes without a category are left out."""
+        """Collect the labels and detections of a picture, both in pixels.
+
+        Detections of classes that have no category in the data are left out. A picture that could
+        not be read is noted as failed.
+        """
         sample = self.samples[record.index]
         if record.picture is None or record.detections is None:
             reason = str(record.error or "no result")
             self.findings.add(Kind.UNREADABLE, f"{sample.name}: {reason}")
             self.failed.append(UnevaluatedPicture(sample.name, reason))
             return
+
         height, width = record.picture.size
         objects = sample.objects.copy()
-        if self._dataset.form == "yolo":
+        if self._dataset.form == "yolo":  # whose boxes are in fractions of the picture
             objects["box"] *= (width, height, width, height)
-        categories = [-1 if one is None else one for one in self._mapping.category_of]
-        found = np.zeros(len(record.detections), DETECTION)
-        found["box"] = record.detections.xyxy
-        found["box"][:, 2:] -= found["box"][:, :2]
-        found["category"] = np.array(categories)[record.detections.class_id]
-        found["score"] = record.detections.score
-        picture = EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])
-        self.pictures.append(picture)
-        self._examine(sample, picture, (height, width))
 
-    def _examine(self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]) -> None:
-        """Report odd labels of a picture of (height, width)."""
+        rows = np.zeros(len(record.detections), DETECTION)
+        rows["box"] = record.detections.xyxy
+        rows["box"][:, 2:] -= rows["box"][:, :2]  # from the right bottom corner to width and height
+        rows["category"] = self._category_by_class()[record.detections.class_id]
+        rows["score"] = record.detections.score
+        rows = rows[rows["category"] >= 0]
+        picture = EvaluatedPicture(sample.image_id, objects, rows)
+        self.pictures.append(picture)
+        self._report_oddities(sample, picture, (height, width))
+
+    def _category_by_class(self) -> npt.NDArray[np.int64]:
+        """`(C,)` the index of each class's category, by class id; -1 for classes without one."""
+        categories = []
+        for category in self._mapping.category_of:
+            categories.append(-1 if category is None else category)
+        return np.array(categories, np.int64)
+
+    def _report_oddities(
+        self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]
+    ) -> None:
+        """Report what is odd about the labels of a picture, such as boxes beyond its edges.
+
+        Args:
+            sample: The picture as the data describes it.
+            picture: Its labels and detections, in pixels.
+            size: Its height and width as it was decoded.
+        """
         height, width = size
-        if sample.size not in {None, size}:
-            said = f"{sample.size[1]}x{sample.size[0]}"
-            self.findings.add(Kind.OTHER_SIZE, f"{sample.name}: {width}x{height}, not {said}")
-        counts = np.bincount(picture.detections["category"])
-        if (counts > PER_CLASS).any():
-            self.findings.add(Kind.CUT, f"{sample.name}: {counts.max()}")
+        if sample.size is not None and sample.size != size:
+            labelled_height, labelled_width = sample.size
+            self.findings.add(
+                Kind.OTHER_SIZE,
+                f"{sample.name}: {width}x{height}, not {labelled_width}x{labelled_height}",
+            )
+        detection_counts = np.bincount(picture.detections["category"])  # by category
+        if (detection_counts > PER_CLASS).any():
+            self.findings.add(Kind.CUT, f"{sample.name}: {detection_counts.max()}")
+
         objects = picture.objects
-        left_top, sides = objects["box"][:, :2], objects["box"][:, 2:]
-        outside = (left_top < -TOLERANCE) | (left_top + sides > np.array(size[::-1]) + TOLERANCE)
-        for kind, chosen in (
-            (Kind.OUTSIDE, outside.any(axis=1)),
-            (Kind.NO_AREA, (sides <= 0).any(axis=1)),
+        left_top = objects["box"][:, :2]
+        width_height = objects["box"][:, 2:]
+        right_bottom = left_top + width_height
+        picture_corner = np.array([width, height])
+        is_before = left_top < -TOLERANCE
+        is_beyond = right_bottom > picture_corner + TOLERANCE
+        for kind, is_odd in (
+            (Kind.OUTSIDE, (is_before | is_beyond).any(axis=1)),
+            (Kind.NO_AREA, (width_height <= 0).any(axis=1)),
             (Kind.CROWD, objects["crowd"]),
             (Kind.IGNORED, objects["ignored"] & ~objects["crowd"]),
         ):
-            if chosen.any():
-                first = objects["box"][chosen][0].round(1).tolist()
-                self.findings.add(kind, f"{sample.name}: {first}", int(np.count_nonzero(chosen)))
+            if is_odd.any():
+                first_box = objects["box"][is_odd][0].round(1).tolist()
+                count = int(np.count_nonzero(is_odd))
+                self.findings.add(kind, f"{sample.name}: {first_box}", count)
 
     def report(self, data: Path, plots: Path | None, *, advised: bool) -> EvalReport:
-        """Compare, write the plots, and gather everything."""
-        run, dataset, mapping = self._run, self._dataset, self._mapping
-        detector, settings = run.detector, run.config.settings
-        names, conf = detector.contract.names, detector.conf
-        evaluator = Evaluator(self.pictures, mapping.categories)
-        evaluated = len(self.pictures)
-        self.pictures.clear()  # the evaluator has their rows
-        overall, by_category = evaluator.score()
-        classes = tuple(self._classes(by_category))
+        """Compare all detections with the labels, and gather the results in a report.
+
+        Also draws the plots and completes the page, if there are any.
+
+        Args:
+            data: What the user named as the data.
+            plots: The folder for plots; None for no plots.
+            advised: Whether the report says which confidences are the best.
+        """
+        detector = self._run.detector
+        names = detector.contract.names
+        conf = detector.conf
+        evaluator = Evaluator(self.pictures, self._mapping.categories)
+        picture_count = len(self.pictures)
+        self.pictures.clear()  # the evaluator has copied their boxes
+        overall, score_of_category = evaluator.score()
+        classes = tuple(self._class_reports(score_of_category))
         if conf > MAX_CONFIDENCE:
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
-        best = overall.curve.best(conf)
-        confusions = self._confusions(evaluator, max(DEFAULT_CONF, conf) if best is None else best)
-        title = f"{detector.model_name} on {data}, {evaluated} pictures"
-        scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
-        scores.append(("all", overall))
+        best_conf = overall.curve.best(conf)
+        if best_conf is None:
+            best_conf = max(DEFAULT_CONF, conf)
+        confusions = self._confusions(evaluator, best_conf)
         advice = None
         if advised:
-            curves = {index: score.curve for index, score in by_category.items()}
-            advice = advise(overall.curve, curves, mapping, names, conf)
+            curves = {category: score.curve for category, score in score_of_category.items()}
+            advice = advise(overall.curve, curves, self._mapping, names, conf)
+
+        scores: list[tuple[str, Score]] = []
+        for category, score in score_of_category.items():
+            scores.append((self._dataset.categories[category].name, score))
+        scores.append(("all", overall))
+        plot_files: tuple[Path, ...] = ()
+        if plots is not None:
+            title = f"{detector.model_name} on {data}, {picture_count} pictures"
+            plot_files = plot(plots, title, scores, confusions)
         report = EvalReport(
             require_evaluator(),
-            EvalModel(
-                run.config.runtime.model,
-                detector.model_sha256,
-                detector.placement,
-                detector.canvas,
-                len(names),
-            ),
-            EvalData(
-                data,
-                dataset.form,
-                dataset.split,
-                listed=len(dataset.samples),
-                evaluated=evaluated,
-                boxes=overall.curve.boxes,
-                mapped_by=mapping.by,
-                categories=len(mapping.categories),
-            ),
-            EvalLimits(
-                conf,
-                settings.max_det,
-                PER_CLASS,
-                detector.nms,
-                tile=None if detector.tiling is None else str(detector.tiling),
-            ),
+            self._model_report(),
+            self._data_report(data, picture_count, overall.curve.boxes),
+            self._limits_report(),
             overall.metrics,
             classes,
             confusions,
             advice,
             self.findings.report(),
             failed=tuple(self.failed),
-            plots=plot(plots, title, scores, confusions) if plots else (),
+            plots=plot_files,
         )
         if self.page is not None:
-            self.page.finish(report, evaluator, mapping, names, scores)
+            self.page.finish(report, evaluator, self._mapping, names, scores)
         return report
 
-    def _classes(self, by_category: Mapping[int, Score]) -> Iterator[ClassReport]:
-        """Each class that is a category, in the order of the model."""
+    def _model_report(self) -> EvalModel:
+        """What the report says of the model: its file, where it ran, its input and classes."""
+        detector = self._run.detector
+        return EvalModel(
+            self._run.config.runtime.model,
+            detector.model_sha256,
+            detector.placement,
+            detector.canvas,
+            len(detector.contract.names),
+        )
+
+    def _data_report(self, data: Path, picture_count: int, box_count: int) -> EvalData:
+        """What the report says of the data.
+
+        Args:
+            data: What the user named as the data.
+            picture_count: How many pictures were evaluated.
+            box_count: How many labelled boxes there were to be detected.
+        """
+        return EvalData(
+            data,
+            self._dataset.form,
+            self._dataset.split,
+            listed=len(self._dataset.samples),
+            evaluated=picture_count,
+            boxes=box_count,
+            mapped_by=self._mapping.by,
+            categories=len(self._mapping.categories),
+        )
+
+    def _limits_report(self) -> EvalLimits:
+        """What the report says of the limits that were set to detections."""
+        detector = self._run.detector
+        return EvalLimits(
+            detector.conf,
+            self._run.config.settings.max_det,
+            PER_CLASS,
+            detector.nms,
+            tile=None if detector.tiling is None else str(detector.tiling),
+        )
+
+    def _class_reports(self, score_of_category: Mapping[int, Score]) -> Iterator[ClassReport]:
+        """Yield the result of each class that is a category of the data, in the model's order.
+
+        Classes without any labelled box are reported as a finding.
+
+        Args:
+            score_of_category: The results, by the category's index in the data.
+        """
         names = self._run.detector.contract.names
-        for class_id, index in sorted(
-            (self._mapping.classes_of(one)[0], one) for one in by_category
-        ):
-            score, name = by_category[index], names[class_id]
-            boxes, detections = score.curve.boxes, sum(score.curve.counts(-np.inf))
+        category_of_class = {}
+        for category in score_of_category:
+            class_id = self._mapping.classes_of(category)[0]  # of several, the first
+            category_of_class[class_id] = category
+        for class_id, category in sorted(category_of_class.items()):
+            score = score_of_category[category]
+            name = names[class_id]
+            boxes = score.curve.boxes
+            true_positives, false_positives = score.curve.counts(-np.inf)
+            detections = true_positives + false_positives
             if not boxes:
                 self.findings.add(Kind.EMPTY, f"{name} ({detections} detections)")
-            category = self._dataset.categories[index]
-            yield ClassReport(class_id, category.id, name, boxes, detections, score.metrics)
+            category_id = self._dataset.categories[category].id
+            yield ClassReport(class_id, category_id, name, boxes, detections, score.metrics)
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
-        named: dict[int | None, str] = dict(enumerate(one.name for one in self._dataset.categories))
-        rows = (
-            Confusion(named.get(true), named.get(found), len(where))
-            for (true, found), where in evaluator.confusions(conf).items()
-        )
-        return Confusions(conf, IOU, tuple(rows))
+        """Count which categories were detected as which others above a confidence, by name."""
+        name_of: dict[int | None, str] = {}
+        for index, category in enumerate(self._dataset.categories):
+            name_of[index] = category.name
+        counts = []
+        for (true_category, detected_as), image_ids in evaluator.confusions(conf).items():
+            # None stands for no object, or no detection, and has no name.
+            counts.append(
+                Confusion(name_of.get(true_category), name_of.get(detected_as), len(image_ids))
+            )
+        return Confusions(conf, IOU, tuple(counts))
