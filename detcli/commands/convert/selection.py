@@ -7,11 +7,12 @@ confidence. Everything is float32, whatever the type of the head: class ids and 
 exact. Only the sigmoid of logits is the runtime's own, and may differ in the last bits.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
@@ -28,63 +29,120 @@ AXES_ARE_AN_INPUT = 18  # of ReduceMax, from this opset on
 
 
 def append_selection(model: ModelProto, contract: Contract, max_det: int) -> ModelProto:
-    """Make a graph end in `[B, K, 6]`: x1, y1, x2, y2, score, class id, best first.
+    """Append nodes to a graph that select detections, so that it ends in `[B, K, 6]`.
 
+    The columns are x1, y1, x2, y2, score and class id; the rows are sorted by score, best first.
     K is `max_det`, or the number of scores if that is less. No confidence is applied, so a picture
     with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
-    The model has one input for pictures, and the head among its tensors.
+    Args:
+        model: A model with one input for pictures, and the head among its tensors.
+        contract: How to read the head.
+        max_det: How many detections to select from a picture.
+
+    Raises:
+        ModelError: The selection cannot be appended to this graph.
     """
     _check(model, contract)
-    tensor, anchors_first = contract.head, contract.anchors_first
-    index = GraphIndex(model.graph)
-    named, last = index.producers.get(tensor), index.producer(tensor)
-    if last is not None and swaps_last_axes(last):
-        tensor, anchors_first = str(last.input[0]), not anchors_first
-    elif named is not None and named.op_type == "Identity":  # that only names the head
-        tensor = str(named.input[0])
+    tensor, anchors_first = _untransposed_head(model, contract)
     body = cut(model, tensor)
     graph = body.graph
-    value = graph.output.pop()
-    graph.value_info.append(value)
+    head_value = graph.output.pop()
+    graph.value_info.append(head_value)
     if OUTPUT in tensor_names(graph):
         raise ModelError(f"a tensor of the graph has the name {OUTPUT} already")
-    text, constants = _selection(contract, max_det, opset(model), anchors_first=anchors_first)
-    head = "head"
-    if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
-        head, text = "half", f"head = Cast <to = 1> (half)\n{text}"
+
+    writer = _SelectionWriter(contract, max_det, opset(model), anchors_first=anchors_first)
+    text = writer.text()
+    names = {"head": tensor, OUTPUT: OUTPUT}
+    if head_value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+        # The selection computes in float32: `half` is the head then, and `head` its conversion.
+        names = {"half": tensor, OUTPUT: OUTPUT}
+        text = f"head = Cast <to = 1> (half)\n{text}"
         graph.value_info.append(
-            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(value))
+            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(head_value))
         )
-    names = {head: tensor, OUTPUT: OUTPUT}
-    for node in onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node:
-        node.name = f"{PREFIX}{node.output[0]}"
-        for name in constants.keys() & {*node.input} - names.keys():
-            names[name] = add_constant(graph, f"{PREFIX}{name}", np.array(constants[name]))
-        node.input[:] = [names.get(name, f"{PREFIX}{name}") for name in node.input]
-        node.output[:] = [names.get(name, f"{PREFIX}{name}") for name in node.output]
-        graph.node.append(node)
-    anchors, batch = contract.anchor_count, contract.batch or "batch"
-    scores_of_anchor = contract.class_count
-    if contract.multi_label is MultiLabel.NEVER:
-        scores_of_anchor = 1
-    scores = anchors and anchors * scores_of_anchor
-    kept = min(max_det, scores) if scores else OUTPUT
-    graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, kept, 6]))
+    _append_nodes(graph, text, writer.constants, names)
+    graph.output.append(_output_value(contract, max_det))
     return body
 
 
+def _untransposed_head(model: ModelProto, contract: Contract) -> tuple[str, bool]:
+    """Find the tensor to select from, which need not be the head itself.
+
+    Exporters may transpose the head at the very end, or give it a name with an Identity. Both would
+    be nodes that do nothing for the selection, so it reads the tensor before them.
+
+    Returns:
+        The name of the tensor, and whether it is (B, N, 4 + C) instead of (B, 4 + C, N).
+    """
+    index = GraphIndex(model.graph)
+    computing_node = index.producer(contract.head)  # behind nodes that only pass the tensor on
+    if computing_node is not None and swaps_last_axes(computing_node):
+        return str(computing_node.input[0]), not contract.anchors_first
+    last_node = index.producers.get(contract.head)
+    if last_node is not None and last_node.op_type == "Identity":
+        return str(last_node.input[0]), contract.anchors_first
+    return contract.head, contract.anchors_first
+
+
+def _append_nodes(
+    graph: GraphProto, text: str, constants: Mapping[str, Any], names: Mapping[str, str]
+) -> None:
+    """Append nodes to a graph that are written in ONNX's textual notation.
+
+    Args:
+        graph: The graph, which is changed.
+        text: The nodes. All tensors get a prefix, so that no name occurs twice in the graph.
+        constants: Values by name; those that a node reads become tensors of the graph.
+        names: Tensors whose names in the graph are others, by their names in the text.
+    """
+    graph_names = dict(names)
+    for node in onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node:
+        node.name = f"{PREFIX}{node.output[0]}"
+        for name in node.input:
+            if name in constants and name not in graph_names:
+                value = np.array(constants[name])
+                graph_names[name] = add_constant(graph, f"{PREFIX}{name}", value)
+        node.input[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.input]
+        node.output[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.output]
+        graph.node.append(node)
+
+
+def _output_value(contract: Contract, max_det: int) -> ValueInfoProto:
+    """Describe the output `[B, K, 6]`; sizes that depend on the input are names.
+
+    K is less than `max_det` if the head has fewer scores: C of each anchor, or only the best one
+    where an anchor can be one class at most.
+    """
+    row_count: int | str = OUTPUT
+    if contract.anchor_count:
+        scores_of_anchor = contract.class_count
+        if contract.multi_label is MultiLabel.NEVER:
+            scores_of_anchor = 1
+        row_count = min(max_det, contract.anchor_count * scores_of_anchor)
+    batch = contract.batch or "batch"
+    return helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, row_count, 6])
+
+
 def _check(model: ModelProto, contract: Contract) -> None:
-    """Raise ModelError for a graph that cannot be given this selection."""
+    """Check that the selection can be appended to a graph.
+
+    Raises:
+        ModelError: The graph selects for itself, needs another selection, or is too old.
+    """
     if contract.layout is Layout.ROWS:
         raise ModelError(
             "--end-to-end: the graph selects its detections itself, which cannot be replaced",
             "leave it out",
         )
     if contract.box_fractions and contract.input_size is None:
+        size_options = "--imgsz N"
+        if contract.follows_picture:
+            size_options = "--preprocess stretch --imgsz N"
         raise ModelError(
             "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
-            f"set it with {'--preprocess stretch ' if contract.follows_picture else ''}--imgsz N",
+            f"set it with {size_options}",
         )
     if contract.nms is not None:
         raise ModelError(
@@ -100,97 +158,179 @@ def _check(model: ModelProto, contract: Contract) -> None:
         )
 
 
-def _selection(
-    contract: Contract, max_det: int, version: int, *, anchors_first: bool
-) -> tuple[str, dict[str, Any]]:
-    """The selection from `head` to `detections`, in ONNX's textual notation.
+class _SelectionWriter:
+    """Writes the selection from `head` to `detections` in ONNX's textual notation.
 
-    B pictures, N anchors and C classes; A anchors and K rows are kept.
+    The selection first takes the A anchors with the best scores, of N; then of their scores the K
+    best, of all C classes. So only A anchors have to be sorted by class.
 
-    The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N). Returns the nodes, and the
-    constants that they may read.
+    The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N). In comments of shapes, B are
+    pictures, "rows" are box rows or classes. The names of tensors in the text are part of the files
+    that `convert` writes.
     """
-    classes, length = contract.class_count, contract.anchor_count
-    logits = contract.score_form is ScoreForm.LOGITS
-    channel_axis, anchor_axis = (2, 1) if anchors_first else (1, 2)
-    constants = {
-        "sizes": [BOX_ROWS, classes],
-        "pair_sizes": [2, 2],
-        "classes": classes,
-        "max_det": [max_det],
-        "row_axis": [1],
-        "channel_axis": [channel_axis],
-        "last_axis": [2],
-        "nothing": np.float32(-np.inf if logits else 0),
-        "one": np.float32(1),
-        "two": np.float32(2),
-    }
 
-    def top_k(name: str, values: str, length: int | None) -> str:
-        """The largest of each row (B, length), at most `max_det`: values and indices."""
-        counted = ""
-        if length is None:
-            counted = f"""
-                {name}_shape = Shape ({values})
-                {name}_length = Gather ({name}_shape, row_axis)
-                {name}_count = Min ({name}_length, max_det)"""
+    def __init__(
+        self, contract: Contract, max_det: int, opset_version: int, *, anchors_first: bool
+    ) -> None:
+        """Prepare to write the selection for one graph.
+
+        Args:
+            contract: How to read the head.
+            max_det: How many detections to select from a picture.
+            opset_version: The version of the ONNX operators that the graph uses.
+            anchors_first: Whether the head is (B, N, 4 + C).
+        """
+        self._contract = contract
+        self._opset_version = opset_version
+        self._max_det = max_det
+        self._anchors_first = anchors_first
+        if anchors_first:
+            self._anchor_axis = 1
+            self._channel_axis = 2
         else:
-            constants[f"{name}_count"] = [min(max_det, length)]
-        return f"""{counted}
-            {name}_values, {name}_indices = TopK <axis = -1> ({values}, {name}_count)"""
+            self._channel_axis = 1
+            self._anchor_axis = 2
+        self._has_logits = contract.score_form is ScoreForm.LOGITS
+        lowest_score = 0.0
+        if self._has_logits:
+            lowest_score = -np.inf
+        self.constants: dict[str, Any] = {  # that the nodes may read, by their names in the text
+            "sizes": [BOX_ROWS, contract.class_count],
+            "pair_sizes": [2, 2],
+            "classes": contract.class_count,
+            "max_det": [max_det],
+            "row_axis": [1],
+            "channel_axis": [self._channel_axis],
+            "last_axis": [2],
+            "nothing": np.float32(lowest_score),
+            "one": np.float32(1),
+            "two": np.float32(2),
+        }
 
-    def gather(name: str, values: str, anchors: str, rows: int) -> str:
-        """Values (B, rows, N) or (B, N, rows) of anchors (B, A) -> (B, A, rows)."""
-        constants[f"{name}_shape"] = [1, 1, rows] if anchors_first else [1, rows, 1]
-        found = name if anchors_first else f"{name}_rows"
-        transposed = "" if anchors_first else f"{name} = Transpose <perm = [0, 2, 1]> ({found})"
+    def text(self) -> str:
+        """Write all nodes of the selection; what they read besides is in `constants` then."""
+        # Up to opset 17, ReduceMax has its axes as an attribute.
+        reduction = "<keepdims = 0> (sound, channel_axis)"
+        if self._opset_version < AXES_ARE_AN_INPUT:
+            reduction = f"<keepdims = 0, axes = [{self._channel_axis}]> (sound)"
+        if self._contract.multi_label is MultiLabel.NEVER:
+            rows = self._best_class_of_each_anchor()
+        else:
+            rows = self._best_classes_of_anchors()
+        corners, corner_nodes = self._corners()
+        score = "Min (row_values, one)"  # scores of quantised heads may exceed 1
+        if self._has_logits:
+            score = "Sigmoid (row_values)"
         return f"""
-            {name}_anchor = Unsqueeze ({anchors}, channel_axis)
-            {name}_index = Expand ({name}_anchor, {name}_shape)
-            {found} = GatherElements <axis = {anchor_axis}> ({values}, {name}_index)
-            {transposed}"""
+            boxes, scores = Split <axis = {self._channel_axis}> (head, sizes)
+            nan = IsNaN (scores)
+            sound = Where (nan, nothing, scores)
+            best = ReduceMax {reduction}
+            {self._top_k("anchor", "best", self._contract.anchor_count)}
+            {rows}
+            {self._gather("chosen_boxes", "boxes", "chosen", BOX_ROWS)}
+            {corner_nodes}
+            score = {score}
+            score_column = Unsqueeze (score, last_axis)
+            class_number = Cast <to = 1> (class)
+            class_column = Unsqueeze (class_number, last_axis)
+            {OUTPUT} = Concat <axis = 2> ({corners}, score_column, class_column)"""
 
-    largest = "<keepdims = 0> (sound, channel_axis)"
-    if version < AXES_ARE_AN_INPUT:
-        largest = f"<keepdims = 0, axes = [{channel_axis}]> (sound)"
-    corners, to_corners = "chosen_boxes", ""
-    if contract.box_format is BoxFormat.CXCYWH:
-        corners = "corners"
-        to_corners = """
+    def _best_classes_of_anchors(self) -> str:
+        """Write nodes that take the K best scores of the A anchors, of any class.
+
+        The scores of all A anchors lie in one row, (B, A * C): the position in it says the rank of
+        the anchor (position / C) and the class (position % C).
+
+        The nodes compute, of each selected detection: `row_values` its score, `class` its class id,
+        and `chosen` the index of its anchor; all (B, K).
+        """
+        score_count = None
+        if self._contract.anchor_count is not None:
+            score_count = self._contract.anchor_count * self._contract.class_count
+        return f"""
+            {self._gather("kept", "sound", "anchor_indices", self._contract.class_count)}
+            flat = Flatten <axis = 1> (kept)
+            {self._top_k("row", "flat", score_count)}
+            rank = Div (row_indices, classes)
+            class = Mod (row_indices, classes)
+            chosen = GatherElements <axis = 1> (anchor_indices, rank)"""
+
+    def _best_class_of_each_anchor(self) -> str:
+        """Write nodes that take the best class of each of the A anchors, and no other.
+
+        They compute the same tensors as those of `_best_classes_of_anchors`.
+        """
+        return f"""
+            best_class = ArgMax <axis = {self._channel_axis}, keepdims = 0> (sound)
+            class = GatherElements <axis = 1> (best_class, anchor_indices)
+            row_values = Identity (anchor_values)
+            chosen = Identity (anchor_indices)"""
+
+    def _corners(self) -> tuple[str, str]:
+        """Write nodes that turn the selected boxes (B, K, 4) into corners in pixels.
+
+        Returns:
+            The tensor that has the corners, and the nodes that compute it: none where the boxes
+            are corners in pixels already.
+        """
+        tensor = "chosen_boxes"
+        nodes = ""
+        if self._contract.box_format is BoxFormat.CXCYWH:
+            tensor = "corners"
+            nodes = """
             centre, extent = Split <axis = 2> (chosen_boxes, pair_sizes)
             half_extent = Div (extent, two)
             low = Sub (centre, half_extent)
             high = Add (centre, half_extent)
             corners = Concat <axis = 2> (low, high)"""
-    if contract.box_fractions:
-        height, width = contract.input_shape()
-        constants["size"] = np.array([width, height, width, height], np.float32)
-        corners, to_corners = "pixels", f"{to_corners}\n            pixels = Mul ({corners}, size)"
-    rows = f"""
-        {gather("kept", "sound", "anchor_indices", classes)}
-        flat = Flatten <axis = 1> (kept)
-        {top_k("row", "flat", length and length * classes)}
-        rank = Div (row_indices, classes)
-        class = Mod (row_indices, classes)
-        chosen = GatherElements <axis = 1> (anchor_indices, rank)"""
-    if contract.multi_label is MultiLabel.NEVER:
-        rows = f"""
-        best_class = ArgMax <axis = {channel_axis}, keepdims = 0> (sound)
-        class = GatherElements <axis = 1> (best_class, anchor_indices)
-        row_values = Identity (anchor_values)
-        chosen = Identity (anchor_indices)"""
-    text = f"""
-        boxes, scores = Split <axis = {channel_axis}> (head, sizes)
-        nan = IsNaN (scores)
-        sound = Where (nan, nothing, scores)
-        best = ReduceMax {largest}
-        {top_k("anchor", "best", length)}
-        {rows}
-        {gather("chosen_boxes", "boxes", "chosen", BOX_ROWS)}
-        {to_corners}
-        score = {"Sigmoid (row_values)" if logits else "Min (row_values, one)"}
-        score_column = Unsqueeze (score, last_axis)
-        class_number = Cast <to = 1> (class)
-        class_column = Unsqueeze (class_number, last_axis)
-        {OUTPUT} = Concat <axis = 2> ({corners}, score_column, class_column)"""
-    return text, constants
+        if self._contract.box_fractions:
+            height, width = self._contract.input_shape()
+            self.constants["size"] = np.array([width, height, width, height], np.float32)
+            nodes += f"\n            pixels = Mul ({tensor}, size)"
+            tensor = "pixels"
+        return tensor, nodes
+
+    def _top_k(self, name: str, values: str, length: int | None) -> str:
+        """Write nodes that find the largest values of each row of a tensor, at most `max_det`.
+
+        Args:
+            name: The nodes compute tensors `{name}_values` and `{name}_indices`.
+            values: The tensor, (B, length).
+            length: None if it depends on the input; then the number is computed, too.
+        """
+        count_nodes = ""
+        if length is None:
+            count_nodes = f"""
+            {name}_shape = Shape ({values})
+            {name}_length = Gather ({name}_shape, row_axis)
+            {name}_count = Min ({name}_length, max_det)"""
+        else:
+            self.constants[f"{name}_count"] = [min(self._max_det, length)]
+        return f"""{count_nodes}
+            {name}_values, {name}_indices = TopK <axis = -1> ({values}, {name}_count)"""
+
+    def _gather(self, name: str, values: str, anchors: str, row_count: int) -> str:
+        """Write nodes that gather the box rows or the scores of some anchors.
+
+        Args:
+            name: The tensor to compute, (B, A, rows).
+            values: The tensor to gather from, (B, rows, N) or with `anchors_first` (B, N, rows).
+            anchors: The tensor of the indices of the anchors, (B, A).
+            row_count: The number of rows: four of boxes, or one for each class.
+        """
+        # GatherElements wants an index for each element: those of the anchors, repeated by row.
+        if self._anchors_first:
+            self.constants[f"{name}_shape"] = [1, 1, row_count]
+            gathered = name
+            transpose_node = ""
+        else:
+            self.constants[f"{name}_shape"] = [1, row_count, 1]
+            gathered = f"{name}_rows"  # (B, rows, A)
+            transpose_node = f"{name} = Transpose <perm = [0, 2, 1]> ({gathered})"
+        axis = self._anchor_axis
+        return f"""
+            {name}_anchor = Unsqueeze ({anchors}, channel_axis)
+            {name}_index = Expand ({name}_anchor, {name}_shape)
+            {gathered} = GatherElements <axis = {axis}> ({values}, {name}_index)
+            {transpose_node}"""
