@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from detcli.backend.session import onnxruntime
@@ -38,9 +39,11 @@ from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
+Float32 = npt.NDArray[np.float32]
+
 HINT = "export the model again with that {}, or with dynamic axes"
 
-# Operators at which the network proper ends, seen from the head.
+# Operators that compute with weights, at which the network proper ends, seen from the head.
 NETWORK = frozenset(
     {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
 )
@@ -53,74 +56,115 @@ SILU_FLOOR = -8.0
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
-    """Make a graph take batches of another size, or with None of any.
+    """Make a graph take batches of another size.
 
     Exporters write the batch into the target shapes of Reshape. There it becomes 0, which means
     "as in the input" and so holds for any batch.
+
+    Args:
+        model: A model that takes pictures `[B, 3, H, W]`.
+        size: The number of pictures in a batch; None for any.
+
+    Raises:
+        ModelError: The graph cannot take another batch.
     """
     hint = HINT.format("batch")
     changed = copied(model)
     graph = changed.graph
     image = _picture_input(graph, "batch")
-    old = known_size(shape(image)[0])
-    if old == size:
+    old_size = known_size(shape(image)[0])
+    if old_size == size:
         return changed
-    if old is not None:
-        _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old)
-    for value in (*GraphIndex(graph).image_inputs(), *graph.output):
-        first = value.type.tensor_type.shape.dim[0]
+    if old_size is not None:
+        _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old_size)
+    for value in list(GraphIndex(graph).image_inputs()) + list(graph.output):
+        batch_dim = value.type.tensor_type.shape.dim[0]
         if size is None:
-            first.dim_param = "batch"
+            batch_dim.dim_param = "batch"
         else:
-            first.dim_value = size
+            batch_dim.dim_value = size
     try:
         changed = renew_shapes(changed)
     except ValueError as error:
         raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
     for output in changed.graph.output:
-        if (found := known_size(shape(output)[0])) != size:
-            raise ModelError(f"the graph keeps a batch of {found} at its end", hint)
+        output_size = known_size(shape(output)[0])
+        if output_size != size:
+            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
     return changed
 
 
 def _picture_input(graph: GraphProto, option: str) -> ValueInfoProto:
-    """The input for pictures, which must be `[B, 3, H, W]`."""
+    """Find the input of a graph that takes pictures.
+
+    Args:
+        graph: The graph.
+        option: The option of `convert` that needs it, for the error.
+
+    Raises:
+        ModelError: The input is not `[B, 3, H, W]`.
+    """
     image, _ = find_inputs(GraphIndex(graph))
     if image.channels_last or image.single:
         axes = "[H, W, 3]" if image.channels_last else "[3, H, W]"
         problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
         raise ModelError(problem, HINT.format(option))
-    found: ValueInfoProto = next(value for value in graph.input if value.name == image.name)
-    return found
+    inputs_by_name: dict[str, ValueInfoProto] = {value.name: value for value in graph.input}
+    return inputs_by_name[image.name]
 
 
-def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, old: int) -> None:
-    """Make each Reshape that keeps the batch take it from its input."""
+def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int) -> None:
+    """Make the Reshape nodes of a graph work for any batch, where they are written for one.
+
+    A Reshape whose target shape begins with the batch gets a 0 in its place, which means "as in
+    the input". Others are left alone: those of tensors that do not depend on the image, and those
+    whose input does not begin with the batch.
+
+    Args:
+        graph: The graph, which is changed.
+        index: An index of the same graph with inferred shapes.
+        image: The name of the input for pictures.
+        batch: The size of the batch that the graph is written for.
+    """
     names = tensor_names(graph)
-    moved = index.moved_from(image)
+    tensors_of_image = index.moved_from(image)
     for node in graph.node:
-        target = index.constant(node.input[1]) if node.op_type == "Reshape" else None
-        if not target or target[0] != old or node.input[0] not in moved:
+        if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
-        source = known_size(index.shapes.get(node.input[0], [None])[0])
-        flags = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
-        if source not in {None, old} or (flags and 0 in target):
+        target = index.constant(node.input[1])
+        if not target or target[0] != batch:
             continue
-        for flag in flags:
-            node.attribute.remove(flag)
+        input_shape = index.shapes.get(node.input[0], [None])
+        # With the attribute allowzero, a 0 in the target means a size of 0. It can be removed
+        # unless the target has such a size already.
+        allowzero = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
+        if known_size(input_shape[0]) not in {None, batch} or (allowzero and 0 in target):
+            continue
+        for entry in allowzero:
+            node.attribute.remove(entry)
         name = unused_name(names, f"{node.output[0]}/shape")
         node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
-    """Make a graph that takes pictures of any size take square ones of one size."""
+    """Make a graph that takes pictures of any size take square ones of one size.
+
+    Args:
+        model: A model that takes pictures `[B, 3, H, W]`.
+        size: Height and width in pixels.
+
+    Raises:
+        ModelError: The graph cannot take that size.
+    """
     hint = HINT.format("imgsz")
     changed = copied(model)
     image = _picture_input(changed.graph, "imgsz")
-    height, width = (known_size(side) for side in shape(image)[2:])
+    height_dim, width_dim = shape(image)[2:]
+    height = known_size(height_dim)
+    width = known_size(width_dim)
     if height == width == size:
         return changed
-    if None not in (height, width):
+    if height is not None and width is not None:
         raise ModelError(f"--imgsz: the graph only takes {width}x{height} pictures", hint)
     for dim in image.type.tensor_type.shape.dim[2:]:
         dim.dim_value = size
@@ -131,105 +175,145 @@ def set_image_size(model: ModelProto, size: int) -> ModelProto:
 
 
 def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
-    """First outputs of the nodes that decode boxes, which may be joined to scores.
+    """Find the nodes that decode boxes: those between the network proper and the box tensors.
 
-    The nodes reach from them back to the last convolutions and products. The convolution after a
-    Softmax that takes the mean of a distribution of distances (distribution focal loss) is one.
+    The network proper ends with the last convolutions and matrix products before the boxes. The
+    convolution after a Softmax is not one of these: it takes the mean of a distribution of
+    distances (distribution focal loss), and so decodes.
+
+    Args:
+        graph: The graph.
+        boxes: The tensors of boxes, which may be joined to the scores.
+
+    Returns:
+        The first output of each node.
     """
     index = GraphIndex(graph)
-    found, _ = _up_to_network(index, {box_rows(index, tensor) for tensor in boxes})
-    return found
+    decoding_nodes, _ = _split_at_network(index, {box_rows(index, tensor) for tensor in boxes})
+    return decoding_nodes
 
 
 def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> set[str]:
-    """First outputs of the last `depth` convolutions of each branch of class scores.
+    """Find the last convolutions of each branch of class scores.
 
     Where boxes and scores of a stride share a tensor before they are split, the convolutions of the
     boxes are included.
+
+    Args:
+        graph: The graph.
+        scores: The tensors of class scores, which may be joined to the boxes.
+        depth: How many convolutions of each branch to find.
+
+    Returns:
+        The first output of each convolution.
     """
     index = GraphIndex(graph)
-    found: set[str] = set()
-    wanted = sorted({score_rows(index, tensor) for tensor in scores})
+    network_nodes: set[str] = set()
+    tensors = sorted({score_rows(index, tensor) for tensor in scores})
     for _ in range(depth):
-        _, nodes = _up_to_network(index, wanted)
-        found |= nodes
-        wanted = [index.producers[name].input[0] for name in sorted(nodes)]
-    return {name for name in found if index.producers[name].op_type == "Conv"}
+        _, last_nodes = _split_at_network(index, tensors)
+        network_nodes |= last_nodes
+        # The next round begins before these nodes.
+        tensors = [index.producers[name].input[0] for name in sorted(last_nodes)]
+    return {name for name in network_nodes if index.producers[name].op_type == "Conv"}
 
 
 def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
-    """First outputs of the convolutions that the image reaches through fewer than `depth` others.
+    """Find the convolutions at the beginning of a network.
 
-    The nodes must be sorted.
+    Args:
+        graph: The graph, whose nodes must be sorted.
+        image: The name of the input for pictures.
+        depth: How far to go: a convolution is found if the image reaches it through fewer than
+            this many others.
+
+    Returns:
+        The first output of each convolution.
     """
-    passed, found = {image: 0}, set[str]()
+    # How many convolutions are on the shortest path from the image to a tensor.
+    convolutions_before = {image: 0}
+    first_nodes = set[str]()
     for node in graph.node:
-        least = min((passed[name] for name in node.input if name in passed), default=depth)
+        counts = [convolutions_before[name] for name in node.input if name in convolutions_before]
+        count = min(counts, default=depth)
         if node.op_type == "Conv":
-            if least < depth:
-                found.add(node.output[0])
-            least += 1
-        passed |= dict.fromkeys(node.output, least)
-    return found
+            if count < depth:
+                first_nodes.add(node.output[0])
+            count += 1
+        for output in node.output:
+            convolutions_before[output] = count
+    return first_nodes
 
 
-def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
-    """First outputs of the nodes between the network and the tensors, and of its last nodes."""
-    decoding: set[str] = set()
-    network: set[str] = set()
+def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Walk from some tensors back to the network proper, which ends in convolutions and products.
+
+    The convolution after a Softmax belongs to the decoding of boxes, and the walk goes on there.
+
+    Returns:
+        The nodes that were passed, and the last nodes of the network, where the walk stopped; both
+        by their first outputs.
+    """
+    passed_nodes: set[str] = set()
+    last_network_nodes: set[str] = set()
     waiting = list(tensors)
     while waiting:
         node = index.producers.get(waiting.pop())
-        if node is None or node.output[0] in decoding or node.op_type == "Shape":
+        if node is None or node.output[0] in passed_nodes or node.op_type == "Shape":
             continue
         if node.op_type in NETWORK:
             before = index.producer(index.behind(node.input[0], SHAPE_ONLY))
             if before is None or before.op_type != "Softmax":
-                network.add(node.output[0])
+                last_network_nodes.add(node.output[0])
                 continue
-        decoding.add(node.output[0])
+        passed_nodes.add(node.output[0])
         waiting.extend(node.input)
-    return decoding, network
+    return passed_nodes, last_network_nodes
 
 
 def guard_transposes(model: ModelProto) -> ModelProto:
-    """Insert a Concat after each Transpose that feeds an output.
+    """Insert a Split and a Concat after each Transpose that feeds an output.
 
-    It copies the tensor, so an engine must lay it out as the Transpose says and cannot return
-    the tensor before it. A Concat of one input would do for an engine, but simplifiers remove
-    it like an Identity (both onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose
-    through it where that pays. So a Split divides the last axis (into its first entry and the rest)
-    and the Concat joins the two again, which all of them leave alone.
+    An engine may treat a Transpose at the end as a mere change of strides, and return the tensor
+    before it. The Concat copies the tensor, so the engine must lay it out as the Transpose says.
+
+    A Concat of one input would do for an engine, but simplifiers remove it like an Identity (both
+    onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose through it where that pays. So
+    a Split divides the last axis (into its first entry and the rest) and the Concat joins the two
+    again, which all of them leave alone.
+
+    Raises:
+        ModelError: The size of a last axis is not known, or is 1.
     """
     guarded = copied(model)
     graph = guarded.graph
-    bare = {node.output[0] for node in bare_transposes(graph)}
+    bare_outputs = {node.output[0] for node in bare_transposes(graph)}
     shapes = GraphIndex(infer_shapes(model).graph).shapes
     names = tensor_names(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes.append(node)
         output = node.output[0]
-        if output not in bare:
+        if output not in bare_outputs:
             continue
-        size = known_size((shapes.get(output) or [None])[-1])
+        dims = shapes.get(output) or [None]
+        size = known_size(dims[-1])
         if size is None or size < 2:
             raise ModelError(
                 f"--guard-transpose: the last axis of {output} has no known size above 1",
                 "export the model with a fixed number of classes",
             )
-        moved, *parts = (
-            unused_name(names, f"{output}/{part}") for part in ("transposed", "first", "rest")
-        )
-        node.output[0] = moved
+        transposed = unused_name(names, f"{output}/transposed")
+        halves = [unused_name(names, f"{output}/first"), unused_name(names, f"{output}/rest")]
+        node.output[0] = transposed
         sizes = [1, size - 1]
         if opset(model) < SIZES_ARE_AN_INPUT:
-            nodes.append(helper.make_node("Split", [moved], parts, axis=-1, split=sizes))
+            nodes.append(helper.make_node("Split", [transposed], halves, axis=-1, split=sizes))
         else:
-            name = unused_name(names, f"{output}/sizes")
-            constant = add_constant(graph, name, np.array(sizes, np.int64))
-            nodes.append(helper.make_node("Split", [moved, constant], parts, axis=-1))
-        nodes.append(helper.make_node("Concat", parts, [output], axis=-1))
+            sizes_name = unused_name(names, f"{output}/sizes")
+            add_constant(graph, sizes_name, np.array(sizes, np.int64))
+            nodes.append(helper.make_node("Split", [transposed, sizes_name], halves, axis=-1))
+        nodes.append(helper.make_node("Concat", halves, [output], axis=-1))
     replace_nodes(graph, nodes)
     return guarded
 
@@ -237,90 +321,136 @@ def guard_transposes(model: ModelProto) -> ModelProto:
 def to_half(
     model: ModelProto, exact: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
 ) -> ModelProto:
-    """Compute a float32 graph in float16, except for the nodes with these first outputs.
+    """Make a float32 graph compute in float16.
 
     ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
     float32 tensor between two exact nodes does not pass through float16, where it would become
     infinite after all, and no tensor is cast twice.
+
+    Args:
+        model: The model, which stays as it is.
+        exact: The nodes that stay in float32, by their first outputs.
+        keep_inputs_and_outputs: Whether the inputs and outputs of the graph stay float32.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half: ModelProto = infer_shapes(model)
-    names = number_nodes(half.graph)
-    blocked = [node.name for node in half.graph.node if node.output[0] in exact]
+    old_name_of = number_nodes(half.graph)  # the converter tells nodes apart by their names
+    exact_names = [node.name for node in half.graph.node if node.output[0] in exact]
     half = convert_float_to_float16(
         half,
         keep_io_types=keep_inputs_and_outputs,
         disable_shape_infer=True,
-        node_block_list=blocked,
+        node_block_list=exact_names,
     )
     for node in half.graph.node:
-        node.name = names.get(node.name, node.name)
+        node.name = old_name_of.get(node.name, node.name)
     _tidy_casts(half.graph, tensor_names(model.graph))
     sort_nodes(half.graph)
     del half.graph.value_info[:]  # the types of tensors have changed
     return infer_shapes(half)
 
 
-def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
-    """Bypass casts to float16 and back, and keep one of equal casts.
+def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
+    """Remove casts from float32 to float16 and back, and all but one of equal casts.
 
-    The converter renames the output of an exact node and gives the original name, which is among
-    the `known`, to its cast to float16; each exact reader gets a cast back, under a new name.
+    ONNX Runtime's converter puts two casts between nodes that stay in float32: it renames the
+    output of the first node, gives the original name to a cast of it to float16, and casts that
+    back for each reader, under a new name. The readers shall read the first node's output.
+
+    Args:
+        graph: The graph that the converter returned, which is changed.
+        model_tensors: Names of all tensors before the conversion.
     """
-    nodes, made = list[NodeProto](), set[str]()
+    _drop_repeated_casts(graph)
+    wide_source_of = {}  # by the output of a new cast to float16: its float32 input
     for node in graph.node:
-        if node.op_type != "Cast" or node.output[0] not in made:
-            made.update(node.output)
-            nodes.append(node)
-    replace_nodes(graph, nodes)
-    narrowed = {
-        node.output[0]: node.input[0]
-        for node in graph.node
-        if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in known
-    }
-    instead: dict[str, str] = {}
-    cast: dict[str, str] = {}
+        if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
+            wide_source_of[node.output[0]] = node.input[0]
+
+    replacement_of: dict[str, str] = {}  # by the output of a cast back to float32
+    first_cast_of: dict[str, str] = {}  # by the input of such casts: the output of the first
     for node in graph.node:
         if not _casts_to(node, TensorProto.FLOAT):
             continue
-        source, wide = node.input[0], node.output[0]
-        if source in narrowed:
-            instead[wide] = narrowed[source]
-        elif wide not in known:  # not a cast of the model itself
-            instead[wide] = cast.setdefault(source, wide)
+        source = node.input[0]
+        wide = node.output[0]
+        if source in wide_source_of:
+            replacement_of[wide] = wide_source_of[source]
+        elif wide not in model_tensors:  # else it is a cast of the model itself
+            replacement_of[wide] = first_cast_of.setdefault(source, wide)
     for node in graph.node:
-        node.input[:] = [instead.get(name, name) for name in node.input]
+        node.input[:] = [replacement_of.get(name, name) for name in node.input]
+
+    # An output of the graph keeps its name, which its replacement takes over.
     outputs = {output.name for output in graph.output}
-    _rename(graph, {instead[name]: name for name in outputs & instead.keys()})
+    _rename_tensors(graph, {replacement_of[name]: name for name in outputs & replacement_of.keys()})
     drop_unused(graph)
-    left = tensor_names(graph)
-    # Where no float16 reader is left, a tensor gets its name back.
-    _rename(graph, {wide: name for name, wide in narrowed.items() if name not in left})
+    # Where no float16 reader is left, the float32 tensor gets its original name back.
+    remaining = tensor_names(graph)
+    original_name_of = {
+        wide_source: name for name, wide_source in wide_source_of.items() if name not in remaining
+    }
+    _rename_tensors(graph, original_name_of)
 
 
-def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Give each tensor the name of the tensor that it replaces."""
-    replaced = {*names.values()}
+def _drop_repeated_casts(graph: GraphProto) -> None:
+    """Drop each Cast whose output an earlier node computes already, as the converter may write."""
+    nodes: list[NodeProto] = []
+    computed = set[str]()
     for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [
-            names.get(name, f"{name}/unused" if name in replaced else name) for name in node.output
-        ]
+        if node.op_type != "Cast" or node.output[0] not in computed:
+            computed.update(node.output)
+            nodes.append(node)
+    replace_nodes(graph, nodes)
+
+
+def _rename_tensors(graph: GraphProto, new_name_of: Mapping[str, str]) -> None:
+    """Rename tensors to the names of other tensors of the graph, which they replace.
+
+    A node that computes a tensor which is replaced still needs a name for its output: an unused
+    one, until the node is dropped.
+
+    Args:
+        graph: The graph, which is changed.
+        new_name_of: The new names, by the old ones.
+    """
+    replaced = set(new_name_of.values())
+    for node in graph.node:
+        node.input[:] = [new_name_of.get(name, name) for name in node.input]
+        outputs = []
+        for name in node.output:
+            if name in new_name_of:
+                outputs.append(new_name_of[name])
+            elif name in replaced:
+                outputs.append(f"{name}/unused")
+            else:
+                outputs.append(name)
+        node.output[:] = outputs
 
 
 def _casts_to(node: NodeProto, dtype: int) -> bool:
+    """Whether a node converts a tensor to a number type, by ONNX's number of it."""
     return node.op_type == "Cast" and attribute(node, "to", 0) == dtype
 
 
 def to_int8(
     model: ModelProto, ranges: Mapping[str, tuple[float, float]], exact: Collection[str] = ()
 ) -> ModelProto:
-    """Compute the convolutions of a float32 graph in 8 bits, but for those with these outputs.
+    """Make the convolutions of a float32 graph compute in 8 bits.
 
     ONNX Runtime quantises: QuantizeLinear and DequantizeLinear around each convolution, weights
     with a scale for each channel, activations with one for the whole tensor (uint8, as suits
-    CPUs). `ranges` has the lowest and highest value of each tensor that they read or make.
+    CPUs).
+
+    Args:
+        model: The model, which stays as it is.
+        ranges: The lowest and highest value of each tensor that the convolutions read or compute,
+            by its name.
+        exact: The convolutions that stay in float32, by their outputs.
+
+    Raises:
+        ModelError: The graph is too old for it, or has no convolution to quantise.
     """
     if opset(model) < MIN_OPSET:
         raise ModelError(
@@ -332,28 +462,25 @@ def to_int8(
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import QuantType
 
-    given = copied(model)
-    names = number_nodes(given.graph)
-    convolutions = [node for node in given.graph.node if node.op_type == "Conv"]
-    chosen = [node.name for node in convolutions if node.output[0] not in exact]
-    if not chosen:
+    numbered = copied(model)
+    old_name_of = number_nodes(numbered.graph)  # the quantiser tells nodes apart by their names
+    names_to_quantise = []
+    for node in numbered.graph.node:
+        if node.op_type == "Conv" and node.output[0] not in exact:
+            names_to_quantise.append(node.name)
+    if not names_to_quantise:
         raise ModelError("--int8: the graph has no convolution in front of its head")
-    readers = defaultdict(set)
-    for node in given.graph.node:
-        for name in node.input:
-            readers[name].add(node.op_type)
-    values = {}
-    for name, (low, high) in ranges.items():
-        least = max(low, SILU_FLOOR) if readers[name] == {"Sigmoid", "Mul"} else low
-        values[name] = (np.array(least, np.float32), np.array(high, np.float32))
+    tensor_ranges = TensorsData(
+        CalibrationMethod.MinMax, _narrowed_for_silu(ranges, numbered.graph)
+    )
     quantizer = QDQQuantizer(
-        given,
+        numbered,
         per_channel=True,
         reduce_range=False,
         weight_qType=QuantType.QInt8,
         activation_qType=QuantType.QUInt8,
-        tensors_range=TensorsData(CalibrationMethod.MinMax, values),
-        nodes_to_quantize=chosen,
+        tensors_range=tensor_ranges,
+        nodes_to_quantize=names_to_quantise,
         nodes_to_exclude=[],
         op_types_to_quantize=["Conv"],
         extra_options={},
@@ -361,6 +488,34 @@ def to_int8(
     quantizer.quantize_model()
     quantised: ModelProto = quantizer.model.model
     for node in quantised.graph.node:
-        node.name = names.get(node.name, node.name)
+        node.name = old_name_of.get(node.name, node.name)
     sort_nodes(quantised.graph)
     return quantised
+
+
+def _narrowed_for_silu(
+    ranges: Mapping[str, tuple[float, float]], graph: GraphProto
+) -> dict[str, tuple[Float32, Float32]]:
+    """Raise the lowest values of tensors that only go through SiLU, to waste no steps on them.
+
+    SiLU is x times its sigmoid, so its input is read by a Sigmoid and a Mul. Below SILU_FLOOR it is
+    0 for 8 bits, whatever its input is.
+
+    Args:
+        ranges: The lowest and highest value of each tensor.
+        graph: The graph of the tensors.
+
+    Returns:
+        The ranges as the quantiser takes them.
+    """
+    operators_reading = defaultdict(set)
+    for node in graph.node:
+        for name in node.input:
+            operators_reading[name].add(node.op_type)
+    narrowed = {}
+    for name, (lowest, highest) in ranges.items():
+        floor = lowest
+        if operators_reading[name] == {"Sigmoid", "Mul"}:
+            floor = max(lowest, SILU_FLOOR)
+        narrowed[name] = (np.array(floor, np.float32), np.array(highest, np.float32))
+    return narrowed
