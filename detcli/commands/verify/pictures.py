@@ -19,7 +19,7 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tables import (
     COLUMNS,
-    WORST,
+    MAX_WORST,
     picture_row,
     side_names,
     side_text,
@@ -111,7 +111,7 @@ class Results:
             self._kept[number] = report
         if severity > (0, 0.0):
             candidates = [*self._worst, (severity, -number, report)]  # of equals the first
-            self._worst = heapq.nlargest(WORST, candidates)
+            self._worst = heapq.nlargest(MAX_WORST, candidates)
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""

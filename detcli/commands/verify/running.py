@@ -1,4 +1,4 @@
-"""Sides that run: where and how, and their detections and tensors on each picture."""
+"""Compares two models that run, or one in two ways: detections and tensors on each picture."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +30,7 @@ from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
+from detcli.data.detections import Detections
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin, Record
 from detcli.model.contract import METADATA
@@ -55,36 +56,47 @@ SIDES_HINT = (
     "--against graph, if the model selects boxes itself, which detcli does in its place"
 )
 
-
 Side = DetectorSide | GraphSide
+"""What detects in pictures: detcli, or a graph that selects its own boxes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SidePlan:
-    """One side: a model, where it runs, and what selects its detections."""
+    """One side of the comparison: a model, where it runs, and what selects its boxes."""
 
     file: ModelFile
-    where: Device
+    device: Device
     options: DeviceOptions
     selected_by: SelectedBy
 
     def open(self, settings: Settings, stack: ExitStack) -> Side:
+        """Load the model, so that it can detect; `stack` closes it in the end.
+
+        Raises:
+            ChangedError: The model's file has changed since it was read, and so is not the one
+                that the report names.
+        """
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
-        detector = BatchDetector(self.file, self.where, settings, self.options)
-        if detector.model_sha256 != self.file.identity:  # which the report names
+        detector = BatchDetector(self.file, self.device, settings, self.options)
+        if detector.model_sha256 != self.file.identity:
             raise ChangedError(self.file.path)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
-        file, device = self.file, str(self.where)
-        precision = precision_in(file.model, self.where, half=self.options.half)
-        return SideReport(str(file.path), file.identity, device, self.selected_by, precision)
+        """What the comparison's report says of this side."""
+        return SideReport(
+            model=str(self.file.path),
+            sha256=self.file.identity,
+            device=str(self.device),
+            selection=self.selected_by,
+            precision=precision_in(self.file.model, self.device, half=self.options.half),
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RunningPlan:
-    """A request that fits its models."""
+    """What to compare: a request, checked against the models that it names."""
 
     request: VerifyRequest
     sides: Sequence[SidePlan]
@@ -97,46 +109,67 @@ class RunningPlan:
     def compares_heads(self) -> bool:
         """Whether tensors are compared at the heads of both graphs, instead of at their outputs.
 
-        A network that is not a detector has no head, and comparing with a graph's own selection
-        means all of the graph.
+        A network that is not a detector has no head. A graph that selects its own boxes is compared
+        as a whole, since the selection comes after the head.
         """
-        return all(
-            side.file.contract is not None and side.selected_by is SelectedBy.DETCLI
-            for side in self.sides
-        )
+        for side in self.sides:
+            if side.file.contract is None or side.selected_by is SelectedBy.GRAPH:
+                return False
+        return True
 
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of an input that both networks take.
 
+        It is the size that a network is fixed to, else the one that the user asked for, else the
+        usual one of the first detector.
+
         Raises:
             ModelError: The networks take inputs of different sizes, or do not take pictures.
             UsageError: A network does not take the size that the user asked for.
         """
-        files, wanted = [side.file for side in self.sides], self.settings.imgsz
-        sizes = [[known_size(dim) for dim in shape(image_input(file))[2:]] for file in files]
-        fixed = {(height, width) for height, width in sizes if height and width}
-        if len(fixed) > 1:
-            texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed))
+        fixed_sizes = self._fixed_input_sizes()
+        if len(fixed_sizes) > 1:
+            texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed_sizes))
             raise ModelError(
                 f"the models take inputs of different sizes, {texts}: their tensors cannot be "
                 "compared",
                 "compare their detections, without --tensors and --bisect",
             )
-        contracts = [file.contract for file in files if file.contract is not None]
-        for contract in contracts if wanted is not None else ():
-            contract.input_shape(wanted)  # raises UsageError
-        if fixed:
-            return fixed.pop()
-        if wanted is not None:
-            return wanted, wanted
-        return contracts[0].default_size if contracts else DEFAULT_SIZE
+        contracts = [side.file.contract for side in self.sides if side.file.contract is not None]
+        requested_size = self.settings.imgsz
+        if requested_size is not None:
+            for contract in contracts:
+                contract.input_shape(requested_size)  # raises UsageError
+        if fixed_sizes:
+            return fixed_sizes.pop()
+        if requested_size is not None:
+            return requested_size, requested_size
+        if contracts:
+            return contracts[0].default_size
+        return DEFAULT_SIZE
+
+    def _fixed_input_sizes(self) -> set[tuple[int, int]]:
+        """The heights and widths that the networks are fixed to; none of a dynamic network."""
+        sizes = set()
+        for side in self.sides:
+            height_dim, width_dim = shape(image_input(side.file))[2:]
+            height = known_size(height_dim)
+            width = known_size(width_dim)
+            if height and width:
+                sizes.add((height, width))
+        return sizes
 
     def certified(self, side: SidePlan, report: SideReport) -> CertifiedSide:
-        """What detections of a side depend on, and what makes them."""
-        settings, contract = self.settings, side.file.contract
+        """What a certificate says of a side besides its report.
+
+        These are the settings that its detections depend on, and the versions and hardware that
+        computed them.
+        """
+        settings = self.settings
+        contract = side.file.contract
         nms = settings.suppression(contract.nms if contract else None)
-        depend_on = {
+        certified_settings = {
             "conf": settings.conf,
             "max_det": settings.max_det,
             "nms": nms,
@@ -146,64 +179,91 @@ class RunningPlan:
             "preprocess": contract and written(contract.preprocessing),
             "half": self.request.config.runtime.half,
         }
-        run = describe_run([side.where], report.precision)
-        return CertifiedSide(None, depend_on, cast("dict[str, str | None]", run))
+        run = describe_run([side.device], report.precision)
+        return CertifiedSide(
+            settings=certified_settings, provenance=cast("dict[str, str | None]", run)
+        )
 
 
 def plan_running(request: VerifyRequest) -> RunningPlan:
-    """Find and read the models, and work out what to compare.
+    """Read the models that a request names, and work out what to compare and how strictly.
 
     Raises:
         ModelError: A file is not a complete ONNX model.
         UsageError: The request does not fit the models or devices.
     """
-    settings, runtime = request.config.settings, request.config.runtime
-    with download_progress() as show:
-        files = [
-            replace(
-                find(name, show=show),
-                box_format=settings.box_format,
-                preprocess=settings.preprocess,
-            )
-            for name in (request.model, request.other)
-            if name is not None
-        ]
-    first, second = files[0], files[-1]  # the same, which is read once
+    settings = request.config.settings
+    runtime = request.config.runtime
+    first, second = _find_models(request)
     classes = _paired_classes(first, second)
-    wanted, selected_by = _other_side(request, second)
-    device = _choose_device(runtime.device[0], first, settings)
-    against = _choose_device(wanted, second, settings)
-    by_graph = selected_by is SelectedBy.GRAPH
-    if first is second and not by_graph and device == against:
-        raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
-    if not (device.computes_half or against.computes_half):
-        DeviceOptions(half=runtime.half).check(device)  # refuses --half
-    sides = [
-        SidePlan(file, where, DeviceOptions(half=runtime.half and where.computes_half), by)
-        for file, where, by in (
-            (first, device, SelectedBy.DETCLI),
-            (second, against, selected_by),
+    requested_device, selected_by = _choose_second_side(request, second)
+    first_device = _choose_device(runtime.device[0], first, settings)
+    second_device = _choose_device(requested_device, second, settings)
+    is_by_graph = selected_by is SelectedBy.GRAPH
+    if first is second and not is_by_graph and first_device == second_device:
+        raise UsageError(
+            f"both sides are the same: {first.path.name} on {first_device}", SIDES_HINT
         )
+    if not (first_device.computes_half or second_device.computes_half):
+        DeviceOptions(half=runtime.half).check(first_device)  # refuses --half
+
+    first_options = DeviceOptions(half=runtime.half and first_device.computes_half)
+    second_options = DeviceOptions(half=runtime.half and second_device.computes_half)
+    sides = [
+        SidePlan(first, first_device, first_options, SelectedBy.DETCLI),
+        SidePlan(second, second_device, second_options, selected_by),
     ]
     reports = [side.report() for side in sides]
-    most = (rows_of(second) if by_graph else None) or settings.max_det
+
+    max_det = settings.max_det
+    if is_by_graph:
+        max_det = rows_of(second) or max_det  # detcli selects as many as the graph does
     conf = settings.effective_conf(first.contract.min_conf if first.contract else None)
-    rules = Rules(conf, request.iou, most, tolerance_of(reports, request.tolerance))
-    lowered = replace(settings, conf=rules.lowered_conf, max_det=most)
-    return RunningPlan(request, sides, reports, rules, lowered, classes)
+    rules = Rules(conf, request.iou, max_det, tolerance_of(reports, request.tolerance))
+    lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    return RunningPlan(request, sides, reports, rules, lowered_settings, classes)
 
 
-def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, SelectedBy]:
-    """Where the second side runs, and what selects its detections, by request or by default."""
-    against, own = request.against, second.contract is not None and second.selection is not None
-    if against == GRAPH and not own:
+def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:
+    """Find the models of both sides, and download them if need be.
+
+    Without a second model in the request, both are the same object, which is read once.
+    """
+    settings = request.config.settings
+    files = []
+    with download_progress() as show:
+        for name in (request.model, request.other):
+            if name is not None:
+                file = find(name, show=show)
+                files.append(
+                    replace(file, box_format=settings.box_format, preprocess=settings.preprocess)
+                )
+    return files[0], files[-1]
+
+
+def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, SelectedBy]:
+    """Decide where the second side runs, and what selects its boxes: detcli or the graph.
+
+    The user says so with `--against`. By default a model alone is compared with the selection that
+    its graph has, if any; two models run on the same device.
+
+    Args:
+        request: What the user asked for.
+        second: The model of the second side, which may be that of the first.
+
+    Raises:
+        UsageError: The graph has no selection, or there is nothing to compare with.
+    """
+    against = request.against
+    selects_itself = second.contract is not None and second.selection is not None
+    if against == GRAPH and not selects_itself:
         raise UsageError(
             f"{second.path.name} has no selection of its own to compare with: its layout is "
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
     if against is None and request.other is None:
-        if not own:
+        if not selects_itself:
             raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
         against = GRAPH
     if against == GRAPH and request.other is None and request.compares_tensors:
@@ -214,24 +274,34 @@ def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, Sele
         )
     if against == GRAPH:
         return Device.parse("cpu"), SelectedBy.GRAPH
-    device = Device.parse(against) if against else request.config.runtime.device[0]
-    return device, SelectedBy.DETCLI
+    if against:
+        return Device.parse(against), SelectedBy.DETCLI
+    return request.config.runtime.device[0], SelectedBy.DETCLI
 
 
 def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
-    """How the classes of the second model are those of the first; None without names of both."""
+    """Find out which class of the second model is which of the first, and warn of differences.
+
+    Returns:
+        None if classes are compared by their ids: the models are the same, or one of them is no
+        detector or does not name its classes.
+    """
     if first is second or first.contract is None or second.contract is None:
         return None
     if {first.contract.names_origin, second.contract.names_origin} != {METADATA}:
         return None
-    names = first.contract.names, second.contract.names
-    pairs = pair_classes(*names)
-    warn_about_differences(pairs, *names)
+    first_names = first.contract.names
+    second_names = second.contract.names
+    pairs = pair_classes(first_names, second_names)
+    warn_about_differences(pairs, first_names, second_names)
     return pairs
 
 
 def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Device:
-    """The device; for auto, the one on which the model loads, as in predict."""
+    """The device that the user named; for auto, the one on which the model loads.
+
+    The model is loaded and closed again to find out, as `detcli predict` would choose.
+    """
     if not device.is_auto:
         return device
     if file.contract is None:
@@ -243,19 +313,33 @@ def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Devic
 
 
 def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
-    """Run both sides and compare, with a bar on a terminal."""
-    plan, config, seed = plan_running(request), request.config, request.random
+    """Run two models, or one in two ways, and compare, with a progress bar on a terminal.
+
+    Args:
+        request: What the user asked for.
+        inputs: The files that the page of the comparison must not overwrite.
+
+    Returns:
+        The report of the comparison, and what a certificate has besides.
+    """
+    plan = plan_running(request)
+    config = request.config
     decode = DecodeOptions(config.inputs, keep=request.certifies)
     with (
         open_results(request, inputs, plan.rules, plan.reports) as results,
         Sources(request.images, config.inputs, config.outputs.written, decode) as sources,
         progress(lambda: sources.progress.total, enabled=not config.verbosity.quiet) as advance,
     ):
-        items = sources if seed is None else [random_item(seed, plan.input_size)]
-        made = compare_running(plan, items, results, advance)
+        items: Iterable[Item] = sources
+        if request.random is not None:
+            items = [random_item(request.random, plan.input_size)]
+        certificate = compare_running(plan, items, results, advance)
     if results.certifies:
-        made.left, made.right = map(plan.certified, plan.sides, plan.reports)
-    return made
+        left_plan, right_plan = plan.sides
+        left_report, right_report = plan.reports
+        certificate.left = plan.certified(left_plan, left_report)
+        certificate.right = plan.certified(right_plan, right_report)
+    return certificate
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
@@ -270,7 +354,13 @@ def compare_running(
     results: Results,
     advance: Callable[[], None] = lambda: None,
 ) -> Certificate:
-    """Run both sides on all pictures and compare; those that cannot be read are reported.
+    """Run both sides on all pictures, and compare their detections and tensors.
+
+    Args:
+        plan: What to compare.
+        items: The pictures; those that cannot be read are reported.
+        results: Adds up the comparisons.
+        advance: Moves the progress bar on by one picture.
 
     Raises:
         DeviceError: A device cannot be used.
@@ -279,28 +369,22 @@ def compare_running(
         OutputError: The page cannot be written.
         UsageError: The settings do not fit a model.
     """
-    request, report, outputs = plan.request, results.report, None
-    pictures = _load(items, results, advance)
+    request = plan.request
+    report = results.report
+    loaded_pictures = _load(items, results, advance)
     with ExitStack() as stack:
         sides = _open_sides(plan, stack, report)
+        outputs = None
         if request.compares_tensors:
-            size, at_head = plan.input_size, plan.compares_heads
-            left, right = (
-                Probe(side.file, size, side.where, side.options, at_head=at_head)
-                for side in plan.sides
-            )
-            outputs = OutputComparison(left, right, plan.rules.tolerance.tensor)
-        chunk = max((side.chunk for side in sides), default=1)  # all that devices take at a time
-        while loaded := [*islice(pictures, chunk)]:
-            found = [side.detect([picture for _, picture in loaded]) for side in sides]
-            if found and plan.classes is not None:
-                found[1] = [plan.classes.with_first_ids(detections) for detections in found[1]]
-            for (item, picture), *pair in zip(loaded, *found, strict=True):
-                if pair:
-                    results.certify(item.origin, picture=picture)
-                    fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
-                    shown = partial(PagePicture, picture.pixels, item.origin.path)
-                    results.add(fields, pair, shown)
+            outputs = _output_comparison(plan)
+        # As many pictures at a time as the devices work on at once, so that they could disturb one
+        # another as they do in `predict`.
+        chunk_size = max((side.chunk for side in sides), default=1)
+        for chunk in _chunks(loaded_pictures, chunk_size):
+            pairs = _detect(sides, [picture for _, picture in chunk], plan.classes)
+            for (item, picture), detections in zip(chunk, pairs, strict=True):
+                if detections:
+                    _add_detections(results, item, picture, detections)
                 else:
                     report.compared += 1
                 if outputs is not None:
@@ -311,14 +395,84 @@ def compare_running(
     return results.finish()
 
 
+def _output_comparison(plan: RunningPlan) -> OutputComparison:
+    """Prepare to compare the raw outputs of both networks."""
+    size = plan.input_size
+    at_head = plan.compares_heads
+    left_plan, right_plan = plan.sides
+    left = Probe(left_plan.file, size, left_plan.device, left_plan.options, at_head=at_head)
+    right = Probe(right_plan.file, size, right_plan.device, right_plan.options, at_head=at_head)
+    return OutputComparison(left, right, plan.rules.tolerance.tensor)
+
+
+def _chunks(
+    loaded_pictures: Iterator[tuple[Item, Picture]], size: int
+) -> Iterator[list[tuple[Item, Picture]]]:
+    """Yield the pictures in lists of `size`; the last list may be shorter."""
+    chunk = list(islice(loaded_pictures, size))
+    while chunk:
+        yield chunk
+        chunk = list(islice(loaded_pictures, size))
+
+
+def _detect(
+    sides: Sequence[Side], pictures: Sequence[Picture], classes: ClassPairs | None
+) -> list[tuple[Detections, ...]]:
+    """Run both sides on some pictures.
+
+    Args:
+        sides: The two sides; none if detections are not compared.
+        pictures: The pictures to detect in.
+        classes: Which class of the second side is which of the first; None if ids are the same.
+
+    Returns:
+        For each picture the detections of the first side and those of the second, which have the
+        class ids of the first; an empty tuple if there are no sides.
+    """
+    if not sides:
+        return [() for _ in pictures]
+    left_side, right_side = sides
+    left_detections = left_side.detect(pictures)
+    right_detections = right_side.detect(pictures)
+    if classes is not None:
+        right_detections = [classes.with_first_ids(detections) for detections in right_detections]
+    return list(zip(left_detections, right_detections, strict=True))
+
+
+def _add_detections(
+    results: Results, item: Item, picture: Picture, detections: Sequence[Detections]
+) -> None:
+    """Add a picture to the results.
+
+    Args:
+        results: Compares the detections and shows them on the page.
+        item: Where the picture is from.
+        picture: The picture itself.
+        detections: Those of the first side and those of the second.
+    """
+    results.certify(item.origin, picture=picture)
+    shown_record = Record(item.origin, 0, "", "", picture, detections[0]).to_json()
+    page_picture = partial(PagePicture, picture.pixels, item.origin.path)
+    results.add(shown_record, detections, page_picture)
+
+
 def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> list[Side]:
-    """Both sides, or none where the report says why detections are not compared."""
+    """Load the models of both sides.
+
+    Where only tensors can be compared, the report says why, and there are no sides: random pictures
+    show no objects, and a network that is not a detector finds none.
+
+    Args:
+        plan: What to compare.
+        stack: Closes the sides in the end.
+        report: The report of the comparison.
+    """
     if plan.request.random is None:
         try:
             return [side.open(plan.settings, stack) for side in plan.sides]
         except ModelError as error:
             if not plan.request.compares_tensors:
-                raise  # a network that is not a detector still has tensors
+                raise
             report.no_detections = str(error)
     else:
         report.no_detections = "random pictures cannot compare detections"
@@ -329,7 +483,13 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
 def _load(
     items: Iterable[Item], results: Results, advance: Callable[[], None]
 ) -> Iterator[tuple[Item, Picture]]:
-    """The pictures of items; those that cannot be read are noted."""
+    """Load pictures, and yield each with its item; those that cannot be read are reported.
+
+    Args:
+        items: Where the pictures are from.
+        results: Reports what cannot be read.
+        advance: Moves the progress bar on by one picture.
+    """
     for item in items:
         try:
             picture = load_in_time(item)

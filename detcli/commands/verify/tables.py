@@ -20,20 +20,25 @@ from detcli.compare.detections import DetectionsReport, PictureReport
 from detcli.config.values import Tolerance
 from detcli.core.text import escape_unprintable
 
-WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
+MAX_WORST = 10  # pictures in the table of the worst; also kept of saved runs although they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
+# Of the table of the worst pictures; those in NUMBERS are aligned to the right.
 COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
 
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
-    """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
+    """Lay out a report for a terminal.
+
+    It yields, in this order: both sides, the sums over all pictures, the worst pictures, the raw
+    outputs, the first node that differs, and whether the sides agree.
+    """
     yield facts_table([("left", side_text(report.left)), ("right", side_text(report.right))])
     yield Text()
     if report.detections is not None:
         yield facts_table(_sums(report.detections, report.tolerance, report.compared))
-        yield from _worst(report.detections, report.tolerance)
+        yield from _worst_pictures(report.detections, report.tolerance)
     elif report.no_detections:
         yield Text(
             f"detections were not compared: {escape_unprintable(report.no_detections)}", "yellow"
@@ -41,18 +46,21 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     if report.tensors is not None:
         lines = ["raw outputs, each on its worst picture"]
         for tensor in report.tensors:
-            lines += _tensor(f"{tensor.name} on {_file(tensor.source)}", tensor)
+            lines += _tensor_lines(f"{tensor.name} on {_file(tensor.source)}", tensor)
         yield _paragraph(lines, "italic")
     if report.bisect is not None:
         style = "" if report.bisect.node is None else "bold"
-        yield _paragraph(_bisect(report.bisect), style)
+        yield _paragraph(_bisect_lines(report.bisect), style)
     yield Text()
     verdict = "\n".join(escape_unprintable(sentence) for sentence in report.verdict)
     yield Text(verdict, _colour(is_good=report.agree))
 
 
 def render_check(comparison: CheckReport) -> Iterator[Table | Text]:
-    """Lay out a check: the report, and what changed since the certificate."""
+    """Lay out the check of a certificate: the new report, and what changed since it was issued.
+
+    Changes that matter, such as another model, are red.
+    """
     yield from render(comparison.report)
     date = escape_unprintable(comparison.date)
     if comparison.changes:
@@ -85,7 +93,10 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 
 
 def _paragraph(lines: Iterable[str], style: str) -> Text:
-    """Lines of text, of which the first has a style."""
+    """Join lines to one text, of which the first line has a style, such as "bold".
+
+    Control characters, which names of files and tensors may hold, are escaped.
+    """
     paragraph = Text()
     for line in lines:
         if paragraph:
@@ -96,7 +107,11 @@ def _paragraph(lines: Iterable[str], style: str) -> Text:
 
 
 def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
-    """Short names that tell two sides apart: by model, and by what else they differ in."""
+    """Give the two sides of a comparison short names that tell them apart.
+
+    A name is that of the model's file. If both are the same, the names also say in what the sides
+    differ, as in "yolo.onnx, cpu" and "yolo.onnx, cuda", or which side it is.
+    """
     left_name = PurePath(left.model).name
     right_name = PurePath(right.model).name
     for field_name in ("device", "selection", "precision", "records"):
@@ -111,18 +126,22 @@ def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
 
 
 def side_text(side: SideReport) -> str:
-    """All that is known of a side."""
+    """Describe a side of the comparison in one line, with all that is known of it.
+
+    For example "yolo.onnx on cpu, float32, selection by detcli (0123456789ab)", where the number
+    begins the hash of the model's file.
+    """
     model = side.model
     if side.device:
         model += f" on {side.device}"
-    parts = []
+    facts = []
     if model:
-        parts.append(model)
+        facts.append(model)
     if side.precision:
-        parts.append(side.precision)
+        facts.append(side.precision)
     if side.selection is not None:
-        parts.append(f"selection by {side.selection}")
-    text = ", ".join(parts)
+        facts.append(f"selection by {side.selection}")
+    text = ", ".join(facts)
     if side.records:
         text = f"{side.records}: {text}"
     if side.sha256:
@@ -133,7 +152,13 @@ def side_text(side: SideReport) -> str:
 def _sums(
     detections: DetectionsReport, tolerance: Tolerance, compared: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield labels and values of the sums over all pictures."""
+    """Yield the sums over all pictures as pairs of a label and a text.
+
+    Args:
+        detections: The comparison of the detections.
+        tolerance: How much the sides may differ.
+        compared: The number of pictures.
+    """
     yield "pictures", f"{compared}, {detections.reordered} with pairs in another order"
     boxes = f"{detections.left} on the left, {detections.right} on the right"
     yield "boxes", f"{boxes}, above {detections.conf:g}"
@@ -147,8 +172,11 @@ def _sums(
     yield "disagreeing boxes", f"{detections.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
 
 
-def _worst(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
-    """Lay out the pictures that differ most, if any do."""
+def _worst_pictures(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
+    """Lay out a table of the pictures whose detections differ most; nothing if none differs.
+
+    Pictures beyond the tolerance are red.
+    """
     different = []
     for picture in detections.pictures:
         if picture.severity(tolerance) > (0, 0.0):
@@ -158,11 +186,12 @@ def _worst(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table
     yield Text()
     table = _table("worst pictures", COLUMNS)
     for picture in heapq.nlargest(
-        WORST, different, key=lambda picture: picture.severity(tolerance)
+        MAX_WORST, different, key=lambda picture: picture.severity(tolerance)
     ):
-        name, *values = picture_row(picture)
-        cells = [Text(str(name), "" if picture.agrees else "red")]
-        for value in values:
+        row = picture_row(picture)
+        name_style = "" if picture.agrees else "red"
+        cells = [Text(str(row[0]), name_style)]
+        for value in row[1:]:
             text = f"{value:.2g}" if isinstance(value, float) else str(value)
             cells.append(Text(text))
         table.add_row(*cells)
@@ -170,7 +199,7 @@ def _worst(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table
 
 
 def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
-    """What `COLUMNS` have of a picture."""
+    """The cells of a picture in the table of the worst pictures, in the order of `COLUMNS`."""
     frame = "" if picture.frame is None else f" frame {picture.frame}"
     return (
         escape_unprintable(_file(picture.source)) + frame,
@@ -185,26 +214,32 @@ def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
 
 
 def _file(source: str) -> str:
-    """The name without its folder, which the JSON has."""
+    """The name of a picture's file without its folder, which is only in the JSON."""
     return PurePath(source).name or source
 
 
-def _boxes(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Classes and scores of the first boxes, and how many more there are."""
-    texts = [f"{escape_unprintable(row['class_name'])} {row['score']:.2f}" for row in rows]
+def _boxes(detections: Iterable[Mapping[str, Any]]) -> str:
+    """List the classes and scores of the first detections, as in "cat 0.91, dog 0.80, 4 more"."""
+    texts = []
+    for detection in detections:
+        texts.append(f"{escape_unprintable(detection['class_name'])} {detection['score']:.2f}")
     return _listed(texts) or EMPTY
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are; empty if there are none."""
+    """List the first names and how many more there are; empty if there are none."""
     listed = list(names[:MAX_LISTED])
     if len(names) > MAX_LISTED:
         listed.append(f"{len(names) - MAX_LISTED} more")
     return ", ".join(listed)
 
 
-def _bisect(report: BisectReport) -> Iterator[str]:
-    """Yield lines about the first node that differs, or about why there is none."""
+def _bisect_lines(report: BisectReport) -> Iterator[str]:
+    """Yield lines about the first node that differs between two networks, or why none was found.
+
+    They name the node, what is different about it, its output and first inputs on either side, and
+    the nodes around it where these are not the same.
+    """
     if report.node is None:
         yield f"no node found on {report.source}: {report.finding}"
         return
@@ -213,9 +248,9 @@ def _bisect(report: BisectReport) -> Iterator[str]:
     effort = f"{report.rounds} rounds, {report.compared} tensors compared"
     yield f"  found in {effort}, on {report.source}"
     if report.output is not None:
-        yield from _tensor(f"output {report.output.name}", report.output)
+        yield from _tensor_lines(f"output {report.output.name}", report.output)
     for tensor in report.inputs[:MAX_LISTED]:
-        yield from _tensor(f"input {tensor.name}", tensor)
+        yield from _tensor_lines(f"input {tensor.name}", tensor)
     if len(report.inputs) > MAX_LISTED:
         yield f"  and {len(report.inputs) - MAX_LISTED} more inputs, all of which agree"
     if len(report.left_nodes) > 1 or len(report.right_nodes) > 1:
@@ -225,8 +260,13 @@ def _bisect(report: BisectReport) -> Iterator[str]:
         yield f"  right: {right_nodes or 'nothing'}"
 
 
-def _tensor(title: str, tensor: TensorReport) -> Iterator[str]:
-    """Yield lines about both tensors of a name, and how far they differ."""
+def _tensor_lines(title: str, tensor: TensorReport) -> Iterator[str]:
+    """Yield lines about a tensor of both networks: how far its values differ, and their ranges.
+
+    Args:
+        title: What the first line calls the tensor.
+        tensor: The comparison of the two.
+    """
     conclusion = "agrees" if tensor.agrees else "differs"
     yield f"  {title}: {conclusion}"
     if tensor.max_scaled is not None:
