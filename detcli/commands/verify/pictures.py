@@ -53,10 +53,15 @@ BOTH, MOVED, MISSING, EXTRA = range(4)
 
 
 def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
-    """What is said of boxes; by side, in the order of the numbers above.
+    """How the page shows boxes of both sides, moved boxes, missing ones and extra ones.
 
-    The colours, in BGR, are Okabe and Ito's reddish purple, vermillion and blue, which every kind
-    of colour vision tells apart.
+    The order is that of the numbers BOTH, MOVED, MISSING and EXTRA. The colours, in BGR, are grey
+    and Okabe and Ito's reddish purple, vermillion and blue, which every kind of colour vision tells
+    apart.
+
+    Args:
+        left: What the page calls the first side.
+        right: What the page calls the second side.
     """
     return (
         BoxKind("on both sides", (140, 140, 140), wrong=False),
@@ -67,14 +72,23 @@ def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
 
 
 class Results:
-    """Adds up pictures as they are compared; memory grows with what is kept of them.
+    """Compares the detections of two sides picture by picture, adds up and shows the outcome.
 
-    `certificate` has what is known so far: `finish` completes its report.
+    `certificate` has what is known so far: `finish` completes its report. Of runs of models, a
+    report of each picture is kept in memory; of saved runs, which may be long, only some.
     """
 
     def __init__(
         self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
+        """Begin without any picture.
+
+        Args:
+            certificate: What is filled: it holds the report of the comparison.
+            rules: What is compared, and how strictly.
+            page: The page that shows the pictures; None if the user asked for none.
+            certifies: Whether the certificate lists the hashes of all pictures.
+        """
         self.certificate = certificate
         self.report = certificate.report
         self.certifies = certifies
@@ -96,7 +110,13 @@ class Results:
         sides: Sequence[Detections],
         picture: Callable[[], PagePicture | None],
     ) -> None:
-        """Compare the detections of a picture, whose record the page shows."""
+        """Compare the detections that both sides have in a picture.
+
+        Args:
+            fields: The record of the picture, which the page shows.
+            sides: The detections of the first side and those of the second.
+            picture: Loads the picture for the page; returns None if it cannot be found.
+        """
         left, right = sides
         origin = Origin(name_of(fields), frame=fields.get("frame"))
         comparison = compare(left, right, self._rules)
@@ -109,7 +129,7 @@ class Results:
         self.report.compared += 1
         if self._keeps_all or not report.agrees:
             self._kept[number] = report
-        if severity > (0, 0.0):
+        if severity > (0, 0.0):  # anything differs
             candidates = [*self._worst, (severity, -number, report)]  # of equals the first
             self._worst = heapq.nlargest(MAX_WORST, candidates)
 
@@ -123,9 +143,14 @@ class Results:
     def certify(
         self, origin: Origin, recorded_hash: str | None = None, picture: Picture | None = None
     ) -> None:
-        """Note the hash of a file, of a video once; `recorded_hash` is what its record says.
+        """Note the hash of a picture's file in the certificate; that of a video only once.
 
-        A file that is another one now than its record says is one of `other_files`.
+        If the file is another one now than when its record was written, that is noted as well.
+
+        Args:
+            origin: The file, and the frame if it is a video.
+            recorded_hash: The hash that a saved record has of the file, if any.
+            picture: The picture as it was read from the file, if it was.
         """
         if not self.certifies or origin.source in self._videos:
             return
@@ -143,7 +168,11 @@ class Results:
         self.certificate.pictures.append(certified)
 
     def finish(self, more_failures: Iterable[str] = ()) -> Certificate:
-        """Complete the report, with what else differs; the page says it, too."""
+        """Complete the report, and what the page says of the whole, after the last picture.
+
+        Args:
+            more_failures: What else differs, a sentence each.
+        """
         report = self.report
         if report.no_detections is None:
             pictures = dict(self._kept)
@@ -175,7 +204,7 @@ def _without_folder(side: SideReport) -> SideReport:
 
 
 def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
-    """The boxes of a picture, those that differ first."""
+    """Yield the boxes that the page shows of a picture, those that differ first."""
     for match in comparison.over:
         yield _paired_box(comparison, match, MOVED)
     for index in comparison.missing:
@@ -187,12 +216,13 @@ def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
 
 
 def _single_box(detections: Detections, index: int, kind: int) -> PageBox:
+    """A detection as a box of the page; `kind` is BOTH, MOVED, MISSING or EXTRA."""
     [(corners, score, class_id, name)] = detections[index]
     return PageBox(class_id, name, round(score, 4), corners.tolist(), kind)
 
 
 def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
-    """The box on the left, with its counterpart on the right."""
+    """The left one of two matching detections as a box of the page, with the right one."""
     box = _single_box(comparison.left, match.left, kind)
     right = _single_box(comparison.right, match.right, kind)
     return box._replace(counterpart=(right.score, right.box))
@@ -202,7 +232,13 @@ def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
 def open_results(
     request: VerifyRequest, inputs: Container[Path], rules: Rules, sides: Sequence[SideReport]
 ) -> Iterator[Results]:
-    """Begin to add up, on a page if one is asked for.
+    """Begin a comparison, with a page if the user asked for one, which is completed at the end.
+
+    Args:
+        request: What the user asked for.
+        inputs: The files that the page must not overwrite.
+        rules: What is compared, and how strictly.
+        sides: What the report says of the first side and of the second.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.

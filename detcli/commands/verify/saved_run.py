@@ -44,7 +44,12 @@ class SavedRun:
 
     @classmethod
     def read(cls, name: str, path: str) -> Self:
-        """Read all records once."""
+        """Read all records of a run once, and note what they say of the run.
+
+        Args:
+            name: The file or folder as the user named it.
+            path: Where to read it, which is a copy if the user named a pipe.
+        """
         run = cls(name, path)
         if is_folder(path):
             from detcli.run.shards.manifest import Manifest
@@ -58,7 +63,7 @@ class SavedRun:
         return run
 
     def add(self, fields: dict[str, Any]) -> None:
-        """Note what a record says of the run."""
+        """Note what a record says of the run: its settings, model, device and classes."""
         self.count += 1
         if "settings" in fields and len(self.settings) < MAX_NOTED:
             all_settings = fields["settings"]
@@ -77,7 +82,11 @@ class SavedRun:
                 self.renamed = class_id
 
     def key(self, fields: RecordJson) -> str:
-        """The name of an input as far as it counts, and its frame, alike on all systems."""
+        """A key that pairs the records which two runs have of the same input.
+
+        It is the path of the input, below the folder that all inputs have in common if that counts
+        no more, and the frame of a video. It is the same on systems that write paths differently.
+        """
         name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", name_of(fields)))
         return f"{name}\0{fields.get('frame', '')}"[len(self.folder) :]
 
@@ -88,7 +97,7 @@ class SavedRun:
         self.names = {name[len(self.folder) :] for name in self.names}
 
     def setting(self, name: str, *types: type) -> list[Any]:
-        """The values of a setting, as far as they are of these types."""
+        """The values that a setting has in the records, without those of other types."""
         values = []
         for settings in self.settings:
             value = settings.get(name)
@@ -145,35 +154,43 @@ class SavedRun:
         return CertifiedSide(digest, settings, self.provenance)
 
     def pairs(self, left: "SavedRun") -> Iterator[RecordPair]:
-        """Yield the records of each input.
+        """Pair the records that two runs have of the same input, this one being on the right.
 
-        Both are read in step. A record waits in memory for its counterpart, so in like order
-        only two are held.
+        Both runs are read in step, a record of each at a time. A record waits in memory until its
+        counterpart comes, so if both have the same order, no more than two are in memory. A record
+        without a counterpart, and of several records of an input, those that one run has more of,
+        are paired with None.
         """
         runs = (left, self)
+        # By the key of an input, the records that wait for their counterpart. All of these are of
+        # the same side, and each one is a mapping of that side (0 or 1) to the record.
         waiting = defaultdict[str, list[dict[int, RecordJson]]](list)
         for records in zip_longest(read_records(left.path), read_records(self.path)):
             for side, fields in enumerate(records):
-                if fields is None:
+                if fields is None:  # this run has ended before the other
                     continue
+                other_side = 1 - side
                 key = runs[side].key(fields)
                 pair = {side: fields}
-                queue = waiting[key]  # of one side
-                if queue and side not in queue[0]:
+                queue = waiting[key]
+                if queue and other_side in queue[0]:
                     pair |= queue.pop(0)
-                elif key in runs[1 - side].names:
+                elif key in runs[other_side].names:
                     queue.append(pair)
                     continue
                 if not queue:
                     del waiting[key]
                 yield pair.get(0), pair.get(1)
         for queue in waiting.values():
-            for single in queue:
-                yield single.get(0), single.get(1)
+            for single_record in queue:
+                yield single_record.get(0), single_record.get(1)
 
 
 def _is_flat(value: object) -> bool:
-    """Whether a setting holds nothing nested, as none of ours do."""
+    """Whether a setting is a value, or a list or mapping of values, as all settings of detcli are.
+
+    Records may come from strangers: what is nested deeper is not compared.
+    """
     items = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(items, list):
         return True
@@ -190,7 +207,11 @@ def _texts_of_provenance(fields: Mapping[str, object]) -> dict[str, str | None]:
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say in what two runs differ besides their detections, and what they do not say."""
+    """Yield a sentence for each difference between two runs besides their detections.
+
+    These are settings, models, precisions, class names and inputs; and also what the records of a
+    run do not say, or say in several ways.
+    """
     for side, run in (("left", left), ("right", right)):
         if not run.settings:
             yield (

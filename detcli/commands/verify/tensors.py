@@ -17,6 +17,7 @@ from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Picture
+from detcli.model.contract import Contract
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, known_size, shape
@@ -31,18 +32,30 @@ TensorPair = tuple[str, str]
 
 
 class Probe:
-    """Runs a network on pictures and returns any of its tensors."""
+    """Runs a network on pictures and returns any of its tensors.
+
+    ONNX Runtime only returns the outputs of a graph. So the graph is loaded with the tensors that
+    are asked for as its outputs.
+    """
 
     def __init__(
         self,
         file: ModelFile,
-        size: tuple[int, int],  # height and width of the input
+        size: tuple[int, int],
         device: Device,
         options: DeviceOptions,
         *,
         at_head: bool,
     ) -> None:
-        """Prepare the graph, cut at the detector's head if wanted; `fetch` loads it.
+        """Prepare the graph, which is only loaded when tensors are asked for.
+
+        Args:
+            file: The model.
+            size: Height and width of the input.
+            device: Where the network runs.
+            options: How it runs there.
+            at_head: Whether to cut the graph of a detector at its head, so that its outputs are
+                boxes and scores; other graphs stay whole.
 
         Raises:
             ModelError: The network does not take pictures.
@@ -66,7 +79,16 @@ class Probe:
         self._session: Session | None = None
 
     def fetch(self, picture: Picture, names: Iterable[str]) -> dict[str, Tensor]:
-        """Run the network on a picture and return tensors by name, without sequences and maps.
+        """Run the network on a picture and return some of its tensors.
+
+        The graph is loaded again only if other tensors are asked for than before.
+
+        Args:
+            picture: The picture.
+            names: The tensors to return.
+
+        Returns:
+            The tensors by name; what is no tensor, but a sequence or a map, is left out.
 
         Raises:
             DeviceError: The device cannot be used.
@@ -83,7 +105,7 @@ class Probe:
 
     def _open_session(self, names: Sequence[str]) -> Tensors:
         """Load the graph with these tensors as its outputs."""
-        # The runtime infers the types of tensors that are not outputs yet.
+        # Outputs of the graph keep their types; the runtime infers those of other tensors.
         typed_outputs = {value.name: value for value in self.outputs}
         del self._model.graph.output[:]
         for name in names:
@@ -112,6 +134,7 @@ def image_input(file: ModelFile) -> ValueInfoProto:
 
 
 def _takes_image(network_input: ValueInfoProto) -> bool:
+    """Whether an input is `[B, 3, H, W]` of a number type that pictures can be converted to."""
     dims = shape(network_input)
     has_channels = len(dims) == 4 and dims[1] in {3, None}
     return has_channels and network_input.type.tensor_type.elem_type in DTYPES
@@ -120,9 +143,18 @@ def _takes_image(network_input: ValueInfoProto) -> bool:
 def compare_tensors(
     name: str, left: Tensor, right: Tensor, limit: float, source: str
 ) -> TensorReport:
-    """Compare two tensors of any number type, in float64; the left one is the reference.
+    """Compare two tensors that should be alike, of any number types, in float64.
 
-    They agree up to a share of the largest magnitude on the left, the limit.
+    They agree if they have the same shape, the same infinities and NaN, and if no values differ by
+    more than the limit. The left one is the reference for the limit.
+
+    Args:
+        name: What the report calls them.
+        left: The tensor of the first network.
+        right: The tensor of the second network.
+        limit: The largest difference that is allowed, as a share of the largest magnitude on the
+            left.
+        source: The file of the picture, for the report.
     """
     max_absolute: float | None = None
     max_relative: float | None = None
@@ -135,14 +167,17 @@ def compare_tensors(
         finite = np.isfinite(left_values) & np.isfinite(right_values)
         agrees = np.array_equal(left_values[~finite], right_values[~finite], equal_nan=True)
         if finite.any():
+            # Only values that are finite in both tensors have a difference.
             left_finite = left_values[finite]  # (M,)
             right_finite = right_values[finite]
             difference = np.abs(left_finite - right_finite)
             magnitude = np.maximum(np.abs(left_finite), np.abs(right_finite))
             max_absolute = float(difference.max())
             max_relative = float((difference / np.where(magnitude > 0, magnitude, 1)).max())
+            # Where the left tensor is all zeros, the right one is the scale instead.
             largest_left = float(np.abs(left_finite).max())
-            max_scaled = max_absolute / (largest_left or float(magnitude.max()) or 1.0)
+            scale = largest_left or float(magnitude.max()) or 1.0
+            max_scaled = max_absolute / scale
             cosine = _cosine(left_finite, right_finite)
             agrees = agrees and max_scaled <= limit
     return TensorReport(
@@ -159,7 +194,12 @@ def compare_tensors(
 
 
 def rank(report: TensorReport) -> tuple[bool, float]:
-    """A sort key: reports that agree before those that do not, then by the largest difference."""
+    """A sort key that puts the tensors which differ most last.
+
+    Those that agree come before those that do not. Within either, they are sorted by the largest
+    difference, as a share of the largest magnitude; without one, the shapes differ or nothing is
+    finite.
+    """
     if report.max_scaled is not None:
         difference = report.max_scaled
     elif report.agrees:
@@ -170,7 +210,7 @@ def rank(report: TensorReport) -> tuple[bool, float]:
 
 
 def _side(tensor: Tensor) -> TensorSide:
-    """What a report says of a tensor."""
+    """What a report says of one tensor: its type and shape, and the range of its finite values."""
     values = tensor.astype(np.float64)
     finite_values = values[np.isfinite(values)]
     smallest: float | None = None
@@ -189,8 +229,11 @@ def _side(tensor: Tensor) -> TensorSide:
 
 
 def _cosine(left: Tensor, right: Tensor) -> float:
-    """Cosine of the angle between two vectors: 1 for two zeros, 0 for one."""
-    # Scaled, since the squares of large entries would overflow.
+    """The cosine of the angle between two vectors `(M,)`, from -1 to 1.
+
+    It is not defined if a vector is zero: then the result is 1 if both are, else 0.
+    """
+    # The vectors are scaled first, since the squares of large entries would overflow.
     left_scaled = left / (np.abs(left).max() or 1.0)
     right_scaled = right / (np.abs(right).max() or 1.0)
     lengths = float(np.linalg.norm(left_scaled) * np.linalg.norm(right_scaled))
@@ -210,10 +253,17 @@ class OutputComparison:
     """
 
     def __init__(self, left: Probe, right: Probe, limit: float) -> None:
+        """Pair the outputs of two networks.
+
+        Args:
+            left: Runs the first network, the reference.
+            right: Runs the second network.
+            limit: The largest difference that is allowed, see `compare_tensors`.
+        """
         self.left = left
         self.right = right
         self.limit = limit
-        # How they differ most, on which picture, and the pair of tensors.
+        # The largest difference so far, the picture that it was on, and the pair of tensors.
         self.worst: tuple[TensorReport, Picture, TensorPair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
@@ -224,7 +274,14 @@ class OutputComparison:
         return tuple(self._reports.values())
 
     def add(self, picture: Picture, source: str) -> None:
-        """Compare on one more picture."""
+        """Run both networks on one more picture, and compare their outputs.
+
+        Of each pair of outputs the report of the picture with the largest difference is kept.
+
+        Args:
+            picture: The picture.
+            source: Its file, for the report.
+        """
         left_tensors = self.left.fetch(picture, [left_name for left_name, _ in self._pairs])
         right_tensors = self.right.fetch(picture, [right_name for _, right_name in self._pairs])
         pairs = []
@@ -249,31 +306,51 @@ class OutputComparison:
     def compare(
         self, pair: TensorPair, left: Tensor, right: Tensor, source: str
     ) -> list[TensorReport]:
-        """Compare two outputs; of heads, boxes and scores separately."""
+        """Compare two outputs that form a pair.
+
+        Of the heads of two detectors, the scores are compared separately from the boxes; and the
+        boxes only if both networks have them in the same form.
+
+        Args:
+            pair: The names of the outputs.
+            left: The output of the first network; a head is (B, 4 + C, N) or (B, N, 4 + C).
+            right: The output of the second network.
+            source: The file of the picture, for the report.
+
+        Returns:
+            A report for each part that was compared.
+        """
         left_contract = self.left.contract
         right_contract = self.right.contract
         if left_contract is None or right_contract is None:
             title = " and ".join(dict.fromkeys(pair))
             return [compare_tensors(title, left, right, limit=self.limit, source=source)]
-        if left_contract.anchors_first:
-            left = np.swapaxes(left, 1, 2)  # (B, 4 + C, N)
-        if right_contract.anchors_first:
-            right = np.swapaxes(right, 1, 2)
-        parts = {"scores": slice(BOX_ROWS, None)}
+        left_head = _channels_first(left, left_contract)
+        right_head = _channels_first(right, right_contract)
+        channels = {"scores": slice(BOX_ROWS, None)}
         # Corners cannot be compared with centres.
         if left_contract.box_format is right_contract.box_format:
-            parts["boxes"] = slice(BOX_ROWS)
+            channels["boxes"] = slice(BOX_ROWS)
         reports = []
-        for name, part in parts.items():
-            reports.append(
-                compare_tensors(
-                    name, left[:, part], right[:, part], limit=self.limit, source=source
-                )
+        for name, channel_slice in channels.items():
+            report = compare_tensors(
+                name,
+                left_head[:, channel_slice],
+                right_head[:, channel_slice],
+                limit=self.limit,
+                source=source,
             )
+            reports.append(report)
         return reports
 
     def _pair_up(self) -> list[TensorPair]:
-        """Pair the outputs of both networks by name, else by order."""
+        """Pair the outputs of both networks by name, or by order if no name is on both sides.
+
+        Warns of outputs that only one network has.
+
+        Raises:
+            ModelError: No name is on both sides, and the numbers of outputs differ.
+        """
         left_names = [output.name for output in self.left.outputs]
         right_names = [output.name for output in self.right.outputs]
         common_names = [name for name in left_names if name in right_names]
@@ -290,3 +367,10 @@ class OutputComparison:
             f"({', '.join(right_names)}) cannot be paired",
             "compare two versions of one model",
         )
+
+
+def _channels_first(head: Tensor, contract: Contract) -> Tensor:
+    """A detector's head as (B, 4 + C, N), whichever way round the graph has it."""
+    if contract.anchors_first:
+        return np.swapaxes(head, 1, 2)
+    return head
