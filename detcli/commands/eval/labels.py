@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.findings import Findings, Kind
+from detcli.commands.eval.label_files import LabelReader, Object
 from detcli.core.errors import SourceError, UsageError
 from detcli.data.detections import COCO, COCO_IDS
-from detcli.data.record import MAX_CLASS, coco_box, finite, read_fields
+from detcli.data.record import MAX_CLASS, coco_box, read_fields
 from detcli.model.contract import parse_names
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
@@ -50,8 +51,6 @@ OBJECT = np.dtype([
     ("ignored", "?"),  # neither missed nor, where detected, a false positive
 ])  # fmt: skip
 """The row of a labelled object."""
-
-Object = tuple[tuple[float, float, float, float], int, float, bool, bool]
 
 
 class Category(NamedTuple):
@@ -93,7 +92,16 @@ class Dataset(NamedTuple):
 
 
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
-    """Read an `instances.json`; its pictures are in `images`, or in such a folder beside it."""
+    """Read labelled pictures from COCO's `instances.json`.
+
+    Args:
+        path: The `instances.json`.
+        images: The folder of the pictures; None for the folder `images` beside the file.
+        findings: Collects what is odd about the data.
+
+    Raises:
+        UsageError: The file is something else, or there is no such folder.
+    """
     content = read_json(path, _unusable)
     if not isinstance(content, dict):
         reason = "it is not a COCO instances.json"
@@ -110,49 +118,58 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     sizes: dict[int, tuple[int, int] | None] = {}
     try:
         for position, image in enumerate(content["images"]):
-            number, name = read_fields(f"images[{position}]", image, id=int, file_name=str)
-            if number in names:
-                findings.add(Kind.REPEATED, f"{names[number]} (id {number})")
+            image_id, name = read_fields(f"images[{position}]", image, id=int, file_name=str)
+            if image_id in names:
+                findings.add(Kind.REPEATED, f"{names[image_id]} (id {image_id})")
             else:
-                names[number] = name
-                sizes[number] = _size(image)
-        categories, index = _categories(content["categories"], findings)
+                names[image_id] = name
+                sizes[image_id] = _size(image)
+        categories, category_index = _categories(content["categories"], findings)
     except ValueError as error:
         raise _unusable(path, str(error)) from error
-    objects = _objects(content["annotations"], index, names, findings)
-    for number, labelled in objects.items():
-        unique = {(box, category) for box, category, _, _, _ in labelled}
-        repeats = len(labelled) - len(unique)
-        if repeats:
-            findings.add(Kind.REPEATED_ANNOTATION, names[number], repeats)
+    objects = _objects(content["annotations"], category_index, names, findings)
+    for image_id, labelled in objects.items():
+        unique_labels = {(box, category) for box, category, _, _, _ in labelled}
+        repeat_count = len(labelled) - len(unique_labels)
+        if repeat_count:
+            findings.add(Kind.REPEATED_ANNOTATION, names[image_id], repeat_count)
 
     files = _files(folder, names)
     samples = []
-    for number, name in sorted(names.items()):
+    for image_id, name in sorted(names.items()):
         sample = Sample(
             name=name,
-            path=files[number],
-            image_id=number,
-            size=sizes[number],
-            objects=np.array(objects[number], OBJECT),
+            path=files[image_id],
+            image_id=image_id,
+            size=sizes[image_id],
+            objects=np.array(objects[image_id], OBJECT),
         )
         samples.append(sample)
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
 
 
 def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
-    """The pictures of these names inside the folder; None for those that are missing."""
-    paths = {number: coco_path(name) for number, name in names.items()}
-    last_parts = Counter(path.name for path in paths.values())
+    """Find the files of pictures in a folder.
+
+    Args:
+        folder: The folder.
+        names: The name of each picture, by its image id; it may begin with folders.
+
+    Returns:
+        The file of each picture, by its image id; None for those that are missing.
+    """
+    paths = {image_id: coco_path(name) for image_id, name in names.items()}
+    file_names = Counter(path.name for path in paths.values())
     files = {}
-    for number, path in paths.items():
+    for image_id, path in paths.items():
         candidates = []
         if not path.is_absolute() and ".." not in path.parts:
             candidates.append(folder / path)
-        # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has it.
-        if last_parts[path.name] == 1:
+        # Data may list `val2014/name.jpg` where the folder has `name.jpg`. That is no other picture
+        # if no other one has this file name.
+        if file_names[path.name] == 1:
             candidates.append(folder / path.name)
-        files[number] = _first_file(candidates)
+        files[image_id] = _first_file(candidates)
     return files
 
 
@@ -182,36 +199,61 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 def _categories(
     listed: Iterable[Mapping[str, Any]], findings: Findings
 ) -> tuple[tuple[Category, ...], dict[int, int]]:
-    """The categories by id, and the index of each id among them."""
-    categories: list[Category] = []
-    position_of: dict[str, int] = {}  # of each category, by its name
-    index: dict[int, int] = {}
-    categories_by_position = []
+    """Read the categories of an `instances.json`.
+
+    Categories of one name, regardless of case, become one; of one id, only the first counts.
+
+    Args:
+        listed: The categories as the file has them.
+        findings: Collects what is there twice.
+
+    Returns:
+        The categories, sorted by id, and by each id the index of its category among these.
+    """
+    ids_and_names = []
     for position, category in enumerate(listed):
         where = f"categories[{position}]"
         fields = read_fields(where, category, id=int, name=lambda name: str(name).strip())
-        categories_by_position.append(fields)
-    for number, name in sorted(categories_by_position, key=itemgetter(0)):
-        if number in index or name.casefold() in position_of:
-            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
-        if number not in index:
-            index[number] = position_of.setdefault(name.casefold(), len(categories))
-            if index[number] == len(categories):
-                categories.append(Category(number, name))
-    return tuple(categories), index
+        ids_and_names.append(fields)
+
+    categories: list[Category] = []
+    index_of_name: dict[str, int] = {}
+    index_of_id: dict[int, int] = {}
+    for category_id, name in sorted(ids_and_names, key=itemgetter(0)):
+        folded_name = name.casefold()
+        if category_id in index_of_id or folded_name in index_of_name:
+            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {category_id})")
+        if category_id in index_of_id:
+            continue
+        if folded_name not in index_of_name:
+            index_of_name[folded_name] = len(categories)
+            categories.append(Category(category_id, name))
+        index_of_id[category_id] = index_of_name[folded_name]
+    return tuple(categories), index_of_id
 
 
 def _objects(
     annotations: Iterable[Any],
-    index: Mapping[int, int],
+    category_index: Mapping[int, int],
     names: Mapping[int, str],
     findings: Findings,
 ) -> defaultdict[int, list[Object]]:
+    """Read the labelled objects of an `instances.json`.
+
+    Args:
+        annotations: The objects as the file has them; those that cannot be read are left out.
+        category_index: The index of each category, by its id.
+        names: The names of the pictures, by image id.
+        findings: Collects what is left out.
+
+    Returns:
+        The objects of each picture, by its image id.
+    """
     objects: defaultdict[int, list[Object]] = defaultdict(list)
     for position, annotation in enumerate(annotations):
         where = f"annotations[{position}]"
         try:
-            number, category, box = read_fields(
+            image_id, category_id, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=coco_box
             )
             fields = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
@@ -220,18 +262,17 @@ def _objects(
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))
             continue
-        if number not in names:
-            findings.add(Kind.UNKNOWN_PICTURE, f"{where}: image_id {number}")
-        elif category not in index:
-            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
+        if image_id not in names:
+            findings.add(Kind.UNKNOWN_PICTURE, f"{where}: image_id {image_id}")
+        elif category_id not in category_index:
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[image_id]}: category_id {category_id}")
         else:
             if not 0 <= area < math.inf:
                 area = math.nan
-            objects[number].append((box, index[category], area, crowd, ignored))
+            objects[image_id].append((box, category_index[category_id], area, crowd, ignored))
     return objects
 
 
-OBB_NUMBERS = 8  # of an oriented box: its four corners
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 KEYS = frozenset(
     {"path", "train", "val", "test", "names", "nc", "kpt_shape"}
@@ -241,7 +282,17 @@ NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
-    """Read a `data.yaml`, a list of pictures, or a folder."""
+    """Read labelled pictures in YOLO's form.
+
+    Args:
+        data: A `data.yaml`, a list of pictures, or a folder.
+        split: The part of a `data.yaml` to read; None for val.
+        class_count: The number of the model's classes, for data that does not name its own.
+        findings: Collects what is odd about the data.
+
+    Raises:
+        UsageError: The data is something else, or does not have this part.
+    """
     if data.is_dir():
         data = _description_in(data)
     content: Mapping[str, Any] = {}
@@ -276,7 +327,7 @@ def _description_in(folder: Path) -> Path:
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """A `data.yaml`; scalars are text, so that a class may be named no."""
+    """Read a `data.yaml`. All its values are text, so that a class may be named no."""
     import yaml
 
     hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
@@ -289,25 +340,44 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"cannot read {path}: it is not YAML: {reason}", hint) from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not a data.yaml: it is not a mapping", hint)
-    for key in KEYS & content.keys():  # a few lines of YAML may stand for lists of any size
+    # YAML may refer to one list many times, so a few lines may stand for nested lists of any size.
+    for key in KEYS & content.keys():
         value = content[key]
-        parts = value.values() if isinstance(value, dict) else value
-        if not isinstance(value, str) and not all(isinstance(part, str) for part in parts):
+        elements = value.values() if isinstance(value, dict) else value
+        is_flat = all(isinstance(element, str) for element in elements)
+        if not isinstance(value, str) and not is_flat:
             raise UsageError(f"{path} is not a data.yaml: {key} is nested", hint)
     return content
 
 
 def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], bool]:
-    """Names of the categories, and whether they come from the file and are more than numbers."""
+    """Read the names of the categories from a `data.yaml`.
+
+    Without `names` they are called class_0, class_1 and so on: `nc` of them, or as many as the
+    model has classes.
+
+    Args:
+        path: The file, for errors.
+        content: What is in it; nothing for data that is described by no `data.yaml`.
+        classes: The number of the model's classes.
+
+    Returns:
+        The names, and whether they are names from the file, not only numbers.
+    """
     listed = content.get("names")
     hint = "make names a list, or a mapping from 0 on"
     if isinstance(listed, str) and listed not in NOTHING:
         raise UsageError(f"{path}: names is {listed!r}", hint)
     try:
-        count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
-        names = parse_names(json.dumps(listed)) if isinstance(listed, list | dict) else []
+        count = None
+        if content.get("nc") not in {None, *NOTHING}:
+            count = int(content["nc"])
+        names: list[str] | None = []
+        if isinstance(listed, list | dict):
+            names = parse_names(json.dumps(listed))
     except (TypeError, ValueError):
-        names, count = None, None
+        names = None
+        count = None
     if names is None or (count is not None and not 0 <= count < MAX_CLASS):
         raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
@@ -320,14 +390,18 @@ def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[
 
 
 def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
-    """How many numbers of keypoints follow each box, by `kpt_shape`; None for data without."""
+    """How many numbers of keypoints follow each box in a line; None for data without keypoints.
+
+    The `kpt_shape` of a `data.yaml` is the number of keypoints, and how many numbers each one has.
+    """
     shape = content.get("kpt_shape")
     if shape is None or (isinstance(shape, str) and shape in NOTHING):
         return None
     try:
         count, dimensions = map(int, shape)
     except (TypeError, ValueError):
-        count, dimensions = 0, 0
+        count = 0
+        dimensions = 0
     if count < 1 or dimensions not in {2, 3}:
         raise UsageError(
             f"{path}: kpt_shape is malformed",
@@ -339,7 +413,11 @@ def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
 def _folders_of_split(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
-    """The folders and lists of a part, and the folders that names in a list may be relative to."""
+    """Find the pictures of a part of the data, such as val, from a `data.yaml`.
+
+    Returns:
+        The folders and lists of the part, and the folders that names in a list may be relative to.
+    """
     entries = content.get(split) or ""
     if isinstance(entries, str):
         entries = [entries]
@@ -356,11 +434,11 @@ def _folders_of_split(
     folders = []
     for entry in entries:
         spellings = (entry, entry.removeprefix("../"))
-        tried = [base / spelling for spelling in spellings for base in roots]
-        existing = [candidate for candidate in tried if os.path.exists(candidate)]
+        candidates = [base / spelling for spelling in spellings for base in roots]
+        existing = [candidate for candidate in candidates if os.path.exists(candidate)]
         if not existing:
             raise UsageError(
-                f"{path}: its {split} pictures do not exist: {tried[0]}",
+                f"{path}: its {split} pictures do not exist: {candidates[0]}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
         folders.append(existing[0])
@@ -368,17 +446,17 @@ def _folders_of_split(
 
 
 def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
-    """The names of the pictures in folders and lists; a list may name missing ones.
+    """Yield the names of the pictures in folders and lists; a list may name missing ones.
 
     Names in a list are relative to it, to the root of the data, or to the working directory.
     """
     for folder in folders:
         if folder.is_dir():
-            for part in search(str(folder), recursive=True):
-                if isinstance(part, Item):
-                    reason = f"{part.origin.source} cannot be listed"
+            for names in search(str(folder), recursive=True):
+                if isinstance(names, Item):  # a folder that is an error
+                    reason = f"{names.origin.source} cannot be listed"
                     raise UsageError(reason, "check its permissions")
-                yield from (name for name in part if not is_video(name))
+                yield from (name for name in names if not is_video(name))
         elif folder.suffix.lower() == ".txt":
             bases = folder.parent, *roots, Path.cwd()
             for entry in read_list(str(folder), Event(), null_separated=False):
@@ -395,25 +473,18 @@ def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
             )
 
 
-def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings) -> list[Sample]:
-    unique: dict[str, str] = {}
+def _samples(pictures: Iterable[str], reader: LabelReader, findings: Findings) -> list[Sample]:
+    """Read the labels of pictures in YOLO's form; a picture that is named twice counts once."""
+    name_of_path: dict[str, str] = {}
     for name in pictures:
         path = os.path.abspath(name)
-        if path in unique:
+        if path in name_of_path:
             findings.add(Kind.REPEATED, name)
-        unique.setdefault(path, name)
-    # Image ids are the names where all are numbers, as COCO's are; else their positions, from 1.
-    stems = [Path(name).stem for name in unique]
-    numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
-    if len(set(numbers)) < len(stems):
-        numbers = list(range(1, len(stems) + 1))
+        name_of_path.setdefault(path, name)
     samples = []
-    for number, (path, name) in zip(numbers, unique.items(), strict=True):
-        candidates = [Path(path).with_suffix(".txt")]
-        root, images, rest = path.rpartition(f"{os.sep}images{os.sep}")
-        if images:
-            candidates.insert(0, Path(f"{root}{os.sep}labels{os.sep}{rest}").with_suffix(".txt"))
-        labels = _first_file(candidates)
+    image_ids = _image_ids(list(name_of_path))
+    for image_id, (path, name) in zip(image_ids, name_of_path.items(), strict=True):
+        labels = _label_file(path)
         image_path = None
         if os.path.isfile(path):
             image_path = Path(name)
@@ -425,7 +496,7 @@ def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings)
         sample = Sample(
             name=name,
             path=image_path,
-            image_id=number,
+            image_id=image_id,
             size=None,
             objects=np.array(objects, OBJECT),
             labels=labels,
@@ -434,87 +505,40 @@ def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings)
     return samples
 
 
-class LabelReader:
-    """Reads files of labels, and notes what is odd about them."""
+def _image_ids(paths: Sequence[str]) -> list[int]:
+    """Ids of pictures: their file names if all are numbers, as COCO's are, else 1, 2, 3 ..."""
+    stems = [Path(path).stem for path in paths]
+    ids = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
+    if len(set(ids)) < len(stems):
+        return list(range(1, len(stems) + 1))
+    return ids
 
-    def __init__(self, class_count: int, keypoints: int | None, findings: Findings) -> None:
-        """`keypoints` is how many numbers of keypoints follow a box; None for none, or unknown."""
-        self._class_count = class_count
-        self._keypoints = keypoints
-        self._findings = findings
-        # Of lines that were taken for polygons: how often each count of numbers came, and where.
-        self._polygons: Counter[int] = Counter()
-        self._first_polygon = ""
 
-    def read(self, path: Path) -> Iterator[Object]:
-        """Yield the objects of a file."""
-        try:
-            lines = read_text(path).splitlines()
-        except (OSError, ValueError) as error:
-            self._findings.add(Kind.BAD_LABEL, f"{path}: {error}")
-            return
-        labels: set[tuple[float, ...]] = set()
-        for number, line in enumerate(lines, 1):
-            fields = line.split()
-            if not fields:
-                continue
-            where = f"{path}:{number}"
-            try:
-                label = float(fields[0]), *map(finite, fields[1:])
-                box = self._box([*label[1:]], where)
-                if not label[0].is_integer():
-                    raise ValueError(f"class {fields[0]}")  # noqa: TRY301
-            except ValueError as error:
-                self._findings.add(Kind.BAD_LABEL, f"{where}: {error}")
-                continue
-            if label in labels:
-                self._findings.add(Kind.REPEATED_LABEL, where)
-                continue
-            labels.add(label)
-            category = label[0]
-            if 0 <= category < self._class_count:
-                yield box, int(category), math.nan, False, False
-            else:
-                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {category:.0f}")
-
-    def report_form(self) -> None:
-        """Report polygons that may be keypoints: polygons differ in their number of corners."""
-        if len(self._polygons) != 1:
-            return
-        ((numbers, lines),) = self._polygons.items()
-        if lines == 1:
-            return
-        example = f"{self._first_polygon}: {numbers + 1} numbers"
-        if numbers == OBB_NUMBERS:
-            self._findings.add(Kind.CORNERS, example, lines)
-        else:
-            self._findings.add(Kind.KEYPOINTS, example, lines)
-
-    def _box(self, numbers: list[float], where: str) -> tuple[float, float, float, float]:
-        """x, y, width, height in fractions, of a box, with keypoints or not, or of a polygon."""
-        count = len(numbers)
-        has_keypoints = self._keypoints is not None and count == 4 + self._keypoints
-        if count == 4 or has_keypoints:
-            x, y, width, height = numbers[:4]
-            return x - width / 2, y - height / 2, width, height
-        if self._keypoints is not None:
-            raise ValueError(f"{count + 1} numbers in a line, not {5 + self._keypoints}")
-        if count < 6 or count % 2:
-            reason = f"{count + 1} numbers in a line"
-            if count > 4 and (count - 4) % 3 == 0:
-                reason += "; boxes with keypoints need a data.yaml with kpt_shape"
-            raise ValueError(reason)
-        self._polygons[count] += 1
-        self._first_polygon = self._first_polygon or where
-        left = min(numbers[0::2])
-        top = min(numbers[1::2])
-        return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
+def _label_file(path: str) -> Path | None:
+    """Find the labels of a picture: in a folder `labels` beside `images`, else beside it."""
+    candidates = [Path(path).with_suffix(".txt")]
+    root, images, path_in_images = path.rpartition(f"{os.sep}images{os.sep}")
+    if images:
+        labels_path = Path(f"{root}{os.sep}labels{os.sep}{path_in_images}")
+        candidates.insert(0, labels_path.with_suffix(".txt"))
+    return _first_file(candidates)
 
 
 def open_dataset(
     data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
 ) -> Dataset:
-    """Read labelled pictures; without names, as many categories as the model has classes."""
+    """Read labelled pictures in COCO's or YOLO's form.
+
+    Args:
+        data: What the user named: a file or a folder.
+        images: The folder of the pictures of COCO's `instances.json`; None for the usual one.
+        split: The part of a `data.yaml` to read; None for val.
+        class_count: The number of the model's classes, for data that does not name its own.
+        findings: Collects what is odd about the data.
+
+    Raises:
+        UsageError: The data cannot be read, or has no labelled object.
+    """
     if not os.path.exists(data):
         raise UsageError(f"--data {data}: no such file or folder", "check the path")
     if data.is_file() and data.suffix.lower() == ".json":
