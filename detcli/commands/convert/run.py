@@ -42,9 +42,9 @@ from detcli.source.loading import Item, load_in_time
 from detcli.storage.files import AtomicFile, DirectFile, open_output, write_output
 
 MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
-# Detections above the first are compared, or above the next where neither model finds any.
+# Detections above the first are compared; if neither model finds any, those above the next.
 CONFIDENCES = (DEFAULT_CONF, 0.05, 0.0)
-LEAST_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
+MIN_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
 MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 
 # Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
@@ -116,9 +116,16 @@ def convert(
     item: Item,
     pictures: Pictures | None = None,
 ) -> Conversion:
-    """Convert a model; the file is written if the detections on a picture stay the same.
+    """Convert a model, and write the result if the detections on a picture stay the same.
 
-    `pictures` are for the calibration of half and int8, in place of that one.
+    Args:
+        model: The model to convert.
+        options: What to change, and where to write the result.
+        item: The picture that both models run on.
+        pictures: Returns the pictures for the calibration of half and int8; None for that one.
+
+    Returns:
+        What was done, how the detections differ, and why nothing was written if so.
     """
     source = item.origin.source
     output = options.output
@@ -127,7 +134,7 @@ def convert(
         picture = load_in_time(item)
     except InputError as error:
         raise error.about(source) from error
-    item = Item(item.origin, lambda: picture)
+    item = Item(item.origin, lambda: picture)  # so that it is loaded once
     target = _open_output(model.path, output, force=options.force)
     try:
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
@@ -138,12 +145,12 @@ def convert(
                 _warn(f"{model.path.name}: {warning}")
             calibration_pictures = pictures or (lambda: [picture])
             steps = Steps(_with_contract(old), model.path.name, options, calibration_pictures)
-            with damage_reported(model.path):  # converters raise anything
+            with damage_reported(model.path):  # converters raise errors of any type
                 steps.run()
             converted = serialised(steps.model)
-            path = Path(folder, output.name)
-            write_output(path, converted)
-            new = ModelFile.read(path, settings.box_format, content=converted)
+            new_path = Path(folder, output.name)
+            write_output(new_path, converted)
+            new = ModelFile.read(new_path, settings.box_format, content=converted)
             for warning in new.detector().warnings:
                 if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
@@ -151,17 +158,30 @@ def convert(
             before = _describe(original, model.path, old)
             after = _describe(new, output, new)
         if difference.conf != CONFIDENCES[0]:
-            _warn(
-                f"neither model finds anything above {CONFIDENCES[0]:g} in {source}; "
-                f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
-                "compared, which is weak evidence: use --image FILE with objects the model knows"
-            )
+            _warn(_weak_evidence(difference))
         if not failures:
             target.write(converted)
             target.commit()
     finally:
         target.discard()
-    return Conversion(before, after, not failures, tuple(steps.done), difference, failures)
+    return Conversion(
+        model=before,
+        output=after,
+        written=not failures,
+        steps=tuple(steps.done),
+        difference=difference,
+        failures=failures,
+    )
+
+
+def _weak_evidence(difference: Difference) -> str:
+    """The warning that neither model finds an object in the picture above the usual confidence."""
+    box_count = max(difference.old, difference.new)
+    return (
+        f"neither model finds anything above {CONFIDENCES[0]:g} in {difference.source}; "
+        f"{box_count} boxes above {difference.conf:g} were compared, which is weak evidence: use "
+        "--image FILE with objects the model knows"
+    )
 
 
 def _warn(text: str) -> None:
@@ -169,7 +189,16 @@ def _warn(text: str) -> None:
 
 
 def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | DirectFile:
-    """Open the file to write; it stays unchanged unless it is committed."""
+    """Open the file to write, which stays as it is unless it is committed.
+
+    Args:
+        model: The file of the model that is converted.
+        output: The file to write.
+        force: Whether to overwrite a file that exists.
+
+    Raises:
+        UsageError: The file exists, or is a folder.
+    """
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
     if output.is_file() and not force:
@@ -181,7 +210,15 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
 
 
 def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
-    """A file as the family is to be named in its metadata, without which it may not be known."""
+    """Read a model again with the name of its family in its metadata, if the user gives one.
+
+    Without it, a model of some families is not recognised as a detector.
+
+    Args:
+        file: The model.
+        entries: The entries of the metadata that the user sets.
+        folder: A new folder for the copy.
+    """
     if FAMILY_KEY not in entries:
         return file
     folder.mkdir()
@@ -192,14 +229,24 @@ def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelF
 
 
 def _describe(file: ModelFile, path: Path, detector: ModelFile) -> File:
-    """What is reported of a file; as a detector it may be known by another one only."""
+    """What the report says of a model file.
+
+    Args:
+        file: The file as it is, or will be.
+        path: What the report calls it.
+        detector: The same model; it may have the metadata by which it is recognised.
+    """
     size = len(file.content) + sum(external.bytes for external in file.external)
     contract = detector.detector()
     return File(str(path), file.sha256, size, contract.input_size, contract.batch)
 
 
 def _with_contract(file: ModelFile) -> ModelProto:
-    """A model whose metadata says what otherwise only its neighbours or the user say."""
+    """Write into a model's metadata what only the user or files beside the model say about it.
+
+    The converted file stands alone, so it has to hold the class names, the preprocessing and the
+    form of its boxes.
+    """
     contract = file.detector()
     graph_contract = read_graph(file.model, file.path.name, file.box_format).contract
     entries: dict[str, str] = {}
@@ -222,7 +269,19 @@ def _with_contract(file: ModelFile) -> ModelProto:
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
-    """Run the old and the new model on a picture; what differs, and why that is too much."""
+    """Run the old and the new model on a picture, and compare their detections.
+
+    Where neither finds anything, they are compared with a lower confidence.
+
+    Args:
+        old: The model before the conversion.
+        new: The model after it.
+        options: What was changed, and how much the detections may differ.
+        item: The picture.
+
+    Returns:
+        How the detections differ, and a sentence for each reason why that is too much.
+    """
     picture = item.load()
     allowed: dict[str, float] = {}
     if options.int8:
@@ -276,19 +335,25 @@ def compare_models(
 def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    """How the detections of both models on a picture differ."""
+    """Compare the detections of both models on a picture, with the confidence of the settings.
+
+    Both models select the same number of detections: as many as the new graph does, if it selects
+    itself. They run with a confidence that is lower by the tolerance, so that a detection at the
+    threshold is not missing on one side.
+    """
     picture = item.load()
     max_det = rows_of(new) or settings.max_det
     limit_of_old = old.detector().max_detections
     if limit_of_old:
         max_det = min(max_det, limit_of_old)
-    rules = Rules(settings.effective_conf(None), LEAST_IOU, max_det, tolerance)
-    settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    left = _detect(old, picture, settings)
-    if new.selection:  # which a detector would cut off
-        [right] = GraphSide(new, settings).detect([picture])
+    rules = Rules(settings.effective_conf(None), MIN_IOU, max_det, tolerance)
+    lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    left = _detect(old, picture, lowered_settings)
+    if new.selection:
+        # A detector would leave out the selection at the end of the graph, which is to be compared.
+        [right] = GraphSide(new, lowered_settings).detect([picture])
     else:
-        right = _detect(new, picture, settings)
+        right = _detect(new, picture, lowered_settings)
     report = picture_report(item.origin, compare(left, right, rules), rules)
     totals = Totals(rules)
     totals.add(report)
@@ -296,14 +361,14 @@ def _compare_detections(
 
 
 def _detect(file: ModelFile, picture: Picture, settings: Settings) -> Detections:
-    """What a model finds on a picture, on the CPU."""
+    """Run a model on a picture on the CPU, with detcli's selection."""
     with BatchDetector(file.path, "cpu", settings) as detector:
         [detections] = DetectorSide(detector).detect([picture])
     return detections
 
 
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:
-    """NaN and infinite values in a head make no detections to compare."""
+    """Count the NaN and infinite values in the head, which make no detections to compare."""
     contract = file.detector()
     session = open_tensors("cpu", file.body().SerializeToString(), file.path.name)
     [head] = session.run_watched(contract.input_name, tensor_of(picture, contract)).values()
@@ -311,9 +376,14 @@ def _count_not_finite(file: ModelFile, picture: Picture) -> int:
 
 
 def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
-    """How much the output for a picture depends on the others in its batch; None for batch 1.
+    """Measure how much the output for a picture depends on the others in its batch.
 
-    Compares a batch of the picture and its mirror image in turns with batches of one of them.
+    A batch in which the picture and its mirror image take turns is compared with batches of one of
+    the two.
+
+    Returns:
+        The largest difference, as a share of the largest value; None if the graph takes one
+        picture at a time.
     """
     contract = new.detector()
     size = contract.batch or 2
@@ -321,31 +391,39 @@ def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
         return None
     mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
     batches = [tensor_of(picture, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
-    mixed_batch = np.concatenate([batches[index % 2][:1] for index in range(size)])  # (B, 3, H, W)
+    pictures_in_turns = [batches[index % 2][:1] for index in range(size)]  # (1, 3, H, W) each
+    mixed_batch = np.concatenate(pictures_in_turns)  # (B, 3, H, W)
     graph = (new.selection or new.reading()).body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
-    mixed = session.run_watched(contract.input_name, mixed_batch)
-    alone = [session.run_watched(contract.input_name, batch) for batch in batches]
+    mixed_outputs = session.run_watched(contract.input_name, mixed_batch)
+    outputs_alone = [session.run_watched(contract.input_name, batch) for batch in batches]
     differences = []
-    for name, outputs in mixed.items():
+    for name, outputs in mixed_outputs.items():
         for index, output in enumerate(outputs):
-            expected = alone[index % 2][name][0]
+            expected = outputs_alone[index % 2][name][0]
             differences.append(_scaled_difference(output, expected))
     return max(differences)
 
 
 def _scaled_difference(output: Tensor, expected: Tensor) -> float:
-    """Largest difference of two outputs, as a share of the channel's largest value.
+    """The largest difference of two outputs, as a share of the channel's largest value.
 
-    Channels are the shorter of the two axes, since pixels would hide the scores. Of the rows of a
-    selection, `(K, 6)`, only confident ones count: others may change places.
+    Each channel has its own scale, since next to pixels a difference of scores would not show. Of
+    the detections of a graph that selects itself, only confident ones count: others may change
+    places.
+
+    Args:
+        output: A head, `(4 + C, N)` or `(N, 4 + C)`, or detections, `(K, 6)`.
+        expected: What it should be, of the same shape.
     """
-    anchor_axis = int(np.argmax(expected.shape))
     if expected.shape[1] == COLUMNS:
         is_confident = np.maximum(output[:, 4], expected[:, 4]) > DEFAULT_CONF
-        output = output[is_confident]
-        expected = expected[is_confident]
+        compared = output[is_confident]
+        reference = expected[is_confident].astype(np.float64)
         anchor_axis = 0
-    expected = expected.astype(np.float64)
-    scale = np.abs(expected).max(axis=anchor_axis, keepdims=True, initial=MIN_SCALE)
-    return float((np.abs(output - expected) / scale).max(initial=0))
+    else:
+        compared = output
+        reference = expected.astype(np.float64)
+        anchor_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
+    scale = np.abs(reference).max(axis=anchor_axis, keepdims=True, initial=MIN_SCALE)
+    return float((np.abs(compared - reference) / scale).max(initial=0))
