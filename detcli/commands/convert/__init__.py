@@ -76,7 +76,11 @@ def convert(
 
 
 def render(report: "Conversion") -> "Iterator[Table | Text]":
-    """Lay out a report: the model, the passes, the difference, and what was written."""
+    """Lay out the report of a conversion for a terminal.
+
+    It yields the model with what each pass did, how the detections differ, and whether the result
+    was written, or why not.
+    """
     from rich.text import Text
 
     rows = [("model", _file(report.model))]
@@ -97,7 +101,7 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
 
 
 def _file(file: "File") -> str:
-    """A model file: its name, its bytes, and what its input may be."""
+    """Describe a model file in a line: its name, its size on disk, its input size and batch."""
     from rich.filesize import decimal
 
     size = "any size"
@@ -111,7 +115,7 @@ def _file(file: "File") -> str:
 
 
 def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
-    """How the detections differ: titles and what is said of each."""
+    """Yield how the detections of both models differ, as pairs of a label and a text."""
     yield "compared on", difference.source
     boxes = f"{difference.old} boxes before, {difference.new} after"
     yield f"above {difference.conf:g}", f"{boxes}, {difference.pairs} pairs"

@@ -121,6 +121,11 @@ class ConversionOptions:
     force: bool = option(False, "--force", "Overwrite OUT.", panel=OUTPUT)
 
     def __post_init__(self) -> None:
+        """Check that the options change anything, and do not contradict one another.
+
+        Raises:
+            UsageError: There is nothing to do, or one entry of the metadata is set twice.
+        """
         settings = self.config.settings
         changes = (
             self.cut,

@@ -31,8 +31,8 @@ from detcli.model.recognise import Reading, read_graph
 
 MAX_LISTED = 3
 
-MARGIN = 4.0  # factor by which the values of other pictures may be larger
-MAX_HALF = 65504.0 / MARGIN
+MARGIN = 4.0  # factor by which values may be larger on other pictures than on those observed
+MAX_HALF = 65504.0 / MARGIN  # of observed values; 65504 is the largest number of float16
 # Operators that square their input internally, where no tensor shows an overflow.
 SQUARING = frozenset(
     "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
@@ -65,7 +65,12 @@ class Step:
 
 
 class Steps:
-    """Converts a model, pass by pass."""
+    """Converts a model, pass by pass.
+
+    The method of a pass returns the converted model and a sentence for the report. It works on
+    `model`, and may look at the shapes and the head of the same model, which are inferred before
+    each pass.
+    """
 
     _shaped: ModelProto  # the model with its shapes, before the pass that runs
     _reading: Reading  # what that is
@@ -73,6 +78,14 @@ class Steps:
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
+        """Prepare to convert a model.
+
+        Args:
+            model: The model, which stays as it is.
+            title: What errors call it.
+            options: The passes to run.
+            pictures: Returns the pictures for calibration, from the start each time.
+        """
         self.model = model  # after the passes so far
         self.done: list[Step] = []  # these passes
         self._title = title
@@ -80,7 +93,7 @@ class Steps:
         self._pictures = pictures
 
     def run(self) -> None:
-        """Run the passes that the options ask for."""
+        """Run the passes that the options ask for, always in this order."""
         options = self._options
         settings = options.config.settings
         passes_by_option = [
@@ -99,15 +112,20 @@ class Steps:
                 self._run_pass(name, convert)
 
     def _run_pass(self, name: str, convert: Callable[[], tuple[ModelProto, str]]) -> None:
-        """Run one pass on what the passes before it left."""
+        """Run one pass on the model that the passes before it left, and note what it did.
+
+        Args:
+            name: The option that asked for the pass.
+            convert: The method that runs it.
+        """
         self._shaped = infer_shapes(self.model)
         box_format = self._options.config.settings.box_format
         self._reading = read_graph(self._shaped, self._title, box_format)
         converted, finding = convert()
-        # Of the shapes, only those that were there and those of the heads stay.
-        described = {value.name for value in self.model.graph.value_info}
-        described.update(self._reading.adaptation.head.tensors)
-        values = [value for value in converted.graph.value_info if value.name in described]
+        # Of the inferred shapes only those of the heads stay, besides those that the model had.
+        described_tensors = {value.name for value in self.model.graph.value_info}
+        described_tensors.update(self._reading.adaptation.head.tensors)
+        values = [value for value in converted.graph.value_info if value.name in described_tensors]
         del converted.graph.value_info[:]
         converted.graph.value_info.extend(values)
         changed = _essence(converted) != _essence(self.model)
@@ -122,7 +140,7 @@ class Steps:
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
     def _metadata(self) -> tuple[ModelProto, str]:
-        """Set and remove entries of the metadata, unless one would be ignored."""
+        """Set and remove entries of the metadata; an entry that detcli would ignore is an error."""
         entries = self._options.entries
         contract = self._reading.contract
         values = {key: value for key, value in entries.items() if value}
@@ -135,7 +153,7 @@ class Steps:
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:
-        """Fix the size of the input."""
+        """Make the graph take square pictures of one size, where it takes any."""
         size = self._options.config.settings.imgsz or 0
         contract = self._reading.contract
         replace(contract, input_size=None).input_shape(size)  # raises unless the stride divides it
@@ -162,13 +180,13 @@ class Steps:
         return self._updated(passes.set_batch(self.model, size), "batch", str(size or 1)), finding
 
     def _updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
-        """A model with another value of an entry of the metadata, if there is one."""
+        """Change an entry of a model's metadata, if the model before the pass has this entry."""
         if any(entry.key == key for entry in self.model.metadata_props):
             return set_metadata(model, {key: value})
         return model
 
     def _cut(self) -> tuple[ModelProto, str]:
-        """Drop everything after the heads."""
+        """Drop all nodes after the heads, such as those that select boxes."""
         if self._reading.contract.layout is Layout.ROWS:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
@@ -181,7 +199,11 @@ class Steps:
         return body, f"{dropped} nodes after {' and '.join(heads)} dropped"
 
     def _half(self) -> tuple[ModelProto, str]:
-        """Compute in float16, except where that would be too coarse or overflow."""
+        """Make the network compute in float16, except where that would be too coarse or overflow.
+
+        Boxes are decoded in float32. Where values may exceed the range of float16 is seen by
+        running the network on the pictures for calibration.
+        """
         graph = self._shaped.graph
         if is_half(self._shaped):
             return self.model, "already in float16"
@@ -190,7 +212,7 @@ class Steps:
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
         ranges, picture_count = self._observed(float_tensors(self._shaped))
-        for tensor in graph.initializer:
+        for tensor in graph.initializer:  # constants, whose range needs no picture
             if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
                 values = onnx.numpy_helper.to_array(tensor)
                 ranges[tensor.name] = (float(values.min()), float(values.max()))
@@ -211,7 +233,7 @@ class Steps:
         return half, f"{finding} (calibrated on {picture_count})"
 
     def _decode_nodes(self) -> set[str]:
-        """First outputs of the nodes that decode boxes, and of those that only move the head."""
+        """The nodes that decode boxes and those after the head, by their first outputs."""
         graph = self._shaped.graph
         head = self._reading.adaptation.head
         nodes = passes.decode_nodes(graph, [piece.tensor for piece in head.boxes])
@@ -221,7 +243,12 @@ class Steps:
         return nodes
 
     def _int8(self) -> tuple[ModelProto, str]:
-        """Compute convolutions in 8 bits, except those whose errors would count most."""
+        """Make convolutions compute in 8 bits, except those whose errors would count most.
+
+        These are the convolutions that decode boxes, the last ones before the class scores, and the
+        first ones after the picture. The ranges of all values are seen by running the network on
+        the pictures for calibration.
+        """
         graph = self._shaped.graph
         head = self._reading.adaptation.head
         if is_quantised(graph):
@@ -235,9 +262,10 @@ class Steps:
         exact |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
         image, _ = find_inputs(GraphIndex(graph))
-        first = passes.first_convolutions(graph, image.name, FLOAT_START)
-        if any(node.output[0] not in exact | first for node in convolutions):
-            exact |= first  # else the network is tiny, and nothing would be left
+        first_nodes = passes.first_convolutions(graph, image.name, FLOAT_START)
+        # In a tiny network these would be all: then the first ones are quantised, too.
+        if any(node.output[0] not in exact | first_nodes for node in convolutions):
+            exact |= first_nodes
         quantised = [node for node in convolutions if node.output[0] not in exact]
         tensors = set()
         for node in quantised:
@@ -250,7 +278,15 @@ class Steps:
         return converted, f"{share}, calibrated on {picture_count}"
 
     def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
-        """The ranges of tensors over the pictures, and how many these are, as text."""
+        """Run the network on the pictures for calibration, and see which values tensors take.
+
+        Args:
+            tensors: The tensors to look at.
+            outlying: A share of the pictures whose lowest and highest values are left out.
+
+        Returns:
+            The range of each tensor, and the number of pictures as text.
+        """
         if not tensors:
             return {}, pluralize(0, "picture")  # a network that returns nothing cannot run
         contract = self._reading.contract
@@ -264,7 +300,7 @@ class Steps:
         return ranges, pluralize(batch_count, "picture")
 
     def _selection(self) -> tuple[ModelProto, str]:
-        """Append the selection to the network's body."""
+        """Append nodes that select detections to the network, in place of its own selection."""
         contract = self._reading.contract
         is_adapted = self._reading.adaptation.is_needed
         body = self._shaped
@@ -274,21 +310,33 @@ class Steps:
         if contract.max_detections:
             max_det = min(max_det, contract.max_detections)
         converted = append_selection(body, contract, max_det)
-        if is_adapted:  # the rows show neither the family nor how pictures are prepared
+        if is_adapted:
+            # The new output no longer shows the family, nor how pictures are to be prepared.
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             converted = set_metadata(converted, entries)
         dims = [str(dim) for dim in shape(converted.graph.output[0])]
         return converted, f"ends in [{', '.join(dims)}]"
 
     def _guard(self) -> tuple[ModelProto, str]:
-        """Add a node after each Transpose that feeds an output."""
+        """Add nodes after each Transpose that feeds an output, which engines may leave out."""
         transposes = len(bare_transposes(self.model.graph))
         finding = f"{transposes} outputs come directly from a Transpose"
         return passes.guard_transposes(self.model), finding
 
 
 def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
-    """First outputs of the nodes that might overflow in float16, by the ranges of tensors."""
+    """Find the nodes that might overflow in float16.
+
+    A node might if a tensor that it reads or computes has values near the limit of float16. If it
+    squares its input internally, that holds near the square root of the limit.
+
+    Args:
+        graph: The graph.
+        ranges: The lowest and the highest value of tensors that were observed.
+
+    Returns:
+        The first output of each node.
+    """
     near_limit = _tensors_beyond(MAX_HALF, ranges)
     near_limit_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
     overflowing = set()
@@ -302,7 +350,7 @@ def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
 
 
 def _tensors_beyond(limit: float, ranges: Ranges) -> set[str]:
-    """The tensors with a value below -limit or above limit, or with a NaN."""
+    """The tensors whose values go below -limit or above limit, or are NaN."""
     return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
 
@@ -332,10 +380,21 @@ def observe(
     title: str,
     outlying: float = 0.0,
 ) -> tuple[Ranges, int]:
-    """Run a network and return the range of each tensor, and the number of batches.
+    """Run a network on some batches, and see which values its tensors take.
 
     The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
-    would fill the memory. A share of the batches, `outlying`, may go below a range, and above it.
+    would fill the memory.
+
+    Args:
+        model: The network.
+        tensors: The names of the tensors to look at.
+        batches: The inputs, (B, 3, H, W) each.
+        title: What errors call the network.
+        outlying: The share of the batches whose lowest values may be below the range that is
+            returned, and as many may be above it.
+
+    Returns:
+        The range of each tensor, and the number of batches.
     """
     reduced = copied(model)
     graph = reduced.graph
@@ -347,14 +406,14 @@ def observe(
             graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
     session = open_tensors("cpu", reduced.SerializeToString(), title)
     image, _ = find_inputs(GraphIndex(model.graph))
-    extremes = []
+    extremes = []  # of each batch: the lowest values of all tensors, then the highest ones
     for batch in batches:
         outputs = session.run_watched(image.name, batch)
         extremes.append(list(outputs.values()))
     if not extremes:
         return {}, 0
     lows, highs = np.split(np.array(extremes, np.float64), 2, axis=1)  # (batches, tensors) each
-    # Of the values themselves: between infinite ones nothing can be interpolated.
+    # A quantile is one of the values themselves, since nothing lies between two infinite ones.
     lowest = np.quantile(lows, outlying, axis=0, method="lower")
     highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
     limits = zip(lowest.tolist(), highest.tolist(), strict=True)
