@@ -31,11 +31,15 @@ class ClassMapping(NamedTuple):
 
 
 def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
-    """Assign classes to categories: by name where both have names, else in their order.
+    """Find out which class of a model stands for which category of the data.
 
-    The second class of a name has the second category of it, or the only one.
-    Where a graph that selects for itself neither names its classes nor shows how many there are,
-    they are the ids of COCO data. `findings` receives those without a counterpart.
+    Args:
+        names: The names of the model's classes, by class id.
+        dataset: The data, with its categories.
+        findings: Receives classes and categories without a counterpart.
+
+    Raises:
+        UsageError: No class stands for any category.
     """
     categories = [category.name for category in dataset.categories]
     mapping = _mapping(names, categories, dataset)
@@ -58,6 +62,18 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
 
 
 def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
+    """Assign the classes of a model to the categories of the data.
+
+    This is done by name where both have names, else in their order. Of several classes of one name,
+    the second has the second category of that name, or the only one. A graph that selects boxes
+    itself may neither name its classes nor show how many there are: then its class ids are the ids
+    of COCO's categories.
+
+    Args:
+        names: The names of the model's classes, by class id.
+        categories: The names of the data's categories.
+        dataset: The data.
+    """
     nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
@@ -80,7 +96,7 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
 
 
 def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Names regardless of case, each with how often it was there before."""
+    """Yield each name regardless of case, and how often the same name was there before."""
     counts: Counter[str] = Counter()
     for name in names:
         folded = name.strip().casefold()

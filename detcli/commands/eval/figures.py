@@ -54,7 +54,17 @@ Scores = Sequence[tuple[str, Score]]  # name and result of each category; the la
 
 
 def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tuple[Path, ...]:
-    """Write the plots, and return their names."""
+    """Draw the precision-recall curves, the F1 curves and the confusion matrix as PNG files.
+
+    Args:
+        folder: The folder to write them to.
+        title: The title of each plot.
+        scores: The results of each category and of all.
+        confusions: Which category was detected as which, above the best confidence.
+
+    Returns:
+        The files that were written.
+    """
     figures = [_draw(title, curves) for curves in curves_of(scores, confusions.conf)]
     figures.append(_matrix(title, confusions))
     for name, figure in zip(FILES, figures, strict=True):
@@ -67,7 +77,12 @@ def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tu
 
 
 def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
-    """Precision by recall, and F1 by confidence, of each category and of all, in 100 steps."""
+    """Compute the curves to draw: precision by recall, and F1 by confidence, in 100 steps.
+
+    Args:
+        scores: The results of each category and of all; those without boxes have no curve.
+        conf: The confidence to mark, which has the best F1.
+    """
     precision_lines = []
     f1_lines = []
     for name, score in scores:
@@ -76,6 +91,8 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
             ap50 = score.metrics.map50 or 0.0
             precision_lines.append((name, boxes, ap50, score.precision.round(3).tolist()))
         if boxes:
+            # F1 of the best 0, 1, 2 ... scores; the curve has these descending, so they are negated
+            # to find out how many are above each confidence.
             f1_of_counts = np.append(0, score.curve.f1).round(3)
             confidences = np.linspace(0, 1, 101)
             counts_above = np.searchsorted(-score.curve.score, -confidences)
@@ -88,7 +105,10 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
 
 
 def _draw(title: str, curves: Curves) -> "Figure":
-    """A line for each class, those with most boxes in colour; the last one, of all, is bold."""
+    """Draw a line for each class, and a bold one for all classes together.
+
+    The ten classes with most boxes are in colour and in the legend; the others are grey.
+    """
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
@@ -123,7 +143,10 @@ def _draw(title: str, curves: Curves) -> "Figure":
 
 
 def _matrix(title: str, confusions: Confusions) -> "Figure":
-    """Draw the confusion matrix, with a number in each cell where there is room for it."""
+    """Draw the confusion matrix: what each object is, by row, and what it was found as, by column.
+
+    Colours are shares of the row; cells have numbers where there is room for them.
+    """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
@@ -161,7 +184,13 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
 
 
 def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The most frequent classes, and their counts `(N + 1, N + 1)`; the last row is nothing."""
+    """Arrange the confusions of the most frequent classes as a matrix.
+
+    Returns:
+        The names of the N classes, and counts `(N + 1, N + 1)`: rows are what objects are, columns
+        what they were found as. The last row is detections of nothing, the last column are objects
+        that were missed.
+    """
     count_of: Counter[str] = Counter()
     for confusion in confusions.counts:
         if confusion.true is not None:
@@ -223,7 +252,17 @@ class EvaluationPage:
         names: Sequence[str],
         scores: Scores,
     ) -> None:
-        """Add all records and figures; boxes are those above the confusions' confidence."""
+        """Add the boxes of all pictures and the figures to the page, after the evaluation.
+
+        Boxes are shown above the confidence of the report's confusions.
+
+        Args:
+            report: The report of the evaluation.
+            evaluator: Says what became of each box.
+            mapping: Which class of the model stands for which category.
+            names: The names of the model's classes, by class id.
+            scores: The results of each category and of all, for the curves.
+        """
         conf = report.confusions.conf
         sides = (Path(report.model.file).name, "labels")
         self._page.describe(RunInfo("eval", _facts(report), KINDS, sides, min_score=conf))
@@ -265,7 +304,7 @@ class EvaluationPage:
 
 
 def _facts(report: EvalReport) -> list[tuple[str, str]]:
-    """What the figures depend on, each with its title."""
+    """What the figures depend on, as pairs of a label and a text for the page."""
     facts = [
         ("sha256", report.model.sha256),
         ("data", str(report.data.path)),
@@ -279,7 +318,7 @@ def _facts(report: EvalReport) -> list[tuple[str, str]]:
 
 
 def _page_box(outcome: MatchedBox, class_id: int, class_name: str) -> PageBox:
-    """A box of the page, with the label that it matches, if any."""
+    """Convert what became of a box to a box of the page, with the label that it matches, if any."""
     label = None
     if outcome.label is not None:
         label = (None, _corners(outcome.label))
@@ -299,7 +338,12 @@ def _corners(box: Sequence[float]) -> list[float]:
 
 
 def _summary(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[str]:
-    """The figures over all classes in two lines; `counts` has the outcomes of each class."""
+    """Sum up the figures over all classes in two lines.
+
+    Args:
+        report: The report of the evaluation.
+        counts: By class id, how often each kind of outcome was there: CORRECT, FALSE, MISSED.
+    """
     found = sum(of_class[CORRECT] for of_class in counts.values())
     false = sum(of_class[FALSE] for of_class in counts.values())
     missed = sum(of_class[MISSED] for of_class in counts.values())
@@ -324,7 +368,7 @@ def _tables(
     wrong_records: Mapping[int, Sequence[int]],
     confused_records: Sequence[Sequence[int]],
 ) -> list[PageTable]:
-    """Each class, those with most false positives first, and what was taken for what.
+    """Lay out the tables of the page: each class, and then which classes were confused.
 
     Args:
         report: The report of the evaluation.
@@ -369,7 +413,13 @@ def _class_table(
     counts: Mapping[int, Sequence[int]],
     wrong_records: Mapping[int, Sequence[int]],
 ) -> PageTable:
-    """The outcomes and figures of each class, those with most false positives first."""
+    """Lay out the outcomes and figures of each class, those with most false positives first.
+
+    Args:
+        report: The report of the evaluation.
+        counts: How often each kind of outcome was there, by class id.
+        wrong_records: Numbers of the records with something wrong, by class id.
+    """
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
     by_false = sorted(report.classes, key=lambda of_class: -counts[of_class.class_id][FALSE])
     rows = []

@@ -115,7 +115,11 @@ class EvalReport:
 
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
-    """Lay out a report: model and data, each class, findings, and last the figures."""
+    """Lay out the report of an evaluation for a terminal.
+
+    It yields, in this order: the model and the data, each class, what is confused, what is odd
+    about the data, the plots, the best confidences if asked for, and the figures over all classes.
+    """
     yield facts_table(_facts(report))
     classes = [class_report for class_report in report.classes if class_report.boxes]
     if classes:
@@ -159,7 +163,7 @@ def _finding(finding: Finding) -> Text:
 
 
 def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
-    """The rows of the table of facts: titles and what is said of each."""
+    """Yield the facts about the model and the data, as pairs of a label and a text."""
     model = report.model
     height, width = model.input_size
     yield "model", f"{model.file} ({model.sha256[:12]}) on {model.device}, {width}x{height}"
@@ -196,7 +200,7 @@ def _empty_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def _figures(metrics: Metrics) -> Table:
-    """The figures over all classes, by size where they are known by size."""
+    """Lay out COCO's figures over all classes, and by size of the objects where there are any."""
     figures = _empty_table("", ["all", "small", "medium", "large"])
 
     def add(title: str, values: Sequence[float | None], style: str = "") -> None:
@@ -214,7 +218,10 @@ def _figures(metrics: Metrics) -> Table:
 
 
 def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
-    """The best confidence for all boxes and for those of each class, and what to type."""
+    """Lay out the best confidences, for all classes together and for each, and how to use them.
+
+    The lines after the table are arguments of the command line, to be copied.
+    """
     columns = ["boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"]
     by_class = _empty_table(f"best F1 at IoU {IOU:g}", columns)
     overall = _quality(advice.overall)

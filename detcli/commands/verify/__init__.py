@@ -98,7 +98,17 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
 
 
 def _require_only_check(value_sources: Mapping[str, str]) -> None:
-    """Refuse what a certificate says already; the user's own defaults give way to it."""
+    """Refuse options beside --check that say what to compare, since the certificate says so.
+
+    Only options on the command line are refused; the user's own defaults give way to the
+    certificate.
+
+    Args:
+        value_sources: Where the value of each option is from, by its name.
+
+    Raises:
+        UsageError: Such an option was given.
+    """
     beside_check = uncertified_names() - {"certificate"}
     for name, source in value_sources.items():
         if source == COMMAND_LINE and name not in beside_check:
@@ -112,11 +122,12 @@ def _require_only_check(value_sources: Mapping[str, str]) -> None:
 
 
 def _compare(request: VerifyRequest) -> "Certificate":
-    """Compare two sides that run, or that were saved, and write the certificate."""
+    """Compare two models or two saved runs, and write a certificate if the user asked for one."""
     from detcli.page.folder import require_apart
     from detcli.source.guard import InputGuard
 
-    config, path = request.config, request.certificate
+    config = request.config
+    path = request.certificate
     names = [*request.images, request.model]
     names += [name for name in (request.other, request.coco_images) if name]
     inputs = InputGuard(names, config.inputs, config.outputs.written)
@@ -143,6 +154,7 @@ def _compare(request: VerifyRequest) -> "Certificate":
 
 
 def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
+    """Say what a user may do next whose two sides do not agree."""
     steps = []
     if report.unlike:
         steps.append(f"the runs are not alike: {report.unlike[0]}")
@@ -156,7 +168,12 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
 
 
 def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
-    """End with the exit code of the verdict.
+    """End the command with the exit code of the verdict: by an error, unless the sides agree.
+
+    Args:
+        report: The report of the comparison.
+        hint: What the user may do if the sides do not agree.
+        is_table: Whether the report was printed as a table, which says why already.
 
     Raises:
         CheckError: The sides do not agree.

@@ -95,8 +95,13 @@ class TensorReport:
     source: str  # the input with the largest difference, which the figures are of
 
     def failures(self, limit: float) -> Iterator[str]:
-        """What is wrong with it, in a sentence."""
-        left, right = self.left, self.right
+        """Yield a sentence about why the two tensors do not agree, if they do not.
+
+        Args:
+            limit: How much they may differ, as a share of the largest magnitude on the left.
+        """
+        left = self.left
+        right = self.right
         if self.agrees:
             if left.not_finite and self.max_absolute is None:
                 yield f"{self.name}: no value is finite on either side"
@@ -167,9 +172,12 @@ class VerifyReport:
     bisect: BisectReport | None = None
 
     def judge(self, more_failures: Iterable[str] = ()) -> None:
-        """Say what exceeds the tolerance, and what else fails; judge whether the sides agree.
+        """Judge whether the two sides agree, and list what speaks against it in `failures`.
 
-        Two sides that find nothing prove nothing.
+        Two sides that find nothing prove nothing: they do not agree either.
+
+        Args:
+            more_failures: What differs besides detections and tensors, a sentence each.
         """
         is_evidence = False
         if self.detections is not None:
@@ -187,7 +195,7 @@ class VerifyReport:
 
     @property
     def verdict(self) -> list[str]:
-        """The verdict, a sentence for each thing that differs."""
+        """The verdict on both sides: a sentence for each thing that differs, or a single one."""
         if self.failures:
             return [f"differs: {failure}" for failure in self.failures]
         return ["the two sides agree" if self.agree else "nothing was compared"]
@@ -269,13 +277,16 @@ def check(before: dict[str, Any], certificate: Certificate) -> CheckReport:
 
 @frozen
 class _Recheck:
-    """A certificate, which may come from a stranger, and what the same comparison gives now."""
+    """A certificate, which may come from a stranger, and the same comparison done again.
+
+    Both are as in JSON.
+    """
 
     before: dict[str, Any]
     after: dict[str, Any]
 
     def changes(self) -> Iterator[CertificateChange]:
-        """Yield what changed, the verdict first."""
+        """Yield what changed since the certificate was issued, the verdict first."""
         yield from self._compare("verdict", "report", "agree", matters=True)
         for side in ("left", "right"):
             yield from self._changes_of_side(side)
@@ -293,13 +304,14 @@ class _Recheck:
             yield from self._compare(title, "report", "detections", name)
 
     def _changes_of_side(self, side: str) -> Iterator[CertificateChange]:
-        """Yield what changed of the left or right side."""
+        """Yield what changed of one side, "left" or "right": its model, device and settings."""
         yield from self._compare(f"{side} model sha256", "report", side, "sha256", matters=True)
         yield from self._compare(f"{side} precision", "report", side, "precision", matters=True)
         for name in ("device", "model", "selection", "records"):
             yield from self._compare(f"{side} {name}", "report", side, name)
         yield from self._compare(f"{side} records sha256", side, "records_sha256", matters=True)
         for name in self.after[side]["settings"] or ():
+            # Earlier certificates lack some settings, which follow from the others.
             if name in NOTED_LATER and not self._had_setting(side, name):
                 continue
             yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
@@ -310,14 +322,20 @@ class _Recheck:
     def _compare(
         self, title: str, *path: str, matters: bool = False
     ) -> Iterator[CertificateChange]:
-        """Yield a change if both do not have the same value at a path of keys."""
+        """Yield a change if a value is not the same in both certificates.
+
+        Args:
+            title: What the change calls the value.
+            path: The keys that lead to the value.
+            matters: Whether the certificate does not hold after this change.
+        """
         before = _value_at(self.before, path)
         after = _value_at(self.after, path)
         if before != after:
             yield CertificateChange(title, _shown(before), _shown(after), matters)
 
     def _had_setting(self, side: str, name: str) -> bool:
-        """Whether the certificate says a setting of a side."""
+        """Whether the old certificate has a setting of a side, "left" or "right"."""
         settings = _value_at(self.before, (side, "settings"))
         return isinstance(settings, dict) and name in settings
 
@@ -333,11 +351,18 @@ def _value_at(document: object, path: Iterable[str]) -> object:
 def _picture_changes(
     certified: object, pictures: list[dict[str, Any]]
 ) -> Iterator[CertificateChange]:
-    """Yield files that are other ones, gone or new."""
+    """Yield the inputs whose files changed, are gone, or are new since the certificate.
+
+    Args:
+        certified: The pictures of the certificate, as in its JSON.
+        pictures: The pictures of the same comparison now.
+    """
     certified_sources = set()
     for entry in _pictures(certified):
         if entry.get("found") is True:
             certified_sources.add(entry["source"])
+    # An input whose file was there then and is not now is gone. If it was not there then either, as
+    # with saved runs of another machine, the hash in its record is what is compared.
     present = []
     for picture in pictures:
         if picture["found"] or picture["source"] not in certified_sources:
@@ -352,7 +377,7 @@ def _picture_changes(
 
 
 def _hashes(pictures: object) -> FileCounts:
-    """Inputs with the hashes of their files; an input may be there several times."""
+    """Count the pairs of an input and its file's hash; an input may be there several times."""
     return Counter(
         (picture["source"], _shown(picture.get("sha256"))) for picture in _pictures(pictures)
     )
@@ -378,7 +403,7 @@ def _shown(value: object) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """A text that a stranger may have chosen."""
+    """A text that a stranger may have chosen, cut to a length that can be shown."""
     if len(text) <= MAX_SHOWN:
         return text
     return text[:MAX_SHOWN] + "..."

@@ -195,7 +195,11 @@ class VerifyRequest:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """A request of values by name, as in a certificate."""
+        """Make a request from the values of options by name, as a certificate has them.
+
+        Args:
+            values: The values as in JSON; those that are missing or null are the defaults.
+        """
         own_options = cls.own_options()
         options = {**options_of(Config), **own_options}
         raw_values = {name: value for name, value in values.items() if value not in (None, {})}
@@ -210,6 +214,7 @@ class VerifyRequest:
         return cls(config_from(Config, parsed), **own_values)
 
     def __post_init__(self) -> None:
+        """Check that the options fit together."""
         if self.check is not None:
             return  # its certificate says what to compare
         if self.config.runtime.model is None:
@@ -250,7 +255,7 @@ class VerifyRequest:
         return self.tensors or self.bisect
 
     def to_json(self) -> dict[str, Any]:
-        """What certificates say of it."""
+        """The request as a certificate has it: the value of each option that it holds, by name."""
         config_options = options_of(Config)
         config_values = values_of(self.config)
         request = {}
@@ -273,6 +278,7 @@ class VerifyRequest:
                 )
 
     def _check_running(self) -> None:
+        """Check that there are pictures to run the models on, which show what is compared."""
         if self.coco_images is not None:
             raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
         if not self.images and self.random is None:
@@ -286,6 +292,7 @@ class VerifyRequest:
             )
 
     def _check_saved(self) -> None:
+        """Check that a request with saved records is about two of them, and not about running."""
         if self.other is None:
             raise UsageError(
                 f"{self.model} holds saved records, which are compared with other saved records, "
@@ -350,7 +357,14 @@ def is_saved(name: str) -> bool:
 def read_certificate(
     path: Path, check_request: VerifyRequest
 ) -> tuple[VerifyRequest, dict[str, Any]]:
-    """Read a certificate, which may come from a stranger: its request, and the whole of it.
+    """Read a certificate, which may come from a stranger and so may hold anything.
+
+    Args:
+        path: The file.
+        check_request: What the user asked for beside --check, such as where to write a page.
+
+    Returns:
+        A request to do the same comparison again, and all that is in the certificate.
 
     Raises:
         UsageError: It is something else, or cannot be read.
