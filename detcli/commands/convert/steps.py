@@ -140,11 +140,16 @@ class Steps:
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
     def _metadata(self) -> tuple[ModelProto, str]:
-        """Set and remove entries of the metadata; an entry that detcli would ignore is an error."""
+        """Set entries of the model's metadata, and remove those that the user leaves empty.
+
+        Raises:
+            UsageError: An entry has a value that detcli would ignore, such as a confidence of 2.
+        """
         entries = self._options.entries
         contract = self._reading.contract
-        values = {key: value for key, value in entries.items() if value}
-        for problem in recommended(values, contract.nms, contract.names)[-1]:
+        set_entries = {key: value for key, value in entries.items() if value}
+        *_, problems = recommended(set_entries, contract.nms, contract.names)
+        for problem in problems:
             message = problem.replace("its metadata", "--metadata")
             raise UsageError(
                 message.removesuffix(", so it is ignored"),

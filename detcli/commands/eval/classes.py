@@ -74,25 +74,26 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
         categories: The names of the data's categories.
         dataset: The data.
     """
-    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
-    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+    # A model without names calls its classes class_0, class_1 and so on.
+    is_nameless = all(name == f"class_{index}" for index, name in enumerate(names))
+    if is_nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        return ClassMapping(
-            "id", tuple(index_by_id.get(class_id) for class_id in range(len(names)))
-        )
+        categories_by_id = [index_by_id.get(class_id) for class_id in range(len(names))]
+        return ClassMapping("id", tuple(categories_by_id))
 
-    category_of: list[int | None] = []
-    if nameless or not dataset.named:
+    category_of_class: list[int | None] = []
+    if is_nameless or not dataset.named:
         for class_id in range(len(names)):
             has_category = class_id < len(categories)
-            category_of.append(class_id if has_category else None)
-        return ClassMapping("order", tuple(category_of))
+            category_of_class.append(class_id if has_category else None)
+        return ClassMapping("order", tuple(category_of_class))
 
-    index_of = {key: index for index, key in enumerate(_numbered(categories))}
+    # Names are numbered, so that the second class of a name meets the second category of it.
+    index_of = {numbered_name: index for index, numbered_name in enumerate(_numbered(categories))}
     for name, repeat in _numbered(names):
-        index_of_first = index_of.get((name, 0))
-        category_of.append(index_of.get((name, repeat), index_of_first))
-    return ClassMapping("name", tuple(category_of))
+        first_of_name = index_of.get((name, 0))
+        category_of_class.append(index_of.get((name, repeat), first_of_name))
+    return ClassMapping("name", tuple(category_of_class))
 
 
 def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -96,13 +96,15 @@ class Metrics:
                 size (all, small, medium, large), and number of detections (1, 10, 100).
             recall: `(10, K, 4, 3)`, the same without the axis of recall.
         """
+        # The last number of detections is 100; the first size of objects stands for all sizes.
         precision_of_100 = precision[..., -1]  # (10, 101, K, 4)
+        precision_of_all_sizes = precision_of_100[..., 0]  # (10, 101, K), at IoU 0.5, 0.55 ... 0.95
         recall_of_100 = recall[..., -1]  # (10, K, 4)
         recall_of_all_sizes = recall[..., 0, :]  # (10, K, 3)
         return cls(
-            map50_95=_mean_figure(precision_of_100[..., 0]),
-            map50=_mean_figure(precision_of_100[0, ..., 0]),
-            map75=_mean_figure(precision_of_100[5, ..., 0]),
+            map50_95=_mean_figure(precision_of_all_sizes),
+            map50=_mean_figure(precision_of_all_sizes[0]),
+            map75=_mean_figure(precision_of_all_sizes[5]),
             map_small=_mean_figure(precision_of_100[..., 1]),
             map_medium=_mean_figure(precision_of_100[..., 2]),
             map_large=_mean_figure(precision_of_100[..., 3]),

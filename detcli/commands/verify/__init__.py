@@ -158,10 +158,13 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
     steps = []
     if report.unlike:
         steps.append(f"the runs are not alike: {report.unlike[0]}")
-    if request.config.outputs.report is None and request.random is None and report.compared:
+    has_page = request.config.outputs.report is not None
+    has_pictures = request.random is None and report.compared > 0
+    if has_pictures and not has_page:
         steps.append("--report DIR shows the pictures")
-    one_network = request.other is None and report.right.selection == "graph"
-    if not (request.bisect or request.is_saved or one_network):
+    # A graph's own selection follows the same network, in which no node differs.
+    is_one_network = request.other is None and report.right.selection == "graph"
+    if not (request.bisect or request.is_saved or is_one_network):
         steps.append("--bisect names the first node that differs")
     steps.append("--tolerance sets what is allowed")
     return "; ".join(steps)

@@ -47,6 +47,10 @@ class ClassPairs:
 def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
     """Find out which class of a second model is which class of a first model.
 
+    Classes are paired by name, regardless of case. What is left of the second model is paired by id
+    with what is left of the first, since the names may have been changed. The rest are classes that
+    only the second model has, and get ids after those of the first.
+
     Args:
         first: Class names of the first model, by class id.
         second: Class names of the second model, by class id.
@@ -59,27 +63,25 @@ def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
     """
     first_id_of = _pair_by_name(first, second)
     unpaired_first_ids = set(range(len(first))) - set(first_id_of.values())
-
-    # Ids from here on are indexes in `names`, which begins with all names of the first model.
-    names = list(first)
-    renamed = []
-    added = []
     moved = []
     for second_id, first_id in first_id_of.items():
         if first_id != second_id:
             moved.append(second[second_id])
+
+    names = list(first)
+    renamed = []
+    added = []
+    ids = []
     for second_id, name in enumerate(second):
         if second_id in first_id_of:
-            continue
-        if second_id in unpaired_first_ids:
-            first_id_of[second_id] = second_id
+            ids.append(first_id_of[second_id])
+        elif second_id in unpaired_first_ids:
+            ids.append(second_id)
             renamed.append(second_id)
         else:
-            first_id_of[second_id] = len(names)
+            ids.append(len(names))  # the next id that the first model does not have
             names.append(name)
             added.append(name)
-
-    ids = [first_id_of[second_id] for second_id in range(len(second))]
     return ClassPairs(
         ids=np.array(ids, np.int64),
         names=tuple(names),

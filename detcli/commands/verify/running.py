@@ -255,6 +255,7 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Devi
         UsageError: The graph has no selection, or there is nothing to compare with.
     """
     against = request.against
+    is_one_model = request.other is None
     selects_itself = second.contract is not None and second.selection is not None
     if against == GRAPH and not selects_itself:
         raise UsageError(
@@ -262,17 +263,17 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Devi
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    if against is None and request.other is None:
-        if not selects_itself:
-            raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
-        against = GRAPH
-    if against == GRAPH and request.other is None and request.compares_tensors:
+    is_graph_by_default = against is None and is_one_model
+    if is_graph_by_default and not selects_itself:
+        raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
+    is_by_graph = against == GRAPH or is_graph_by_default
+    if is_by_graph and is_one_model and request.compares_tensors:
         raise UsageError(
             "--tensors and --bisect compare two networks; a graph's own selection follows the "
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    if against == GRAPH:
+    if is_by_graph:
         return Device.parse("cpu"), SelectedBy.GRAPH
     if against:
         return Device.parse(against), SelectedBy.DETCLI
