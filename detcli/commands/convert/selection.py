@@ -208,7 +208,11 @@ class _SelectionWriter:
         }
 
     def text(self) -> str:
-        """Write all nodes of the selection; what they read besides is in `constants` then."""
+        """Write all nodes of the selection; what they read besides is in `constants` then.
+
+        In the text, `sound` are the scores without NaN, `best` is the best score of each anchor,
+        and `row_values`, `class` and `chosen` are the score, class and anchor of each detection.
+        """
         # Up to opset 17, ReduceMax has its axes as an attribute.
         reduction = "<keepdims = 0> (sound, channel_axis)"
         if self._opset_version < AXES_ARE_AN_INPUT:

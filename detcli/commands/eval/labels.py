@@ -256,7 +256,8 @@ def _objects(
             image_id, category_id, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=coco_box
             )
-            fields = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
+            # These may be missing or null; -1 is no area, as some tools write.
+            fields = {"area": -1, "iscrowd": 0, "ignore": 0}
             fields |= {key: value for key, value in annotation.items() if value is not None}
             area, crowd, ignored = read_fields(where, fields, area=float, iscrowd=int, ignore=int)
         except ValueError as error:
@@ -268,7 +269,7 @@ def _objects(
             findings.add(Kind.UNKNOWN_CATEGORY, f"{names[image_id]}: category_id {category_id}")
         else:
             if not 0 <= area < math.inf:
-                area = math.nan
+                area = math.nan  # which stands for the area of the box
             objects[image_id].append((box, category_index[category_id], area, crowd, ignored))
     return objects
 
@@ -448,29 +449,35 @@ def _folders_of_split(
 def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
     """Yield the names of the pictures in folders and lists; a list may name missing ones.
 
-    Names in a list are relative to it, to the root of the data, or to the working directory.
+    Args:
+        folders: The folders and lists.
+        roots: The folders that names in a list may be relative to, besides that of the list.
     """
     for folder in folders:
         if folder.is_dir():
             for names in search(str(folder), recursive=True):
-                if isinstance(names, Item):  # a folder that is an error
+                if isinstance(names, Item):  # a folder that cannot be listed
                     reason = f"{names.origin.source} cannot be listed"
                     raise UsageError(reason, "check its permissions")
                 yield from (name for name in names if not is_video(name))
         elif folder.suffix.lower() == ".txt":
-            bases = folder.parent, *roots, Path.cwd()
-            for entry in read_list(str(folder), Event(), null_separated=False):
-                if isinstance(entry, SourceError):
-                    raise UsageError(f"{folder}: {entry}", entry.hint)
-                name = entry.strip()
-                if name:
-                    candidates = [os.path.join(base, name) for base in bases]
-                    yield _first_file(candidates) or candidates[0]
+            yield from _listed_pictures(folder, [folder.parent, *roots, Path.cwd()])
         else:
             raise UsageError(
                 f"{folder} is neither a folder of pictures nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
+
+
+def _listed_pictures(path: Path, bases: Sequence[Path]) -> Iterator[str]:
+    """Yield the pictures that a list names: where they exist below one of the bases, in order."""
+    for entry in read_list(str(path), Event(), null_separated=False):
+        if isinstance(entry, SourceError):
+            raise UsageError(f"{path}: {entry}", entry.hint)
+        name = entry.strip()
+        if name:
+            candidates = [os.path.join(base, name) for base in bases]
+            yield _first_file(candidates) or candidates[0]
 
 
 def _samples(pictures: Iterable[str], reader: LabelReader, findings: Findings) -> list[Sample]:

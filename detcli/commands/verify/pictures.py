@@ -123,15 +123,17 @@ class Results:
         report = picture_report(origin, comparison, self._rules)
         self._totals.add(report)
         severity = report.severity(self._rules.tolerance)
-        number = self.report.compared
+        number = self.report.compared  # of the picture, on the page as well
         if self._page is not None:
             number = self._page.add(fields, picture, list(_page_boxes(comparison)))
         self.report.compared += 1
         if self._keeps_all or not report.agrees:
             self._kept[number] = report
-        if severity > (0, 0.0):  # anything differs
-            candidates = [*self._worst, (severity, -number, report)]  # of equals the first
-            self._worst = heapq.nlargest(MAX_WORST, candidates)
+        differs = severity > (0, 0.0)
+        if differs:
+            # With its number negated, of pictures that differ equally the earlier one comes first.
+            self._worst.append((severity, -number, report))
+            self._worst = heapq.nlargest(MAX_WORST, self._worst)
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""

@@ -348,10 +348,11 @@ def is_saved(name: str) -> bool:
         return False
     if begin.startswith(GZIP):
         return True
-    mark = mark_of(begin)
+    mark = mark_of(begin)  # the byte order mark with which some editors begin a file
     if mark:
-        begin = begin[len(mark) :].replace(b"\0", b"").lstrip()  # of UTF-16
-    return begin.startswith((b"{", b"["))  # as no ONNX model does
+        # In UTF-16 every second byte of a brace or bracket and its neighbours is 0.
+        begin = begin[len(mark) :].replace(b"\0", b"").lstrip()
+    return begin.startswith((b"{", b"["))  # as JSON does, and no ONNX model
 
 
 def read_certificate(
@@ -392,7 +393,15 @@ def read_certificate(
 
 
 def _require_version(path: Path, certificate: dict[str, Any]) -> None:
-    """Refuse a certificate whose fields may mean something else than those of this version."""
+    """Refuse a certificate of another schema version, whose fields may mean something else.
+
+    Args:
+        path: The file, for the error.
+        certificate: What is in it.
+
+    Raises:
+        UsageError: It has another version, or none.
+    """
     from detcli.commands.verify.report import Certificate, shortened  # which load NumPy
 
     current = Certificate.schema_version
