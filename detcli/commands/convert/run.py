@@ -189,7 +189,7 @@ def _warn(text: str) -> None:
 
 
 def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | DirectFile:
-    """Open the file to write, which stays as it is unless it is committed.
+    """Open the file to write, which stays as it is unless what is written is committed.
 
     Args:
         model: The file of the model that is converted.

@@ -352,9 +352,9 @@ class Evaluator:
     ) -> _Matching:
         """Match the boxes of consecutive pictures in one run of the evaluator, see `_match`."""
         object_rows = _rows_of(picture_numbers, self._object_pictures)
-        detection_rows = _rows_of(picture_numbers, self._detection_pictures)
-        is_above = self._detections["score"][detection_rows] > confidence
-        detection_rows = detection_rows[is_above]
+        all_detection_rows = _rows_of(picture_numbers, self._detection_pictures)
+        is_above = self._detections["score"][all_detection_rows] > confidence
+        detection_rows = all_detection_rows[is_above]
         evaluator = self._evaluate(
             picture_numbers,
             object_rows,
@@ -365,7 +365,8 @@ class Evaluator:
             max_dets=[max_detections],
             use_cats=by_class,
         )
-        # The evaluator numbers objects and detections from 1, in the order of these rows.
+        # The evaluator numbers objects and detections from 1, in the order of these rows. It says
+        # the status of those that count, and of detections the id of the object that they match.
         result = evaluator.image_diagnostics(IOU)
         detection_ids = sorted(result["dt_status"])
         object_ids = list(result["gt_status"])

@@ -294,28 +294,31 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     Raises:
         UsageError: The data is something else, or does not have this part.
     """
+    path = data
     if data.is_dir():
-        data = _description_in(data)
+        path = _description_in(data)
     content: Mapping[str, Any] = {}
-    if data.suffix.lower() in {".yaml", ".yml"}:
-        content = _read_yaml(data)
-        split = split or "val"
-        folders, roots = _folders_of_split(data, content, split)
+    part = split
+    if path.suffix.lower() in {".yaml", ".yml"}:
+        content = _read_yaml(path)
+        part = split or "val"
+        folders, roots = _folders_of_split(path, content, part)
     elif split is not None:
-        raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
+        raise UsageError(f"--split: {path} has no parts", "only a data.yaml has parts")
     else:
-        folders, roots = [data], [data.parent]
-    names, named = _names(data, content, class_count)
+        folders, roots = [path], [path.parent]
+
+    names, has_names = _names(path, content, class_count)
     ids: Sequence[int] = range(len(names))
     if names == COCO:
-        ids = COCO_IDS
-    categories = tuple(
-        Category(category_id, name) for category_id, name in zip(ids, names, strict=True)
-    )
-    reader = LabelReader(len(names), _keypoint_count(data, content), findings)
+        ids = COCO_IDS  # so that results have the ids that COCO's tools expect
+    categories = []
+    for category_id, name in zip(ids, names, strict=True):
+        categories.append(Category(category_id, name))
+    reader = LabelReader(len(names), _keypoint_count(path, content), findings)
     samples = _samples(_pictures(folders, roots), reader, findings)
     reader.report_form()
-    return Dataset("yolo", split, categories, named, samples, (data, *folders))
+    return Dataset("yolo", part, tuple(categories), has_names, samples, (path, *folders))
 
 
 def _description_in(folder: Path) -> Path:
