@@ -102,15 +102,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     Raises:
         UsageError: The file is something else, or there is no such folder.
     """
-    content = read_json(path, _unusable)
-    if not isinstance(content, dict):
-        reason = "it is not a COCO instances.json"
-        if isinstance(content, list):
-            reason = "it is a list, as COCO results are; labels are needed here"
-        raise _unusable(path, reason)
-    for part in ("images", "categories", "annotations"):
-        if not isinstance(content.get(part), list):
-            raise _unusable(path, f"it has no list of {part}")
+    content = _read_instances(path)
     folder = images or path.with_name("images")
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder", "name the pictures' folder: --images FOLDER")
@@ -146,6 +138,20 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         )
         samples.append(sample)
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
+
+
+def _read_instances(path: Path) -> dict[str, Any]:
+    """Read an `instances.json`, which has lists of images, categories and annotations."""
+    content = read_json(path, _unusable)
+    if not isinstance(content, dict):
+        reason = "it is not a COCO instances.json"
+        if isinstance(content, list):
+            reason = "it is a list, as COCO results are; labels are needed here"
+        raise _unusable(path, reason)
+    for name in ("images", "categories", "annotations"):
+        if not isinstance(content.get(name), list):
+            raise _unusable(path, f"it has no list of {name}")
+    return content
 
 
 def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:

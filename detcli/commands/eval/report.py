@@ -202,18 +202,14 @@ def _empty_table(title: str, columns: Sequence[str]) -> Table:
 def _figures(metrics: Metrics) -> Table:
     """Lay out COCO's figures over all classes, and by size of the objects where there are any."""
     figures = _empty_table("", ["all", "small", "medium", "large"])
-
-    def add(title: str, values: Sequence[float | None], style: str = "") -> None:
-        figures.add_row(title, *[_number(value) for value in values], style=style)
-
     precision_by_size = [metrics.map_small, metrics.map_medium, metrics.map_large]
     recall_by_size = [metrics.ar_small, metrics.ar_medium, metrics.ar_large]
-    add("mAP50-95", [metrics.map50_95, *precision_by_size], style="bold")
-    add("mAP50", [metrics.map50])
-    add("mAP75", [metrics.map75])
-    add("AR, best 100", [metrics.ar_100, *recall_by_size])
-    add("AR, best 10", [metrics.ar_10])
-    add("AR, best 1", [metrics.ar_1])
+    figures.add_row("mAP50-95", *_numbers([metrics.map50_95, *precision_by_size]), style="bold")
+    figures.add_row("mAP50", _number(metrics.map50))
+    figures.add_row("mAP75", _number(metrics.map75))
+    figures.add_row("AR, best 100", *_numbers([metrics.ar_100, *recall_by_size]))
+    figures.add_row("AR, best 10", _number(metrics.ar_10))
+    figures.add_row("AR, best 1", _number(metrics.ar_1))
     return figures
 
 
@@ -254,7 +250,12 @@ def _quality(quality: Quality | None) -> list[str]:
     """F1, precision and recall as cells of a table."""
     if quality is None:
         return [EMPTY] * 3
-    return [_number(figure) for figure in astuple(quality)]
+    return _numbers(astuple(quality))
+
+
+def _numbers(figures: Sequence[float | None]) -> list[str]:
+    """Several figures as cells of a table."""
+    return [_number(figure) for figure in figures]
 
 
 def _number(figure: float | None) -> str:

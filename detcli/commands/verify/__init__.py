@@ -55,7 +55,8 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
 
     The exit code is 6 if they differ by more than the tolerance.
     """
-    quiet, report_format = config.verbosity.quiet, request.format
+    quiet = config.verbosity.quiet
+    report_format = request.format
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     other_results = (request.certificate, config.outputs.report)
     require_output(other_results)
@@ -186,8 +187,10 @@ def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
         why = "" if is_table else f": {_first(report.failures)}"
         raise CheckError(f"the two sides do not agree{why}", hint)
     if not report.compared:
-        hint = "the errors above say why" if report.failed else "name records of the same pictures"
-        raise SourceError("no picture could be compared", hint)
+        reason = "name records of the same pictures"
+        if report.failed:
+            reason = "the errors above say why"
+        raise SourceError("no picture could be compared", reason)
     if not report.agree:
         conf = report.detections.conf if report.detections else 0
         raise CheckError(

@@ -490,14 +490,16 @@ class Graphs(NamedTuple):
         If one graph has more infinities or NaN, it overflowed. The other graph then shows whether
         the values are beyond the range of float16.
         """
-        left = output.left
-        right = output.right
-        if left.not_finite > right.not_finite:
-            overflowing, finite, title = left, right, self.left_title
-        elif right.not_finite > left.not_finite:
-            overflowing, finite, title = right, left, self.right_title
-        else:
+        if output.left.not_finite == output.right.not_finite:
             return ALIKE
+        if output.left.not_finite > output.right.not_finite:
+            title = self.left_title
+            overflowing = output.left
+            finite = output.right
+        else:
+            title = self.right_title
+            overflowing = output.right
+            finite = output.left
         magnitude = max(abs(finite.least or 0.0), abs(finite.greatest or 0.0))
         text = f"{overflowing.infinite} infinities and {overflowing.nan} NaN in {title} only"
         if magnitude <= HALF_LIMIT:

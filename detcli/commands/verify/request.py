@@ -299,12 +299,15 @@ class VerifyRequest:
                 "or with COCO results",
                 "name two: detcli verify here.jsonl there.jsonl",
             )
-        first, second = self.model, self.other
-        saved, other = (first, second) if is_saved(first) else (second, first)
-        if not is_saved(other):
+        if not (is_saved(self.model) and is_saved(self.other)):
+            saved_name = self.model
+            other_name = self.other
+            if is_saved(self.other):
+                saved_name = self.other
+                other_name = self.model
             raise UsageError(
-                f"{saved} holds saved records, and {other} is neither saved records nor COCO "
-                "results",
+                f"{saved_name} holds saved records, and {other_name} is neither saved records nor "
+                "COCO results",
                 "name two saved runs, or two models",
             )
         values = self.to_json()

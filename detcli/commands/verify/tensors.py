@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -140,6 +140,15 @@ def _takes_image(network_input: ValueInfoProto) -> bool:
     return has_channels and network_input.type.tensor_type.elem_type in DTYPES
 
 
+class _Differences(NamedTuple):
+    """How much the values of two tensors differ, as in `TensorReport`."""
+
+    max_absolute: float
+    max_relative: float
+    max_scaled: float
+    cosine: float
+
+
 def compare_tensors(
     name: str, left: Tensor, right: Tensor, limit: float, source: str
 ) -> TensorReport:
@@ -156,40 +165,50 @@ def compare_tensors(
             left.
         source: The file of the picture, for the report.
     """
-    max_absolute: float | None = None
-    max_relative: float | None = None
-    max_scaled: float | None = None
-    cosine: float | None = None
-    agrees = False
-    if left.shape == right.shape:
-        left_values = left.astype(np.float64)
-        right_values = right.astype(np.float64)
-        finite = np.isfinite(left_values) & np.isfinite(right_values)
-        agrees = np.array_equal(left_values[~finite], right_values[~finite], equal_nan=True)
-        if finite.any():
-            # Only values that are finite in both tensors have a difference.
-            left_finite = left_values[finite]  # (M,)
-            right_finite = right_values[finite]
-            difference = np.abs(left_finite - right_finite)
-            magnitude = np.maximum(np.abs(left_finite), np.abs(right_finite))
-            max_absolute = float(difference.max())
-            max_relative = float((difference / np.where(magnitude > 0, magnitude, 1)).max())
-            # Where the left tensor is all zeros, the right one is the scale instead.
-            largest_left = float(np.abs(left_finite).max())
-            scale = largest_left or float(magnitude.max()) or 1.0
-            max_scaled = max_absolute / scale
-            cosine = _cosine(left_finite, right_finite)
-            agrees = agrees and max_scaled <= limit
-    return TensorReport(
+    without_figures = TensorReport(
         name=name,
         left=_side(left),
         right=_side(right),
-        max_absolute=max_absolute,
-        max_relative=max_relative,
-        max_scaled=max_scaled,
-        cosine=cosine,
-        agrees=agrees,
+        max_absolute=None,
+        max_relative=None,
+        max_scaled=None,
+        cosine=None,
+        agrees=False,
         source=source,
+    )
+    if left.shape != right.shape:
+        return without_figures
+    left_values = left.astype(np.float64)
+    right_values = right.astype(np.float64)
+    is_finite = np.isfinite(left_values) & np.isfinite(right_values)
+    agrees = np.array_equal(left_values[~is_finite], right_values[~is_finite], equal_nan=True)
+    if not is_finite.any():
+        return replace(without_figures, agrees=agrees)
+    differences = _differences(left_values[is_finite], right_values[is_finite])
+    return replace(
+        without_figures,
+        max_absolute=differences.max_absolute,
+        max_relative=differences.max_relative,
+        max_scaled=differences.max_scaled,
+        cosine=differences.cosine,
+        agrees=agrees and differences.max_scaled <= limit,
+    )
+
+
+def _differences(left: Tensor, right: Tensor) -> _Differences:
+    """Measure how much the finite values of two tensors differ, `(M,)` each; the left is the scale.
+
+    Where the left values are all zeros, the right ones are the scale instead.
+    """
+    difference = np.abs(left - right)
+    magnitude = np.maximum(np.abs(left), np.abs(right))
+    max_absolute = float(difference.max())
+    scale = float(np.abs(left).max()) or float(magnitude.max()) or 1.0
+    return _Differences(
+        max_absolute=max_absolute,
+        max_relative=float((difference / np.where(magnitude > 0, magnitude, 1)).max()),
+        max_scaled=max_absolute / scale,
+        cosine=_cosine(left, right),
     )
 
 
