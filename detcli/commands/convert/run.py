@@ -283,13 +283,7 @@ def compare_models(
         How the detections differ, and a sentence for each reason why that is too much.
     """
     picture = item.load()
-    allowed: dict[str, float] = {}
-    if options.int8:
-        allowed |= INT8
-    if options.tolerance:
-        allowed |= options.tolerance
-    precisions = {precision_of(old.model), precision_of(new.model)}
-    tolerance = tolerance_for(precisions, allowed)
+    tolerance = _tolerance(old, new, options)
     settings = replace(options.config.settings, nms=old.detector().nms, names=None)
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
@@ -330,6 +324,20 @@ def compare_models(
         batch=batch_difference,
     )
     return difference, tuple(failures)
+
+
+def _tolerance(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Tolerance:
+    """How much the detections may differ, which depends on the precisions of both models.
+
+    What the user says goes before the default; in 8 bits the default allows most.
+    """
+    requested: dict[str, float] = {}
+    if options.int8:
+        requested |= INT8
+    if options.tolerance:
+        requested |= options.tolerance
+    precisions = {precision_of(old.model), precision_of(new.model)}
+    return tolerance_for(precisions, requested)
 
 
 def _compare_detections(
