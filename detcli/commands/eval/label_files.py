@@ -38,29 +38,27 @@ class LabelReader:
         except (OSError, ValueError) as error:
             self._findings.add(Kind.BAD_LABEL, f"{path}: {error}")
             return
-        labels: set[tuple[float, ...]] = set()  # so far, to tell those that are there twice
+        earlier_labels: set[tuple[float, ...]] = set()  # to tell those that are there twice
         for line_number, line in enumerate(lines, 1):
             fields = line.split()
             if not fields:
                 continue
             where = f"{path}:{line_number}"
             try:
-                label = float(fields[0]), *map(finite, fields[1:])
-                box = self._box([*label[1:]], where)
-                if not label[0].is_integer():
-                    raise ValueError(f"class {fields[0]}")  # noqa: TRY301
+                label = (float(fields[0]), *[finite(field) for field in fields[1:]])
+                box = self._box(list(label[1:]), where)
+                category = _whole_class(label[0], fields[0])
             except ValueError as error:
                 self._findings.add(Kind.BAD_LABEL, f"{where}: {error}")
                 continue
-            if label in labels:
+            if label in earlier_labels:
                 self._findings.add(Kind.REPEATED_LABEL, where)
                 continue
-            labels.add(label)
-            category = label[0]
+            earlier_labels.add(label)
             if 0 <= category < self._class_count:
-                yield box, int(category), math.nan, False, False
+                yield box, category, math.nan, False, False
             else:
-                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {category:.0f}")
+                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {category}")
 
     def report_form(self) -> None:
         """Report lines that were taken for polygons, but may be boxes with keypoints.
@@ -107,3 +105,10 @@ class LabelReader:
         left = min(numbers[0::2])
         top = min(numbers[1::2])
         return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
+
+
+def _whole_class(number: float, text: str) -> int:
+    """The class of a label, which has to be a whole number; raises ValueError otherwise."""
+    if not number.is_integer():
+        raise ValueError(f"class {text}")
+    return int(number)

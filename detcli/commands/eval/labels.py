@@ -378,25 +378,25 @@ def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[
     hint = "make names a list, or a mapping from 0 on"
     if isinstance(listed, str) and listed not in NOTHING:
         raise UsageError(f"{path}: names is {listed!r}", hint)
+    count = None
+    names: list[str] | None = []
     try:
-        count = None
         if content.get("nc") not in {None, *NOTHING}:
             count = int(content["nc"])
-        names: list[str] | None = []
         if isinstance(listed, list | dict):
-            names = parse_names(json.dumps(listed))
+            names = parse_names(json.dumps(listed))  # None if they are malformed
     except (TypeError, ValueError):
         names = None
-        count = None
     if names is None or (count is not None and not 0 <= count < MAX_CLASS):
         raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
         return tuple(f"class_{index}" for index in range(count or classes)), False
-    if count not in {None, len(names)}:
+    if count is not None and count != len(names):
         reason = f"nc is {count}, but names has {len(names)}"
         raise UsageError(f"{path}: {reason}", "correct one of the two")
     names = [name.strip() for name in names]
-    return tuple(names), any(name != str(index) for index, name in enumerate(names))
+    are_only_numbers = names == [str(index) for index in range(len(names))]
+    return tuple(names), not are_only_numbers
 
 
 def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:

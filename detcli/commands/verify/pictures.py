@@ -177,10 +177,12 @@ class Results:
         """
         report = self.report
         if report.no_detections is None:
+            # The worst pictures are in the report even if they agree.
             pictures = dict(self._kept)
             for _, negative_number, picture in self._worst:
                 pictures[-negative_number] = picture
-            report.detections = self._totals.report(pictures[number] for number in sorted(pictures))
+            in_order = [pictures[number] for number in sorted(pictures)]
+            report.detections = self._totals.report(in_order)
         report.judge(more_failures)
         sentences = list(report.verdict)
         for name, side in (("left", report.left), ("right", report.right)):

@@ -168,15 +168,21 @@ class RunningPlan:
         """
         settings = self.settings
         contract = side.file.contract
-        nms = settings.suppression(contract.nms if contract else None)
+        nms = settings.suppression(None)
+        counts_best_class = None
+        preprocessing = None
+        if contract is not None:  # the model is a detector
+            nms = settings.suppression(contract.nms)
+            counts_best_class = contract.counts_best_class(nms)
+            preprocessing = written(contract.preprocessing)
         certified_settings = {
             "conf": settings.conf,
             "max_det": settings.max_det,
             "nms": nms,
-            "unique": contract and contract.counts_best_class(nms),
+            "unique": counts_best_class,
             "imgsz": settings.imgsz,
             "box_format": settings.box_format,
-            "preprocess": contract and written(contract.preprocessing),
+            "preprocess": preprocessing,
             "half": self.request.config.runtime.half,
         }
         run = describe_run([side.device], report.precision)

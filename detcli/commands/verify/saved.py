@@ -281,9 +281,10 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 def _read_sides(
     request: VerifyRequest, left_path: str, right_path: str
 ) -> tuple[SavedRun, SavedRun, list[str]]:
-    """Read what both files say of their runs, but not the detections, which are compared later.
+    """Read what both files say of their runs, before their detections are compared.
 
     The left file holds the records of a run, the right one those of another run or COCO results.
+    Records are read once more to be compared, so that they are not all in memory.
 
     Args:
         request: What the user asked for.
