@@ -363,10 +363,11 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         model_tensors: Names of all tensors before the conversion.
     """
     _drop_repeated_casts(graph)
-    wide_source_of = {}  # by the output of a new cast to float16: its float32 input
+    # The float32 input of each new cast to float16, by the output of the cast.
+    float32_source_of = {}
     for node in graph.node:
         if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
-            wide_source_of[node.output[0]] = node.input[0]
+            float32_source_of[node.output[0]] = node.input[0]
 
     replacement_of: dict[str, str] = {}  # by the output of a cast back to float32
     first_cast_of: dict[str, str] = {}  # by the input of such casts: the output of the first
@@ -374,22 +375,25 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         if not _casts_to(node, TensorProto.FLOAT):
             continue
         source = node.input[0]
-        wide = node.output[0]
-        if source in wide_source_of:
-            replacement_of[wide] = wide_source_of[source]
-        elif wide not in model_tensors:  # else it is a cast of the model itself
-            replacement_of[wide] = first_cast_of.setdefault(source, wide)
+        output = node.output[0]
+        if source in float32_source_of:
+            replacement_of[output] = float32_source_of[source]
+        elif output not in model_tensors:  # else it is a cast of the model itself
+            replacement_of[output] = first_cast_of.setdefault(source, output)
     for node in graph.node:
         node.input[:] = [replacement_of.get(name, name) for name in node.input]
 
     # An output of the graph keeps its name, which its replacement takes over.
-    outputs = {output.name for output in graph.output}
-    _rename_tensors(graph, {replacement_of[name]: name for name in outputs & replacement_of.keys()})
+    graph_outputs = {value.name for value in graph.output}
+    name_of_replacement = {
+        replacement: name for name, replacement in replacement_of.items() if name in graph_outputs
+    }
+    _rename_tensors(graph, name_of_replacement)
     drop_unused(graph)
     # Where no float16 reader is left, the float32 tensor gets its original name back.
     remaining = tensor_names(graph)
     original_name_of = {
-        wide_source: name for name, wide_source in wide_source_of.items() if name not in remaining
+        source: name for name, source in float32_source_of.items() if name not in remaining
     }
     _rename_tensors(graph, original_name_of)
 

@@ -411,18 +411,24 @@ def observe(
             graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
     session = open_tensors("cpu", reduced.SerializeToString(), title)
     image, _ = find_inputs(GraphIndex(model.graph))
-    extremes = []  # of each batch: the lowest values of all tensors, then the highest ones
+    lows_of_batches = []
+    highs_of_batches = []
     for batch in batches:
         outputs = session.run_watched(image.name, batch)
-        extremes.append(list(outputs.values()))
-    if not extremes:
+        lows_of_batches.append([outputs[f"{name}/ReduceMin"] for name in tensors])
+        highs_of_batches.append([outputs[f"{name}/ReduceMax"] for name in tensors])
+    batch_count = len(lows_of_batches)
+    if batch_count == 0:
         return {}, 0
-    lows, highs = np.split(np.array(extremes, np.float64), 2, axis=1)  # (batches, tensors) each
+    lows = np.array(lows_of_batches, np.float64)  # (batches, tensors)
+    highs = np.array(highs_of_batches, np.float64)
     # A quantile is one of the values themselves, since nothing lies between two infinite ones.
     lowest = np.quantile(lows, outlying, axis=0, method="lower")
     highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
-    limits = zip(lowest.tolist(), highest.tolist(), strict=True)
-    return dict(zip(tensors, limits, strict=True)), len(extremes)
+    ranges = {}
+    for index, name in enumerate(tensors):
+        ranges[name] = (float(lowest[index]), float(highest[index]))
+    return ranges, batch_count
 
 
 def serialised(model: ModelProto) -> bytes:

@@ -115,7 +115,8 @@ class Curve(NamedTuple):
         if not self.true_positives.any():
             return None
         lowest_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
-        # The detector compares in float32, and keeps a score that is above the confidence.
+        # The detector compares in float32, and keeps a score that is above the confidence. The
+        # floor stands for what may come below the last score.
         scores = np.append(self.score, floor).astype(np.float32)
         high = scores[lowest_to_keep]
         low = scores[lowest_to_keep + 1]

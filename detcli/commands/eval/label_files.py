@@ -79,7 +79,8 @@ class LabelReader:
     def _box(self, numbers: list[float], where: str) -> tuple[float, float, float, float]:
         """Convert the numbers of a line, after the class, to a box in fractions of the picture.
 
-        They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon.
+        They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
+        ...`. The polygons are counted, see `report_form`.
 
         Args:
             numbers: The numbers.
@@ -87,6 +88,9 @@ class LabelReader:
 
         Returns:
             Left, top, width and height.
+
+        Raises:
+            ValueError: There are too few or too many numbers.
         """
         count = len(numbers)
         has_keypoints = self._keypoints is not None and count == 4 + self._keypoints
@@ -96,15 +100,20 @@ class LabelReader:
         if self._keypoints is not None:
             raise ValueError(f"{count + 1} numbers in a line, not {5 + self._keypoints}")
         if count < 6 or count % 2:
-            reason = f"{count + 1} numbers in a line"
-            if count > 4 and (count - 4) % 3 == 0:
+            reason = f"{count + 1} numbers in a line"  # with that of the class
+            # Keypoints have three numbers each: x, y and visibility.
+            may_have_keypoints = count > 4 and (count - 4) % 3 == 0
+            if may_have_keypoints:
                 reason += "; boxes with keypoints need a data.yaml with kpt_shape"
             raise ValueError(reason)
         self._polygons[count] += 1
-        self._first_polygon = self._first_polygon or where
-        left = min(numbers[0::2])
-        top = min(numbers[1::2])
-        return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
+        if not self._first_polygon:
+            self._first_polygon = where
+        corners_x = numbers[0::2]
+        corners_y = numbers[1::2]
+        left = min(corners_x)
+        top = min(corners_y)
+        return left, top, max(corners_x) - left, max(corners_y) - top
 
 
 def _whole_class(number: float, text: str) -> int:

@@ -391,7 +391,7 @@ def compare_running(
             pairs = _detect(sides, [picture for _, picture in chunk], plan.classes)
             for (item, picture), detections in zip(chunk, pairs, strict=True):
                 if detections:
-                    _add_detections(results, item, picture, detections)
+                    _add_detections(results, item, picture, detections)  # which counts it, too
                 else:
                     report.compared += 1
                 if outputs is not None:

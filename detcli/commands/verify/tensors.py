@@ -26,9 +26,15 @@ from detcli.model.inputs import DTYPES
 from detcli.model.precision import Precision, precision_of
 
 Tensor = npt.NDArray[Any]
-Session = tuple[Sequence[str], Tensors]
 TensorPair = tuple[str, str]
 """Names, in either graph, of two tensors that should be alike."""
+
+
+class _Session(NamedTuple):
+    """A loaded graph, and the tensors that are its outputs."""
+
+    names: Sequence[str]
+    tensors: Tensors
 
 
 class Probe:
@@ -76,7 +82,7 @@ class Probe:
         # As the backend does it: TensorRT runs a float16 model in float16.
         half = options.half or (self.half and device.uses_tensorrt)
         self._options = replace(options, half=half)
-        self._session: Session | None = None
+        self._session: _Session | None = None
 
     def fetch(self, picture: Picture, names: Iterable[str]) -> dict[str, Tensor]:
         """Run the network on a picture and return some of its tensors.
@@ -96,12 +102,12 @@ class Probe:
             ModelError: The runtime refuses the graph.
         """
         unique_names = list(dict.fromkeys(names))
-        if self._session is None or self._session[0] != unique_names:
+        if self._session is None or self._session.names != unique_names:
             self._session = None  # frees its memory before the next one takes more
-            self._session = (unique_names, self._open_session(unique_names))
+            self._session = _Session(unique_names, self._open_session(unique_names))
         letterbox = fit_letterbox(picture.size, self._size, self._preprocessing)
         model_input = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
-        return self._session[1].run_watched(self._input, model_input)
+        return self._session.tensors.run_watched(self._input, model_input)
 
     def _open_session(self, names: Sequence[str]) -> Tensors:
         """Load the graph with these tensors as its outputs."""
