@@ -124,12 +124,13 @@ def _draw(title: str, curves: Curves) -> "Figure":
     coloured = by_boxes[:MAX_COLOURS]
     grey = by_boxes[MAX_COLOURS:]
     line_of_all = curves.lines[-1:]
-    handles: list[Line2D] = []
+    handles: list[Line2D] = []  # the lines of the legend
     labels = []
     steps = np.linspace(0, 1, 101)
     for _, _, _, heights in grey:
-        handles = axes.plot(steps, heights, color="0.8", linewidth=0.6)  # one entry for all of them
-    if grey:
+        [grey_line] = axes.plot(steps, heights, color="0.8", linewidth=0.6)
+    if grey:  # of which one stands for all in the legend
+        handles.append(grey_line)
         labels.append(f"each of {len(grey)} other classes")
     for name, _, best, heights in coloured:
         handles += axes.plot(steps, heights, linewidth=1.2)

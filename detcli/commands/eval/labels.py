@@ -423,7 +423,9 @@ def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
 def _folders_of_split(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
-    """Find the pictures of a part of the data, such as val, from a `data.yaml`.
+    """Find the pictures of a part of the data, such as val, which a `data.yaml` names.
+
+    It names a folder or a list, or several of them.
 
     Returns:
         The folders and lists of the part, and the folders that names in a list may be relative to.

@@ -367,13 +367,15 @@ def _picture_changes(
     for picture in pictures:
         if picture["found"] or picture["source"] not in certified_sources:
             present.append(picture)
-    before = _hashes(certified)
-    after = _hashes(present)
-    gone = dict((before - after).elements())
-    new = dict((after - before).elements())
-    for source in new | gone:
+    certified_hashes = _hashes(certified)
+    current_hashes = _hashes(present)
+    # Of the pairs of an input and its hash, those that only one of the comparisons has.
+    hash_before = dict((certified_hashes - current_hashes).elements())
+    hash_now = dict((current_hashes - certified_hashes).elements())
+    for source in hash_now | hash_before:
         title = f"input {source}"
-        yield CertificateChange(title, gone.get(source), new.get(source), matters=True)
+        before = hash_before.get(source)
+        yield CertificateChange(title, before, hash_now.get(source), matters=True)
 
 
 def _hashes(pictures: object) -> FileCounts:

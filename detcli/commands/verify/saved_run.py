@@ -27,6 +27,10 @@ RecordPair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
 
 
+WaitingRecords = defaultdict[str, list[RecordJson]]
+"""Records of one run by the key of their input, see `SavedRun.key`."""
+
+
 class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
@@ -162,28 +166,35 @@ class SavedRun:
         are paired with None.
         """
         runs = (left, self)
-        # By the key of an input, the records that wait for their counterpart. All of these are of
-        # the same side, and each one is a mapping of that side (0 or 1) to the record.
-        waiting = defaultdict[str, list[dict[int, RecordJson]]](list)
+        # Of each side, the records that wait for their counterpart, by the key of their input.
+        waiting: tuple[WaitingRecords, WaitingRecords] = (defaultdict(list), defaultdict(list))
         for records in zip_longest(read_records(left.path), read_records(self.path)):
             for side, fields in enumerate(records):
                 if fields is None:  # this run has ended before the other
                     continue
                 other_side = 1 - side
                 key = runs[side].key(fields)
-                pair = {side: fields}
-                queue = waiting[key]
-                if queue and other_side in queue[0]:
-                    pair |= queue.pop(0)
+                if key in waiting[other_side]:
+                    counterparts = waiting[other_side][key]
+                    counterpart = counterparts.pop(0)
+                    if not counterparts:
+                        del waiting[other_side][key]
+                    yield _left_and_right(side, fields, counterpart)
                 elif key in runs[other_side].names:
-                    queue.append(pair)
-                    continue
-                if not queue:
-                    del waiting[key]
-                yield pair.get(0), pair.get(1)
-        for queue in waiting.values():
-            for single_record in queue:
-                yield single_record.get(0), single_record.get(1)
+                    waiting[side][key].append(fields)
+                else:
+                    yield _left_and_right(side, fields, None)
+        for side, waiting_records in enumerate(waiting):
+            for single_records in waiting_records.values():
+                for fields in single_records:
+                    yield _left_and_right(side, fields, None)
+
+
+def _left_and_right(side: int, fields: RecordJson, counterpart: RecordJson | None) -> RecordPair:
+    """Put a record of one side (0 is left, 1 is right) and that of the other side in order."""
+    if side == 0:
+        return fields, counterpart
+    return counterpart, fields
 
 
 def _is_flat(value: object) -> bool:
