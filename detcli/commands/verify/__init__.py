@@ -74,7 +74,9 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
         raise about_running("--device")
     certificate = _compare(request)
     report = certificate.report
-    comparison = None if earlier is None else check(earlier, certificate)
+    comparison = None
+    if earlier is not None:
+        comparison = check(earlier, certificate)
     if comparison is None:
         write_report(report, report_format, render, other_results=other_results)
     else:
@@ -135,8 +137,9 @@ def _compare(request: VerifyRequest) -> "Certificate":
     require_apart(config.outputs.report, [path])
     inputs.refuse([path])
     with ExitStack() as stack:
-        file = None if path is None else open_output(path)  # before all the work
-        if file is not None:
+        file = None
+        if path is not None:
+            file = open_output(path)  # before all the work, in case it cannot be written
             stack.callback(file.discard)
         if request.is_saved:
             from detcli.commands.verify.saved import verify_saved
@@ -184,8 +187,10 @@ def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
         SourceError: Nothing could be compared.
     """
     if report.failures:
-        why = "" if is_table else f": {_first(report.failures)}"
-        raise CheckError(f"the two sides do not agree{why}", hint)
+        message = "the two sides do not agree"
+        if not is_table:
+            message += f": {_first(report.failures)}"
+        raise CheckError(message, hint)
     if not report.compared:
         reason = "name records of the same pictures"
         if report.failed:

@@ -131,7 +131,9 @@ class SavedRun:
         for number_type, precision in PRECISIONS.items():
             if number_type in self.made_by["precision"]:
                 return precision
-        return Precision.FLOAT16 if any(self.setting("half", bool)) else None
+        if any(self.setting("half", bool)):
+            return Precision.FLOAT16
+        return None
 
     def report(self) -> SideReport:
         """What the comparison's report says of this side."""

@@ -87,7 +87,9 @@ def _colour(*, is_good: bool) -> str:
 def _table(title: str, columns: Iterable[str]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        alignment: Literal["left", "right"] = "right" if column in NUMBERS else "left"
+        alignment: Literal["left", "right"] = "left"
+        if column in NUMBERS:
+            alignment = "right"
         table.add_column(column, justify=alignment, overflow="fold")
     return table
 
@@ -192,7 +194,9 @@ def _worst_pictures(detections: DetectionsReport, tolerance: Tolerance) -> Itera
         name_style = "" if picture.agrees else "red"
         cells = [Text(str(row[0]), name_style)]
         for value in row[1:]:
-            text = f"{value:.2g}" if isinstance(value, float) else str(value)
+            text = str(value)
+            if isinstance(value, float):
+                text = f"{value:.2g}"
             cells.append(Text(text))
         table.add_row(*cells)
     yield table
@@ -200,9 +204,11 @@ def _worst_pictures(detections: DetectionsReport, tolerance: Tolerance) -> Itera
 
 def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
     """The cells of a picture in the table of the worst pictures, in the order of `COLUMNS`."""
-    frame = "" if picture.frame is None else f" frame {picture.frame}"
+    name = escape_unprintable(_file(picture.source))
+    if picture.frame is not None:
+        name += f" frame {picture.frame}"
     return (
-        escape_unprintable(_file(picture.source)) + frame,
+        name,
         picture.pairs,
         picture.over,
         picture.largest_score_difference,
@@ -283,4 +289,7 @@ def _tensor_lines(title: str, tensor: TensorReport) -> Iterator[str]:
 
 
 def _number(value: float | None) -> str:
-    return EMPTY if value is None else f"{value:.3g}"
+    """A number as a cell of a table or a line."""
+    if value is None:
+        return EMPTY
+    return f"{value:.3g}"
