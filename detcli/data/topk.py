@@ -7,7 +7,7 @@ first.
 
 This is the order of any list of values: of `top_k`, and of `rank_descending` where all are kept.
 Which anchor wins among equal scores is step 2 of backend/postprocess.py, which uses it. The
-selection (backend/postprocess.py), tiles (data/tiling.py, run/batches.py) and the evaluation
+selection (backend/postprocess.py, run/selections.py), tiles (data/tiling.py) and the evaluation
 (commands/eval/evaluator.py) call them; backend/cuda/kernels/order.cuh has the same order on a GPU,
 and commands/convert/selection.py in ONNX nodes. Every backend must agree with it. Other keys are
 sorted, in a stable way too, in compare/detections.py, analytics/codes.py and data/tiling.py.

@@ -2,18 +2,21 @@
 
     sources -> pipeline: decode -> detector -> watcher -> records
 
-detector.py    the library's Detector, a front of batches.py
-batches.py     batches of pictures to detections, on any device
-shared_work.py batches that several threads take from
-pipeline.py    items to records, in order
-outputs.py     opens the sinks of a run
-counts.py      counts of records
-conditions.py  what --fail-if says of them
-saved.py       records read back
-marks.py       marks of a page, applied to records
-hidden.py      classes that a page of saved records hides
-machine.py     what a run is made with
-shards/        a run in parts, each published once
+detector.py        the library's Detector, a front of batches.py
+batches.py         batches of pictures to detections, on any device
+model_settings.py  prepares a model for a run, and checks that the settings suit it
+selections.py      which detections are selected, on the device and afterwards
+crops.py           parts of pictures: a region, or overlapping tiles
+shared_work.py     batches that several threads take from
+pipeline.py        items to records, in order
+outputs.py         opens the sinks of a run
+counts.py          counts of records
+conditions.py      what --fail-if says of them
+saved.py           records read back
+marks.py           marks of a page, applied to records
+hidden.py          classes that a page of saved records hides
+machine.py         what a run is made with
+shards/            a run in parts, each published once
 """
 
 import ctypes

@@ -1,7 +1,6 @@
 """Batches of pictures on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
 
 import copy
-import itertools
 import logging
 import warnings
 from collections import defaultdict
@@ -11,37 +10,56 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-
 from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import fit_letterbox
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
-from detcli.core.errors import DetcliWarning, ModelError, UsageError
+from detcli.core import frozen
+from detcli.core.errors import DetcliWarning
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
-from detcli.data.detections import Detections, concatenated
-from detcli.data.geometry import Area, Image, Letterbox, Picture, Size
-from detcli.data.tiling import merge
-from detcli.data.topk import rank_descending
+from detcli.data.detections import Detections
+from detcli.data.geometry import Image, Letterbox, Picture, Size
 from detcli.model.contract import (
-    BOXES_OF_MORE,
-    Layout,
     MultiLabel,
     Resize,
     class_conf_by_id,
-    class_ids,
     conf_thresholds,
     read_names,
 )
-from detcli.model.file import ModelFile, PreparedModel, prepare
-from detcli.model.preprocessing import written
+from detcli.model.file import ModelFile, PreparedModel
 from detcli.model.zoo import find
+from detcli.run.crops import TiledPictures, crop, indices_of_crowds, moved_from_crops
+from detcli.run.model_settings import (
+    log_confidence_and_suppression,
+    log_preprocessing,
+    prepare_for,
+    require_anchors_for_unique,
+    require_large_tiles,
+    require_narrower_inputs,
+    require_preprocessing,
+)
+from detcli.run.selections import (
+    Selections,
+    confident_selection,
+    covering_selection,
+    crowd_selection,
+    first_detections,
+)
 from detcli.run.shared_work import SharedWork
 
 log = logging.getLogger(__name__)
+
+
+@frozen
+class StartedGroup:
+    """Pictures of a batch that the device works on together: their network inputs have one size."""
+
+    indices: list[int]  # of the pictures, in the batch
+    # for each selection that runs on the device, a function that waits for the pictures' detections
+    pending: list[Pending]
 
 
 class BatchDetector:
@@ -58,7 +76,20 @@ class BatchDetector:
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
     ) -> None:
-        """Load a model, see `Detector`; a ModelFile is one that `zoo.find` located."""
+        """Load a model, check that the settings suit it, and open it on a device.
+
+        Args:
+            model: The path of an ONNX file, the name of a published model, which is fetched on
+                first use, or a file that `zoo.find` located already.
+            device: As for `Detector`, such as "cpu", "cuda:0" or "auto".
+            settings: Which detections to keep.
+            options: How to use the device.
+
+        Raises:
+            ModelError: The model cannot be used.
+            DeviceError: The device cannot be used.
+            UsageError: The settings do not suit the model, or the options the device.
+        """
         settings = settings or Settings()
         requested_device = Device.parse(device)
         if not isinstance(model, ModelFile):
@@ -66,19 +97,30 @@ class BatchDetector:
             model = find(model, half=wants_half_file)
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
-        prepared = prepare_for(model, settings)
-        contract = prepared.contract
-        for warning in contract.warnings:
-            warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
-        _require_preprocessing(prepared)
 
-        self.nms = settings.suppression(contract.nms)
-        if contract.layout is Layout.ROWS and settings.unique:
-            raise UsageError(
-                f"--unique: {prepared.name} selects its detections itself, and does not say which "
-                "of them are one anchor's",
-                "omit it",
-            )
+        prepared = prepare_for(model, settings)
+        for warning in prepared.contract.warnings:
+            warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
+        require_preprocessing(prepared)
+        self.nms = settings.suppression(prepared.contract.nms)
+        require_anchors_for_unique(prepared, settings)
+
+        self._set_model(prepared, settings)
+        self._set_tiling(settings)
+        self._set_confidence(settings)
+        confident = confident_selection(self.contract, settings, self.nms, self.conf_thresholds)
+        self._selections = Selections(confident, self.conf_thresholds)
+        self._device_options = options
+        self._open_backend(requested_device)
+        self._log_settings(settings)
+
+    def _set_model(self, prepared: PreparedModel, settings: Settings) -> None:
+        """Set what the model promises, and the size of its input, as the settings change them.
+
+        Raises:
+            UsageError: The class names, the input size or --rect do not suit the model.
+        """
+        contract = prepared.contract
         if settings.names is not None:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract  # what the model promises: layout, classes, input size
@@ -86,45 +128,34 @@ class BatchDetector:
         self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
         self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
-        self._rect = settings.rect
+        self._rect = settings.rect  # whether a narrow picture has an input that is as narrow
         if self._rect:
-            self._require_rect()
+            require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
+        self._model = replace(prepared, contract=contract, canvas=self.canvas)
 
+    def _set_tiling(self, settings: Settings) -> None:
+        """Set where in a picture is looked: in one region, and in tiles or only in the whole.
+
+        The settings come before the tiles that the model recommends.
+
+        Raises:
+            UsageError: The tiles are too small for the model.
+        """
         tile = settings.tile
         if tile is None:
-            tile = contract.tile
+            tile = self.contract.tile
         self._region = settings.region
-        self.tiling = tile if isinstance(tile, Tiling) else None
-        self._require_large_tiles()
-        self._set_confidence(settings)
-        self._selection = self._selection_of(settings)
-        # Of `with_lower_conf`: what selects detections that do not reach the confidence, too
-        self._lower_selection: SelectionOptions | None = None
-
-        self._model = replace(prepared, contract=contract, canvas=self.canvas)
-        self._options = options
-        self._open(requested_device)
-        self._log_settings(settings)
-
-    def _require_rect(self) -> None:
-        """Refuse --rect for a model whose input cannot be narrower."""
-        contract = self.contract
-        if contract.input_size is not None:
-            height, width = contract.input_size
-            raise UsageError(
-                f"--rect: this graph takes {width}x{height} pictures only",
-                "omit it, or export the model with dynamic axes",
-            )
-        if not self._keeps_proportions:
-            raise UsageError(
-                f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
-                "omit it",
-            )
+        self.tiling = tile if isinstance(tile, Tiling) else None  # it may be "none"
+        if self.tiling is not None:
+            require_large_tiles(self.tiling, self.contract.stride, max(self.canvas))
 
     def _set_confidence(self, settings: Settings) -> None:
         """Set the confidence that the scores of each class have to exceed.
 
         The settings come before what the model recommends.
+
+        Raises:
+            UsageError: A class is unknown, or has two confidences.
         """
         contract = self.contract
         self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
@@ -137,27 +168,10 @@ class BatchDetector:
         self.min_conf = self.conf
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
-        # Above which detections are counted as a crowd, whatever is asked for.
+        # The same without the settings, see `crowd_selection`.
         self._default_conf_thresholds = conf_thresholds(
             Settings().effective_conf(contract.conf), contract.class_conf, contract.names
         )
-
-    def _selection_of(self, settings: Settings) -> SelectionOptions:
-        """The options of the selection, with the confidence of each class."""
-        contract = self.contract
-        multi_label = contract.multi_label
-        if settings.unique:
-            multi_label = MultiLabel.NEVER
-        selection = SelectionOptions(
-            conf=self.min_conf,
-            max_det=min(settings.max_det, contract.max_detections or settings.max_det),
-            class_ids=class_ids(settings.classes, contract.names),
-            nms_iou=self.nms,
-            multi_label=multi_label,
-            class_agnostic=contract.class_agnostic,
-            within_anchors=contract.within_anchors,
-        )
-        return selection.with_conf_thresholds(self.conf_thresholds)
 
     def _log_settings(self, settings: Settings) -> None:
         """Log what the model is, and by which settings it runs."""
@@ -175,47 +189,19 @@ class BatchDetector:
             height,
             contract.input_dtype,
         )
-        class_text = ""
-        for class_id, conf in self.class_conf.items():
-            class_text += f", {contract.names[class_id]} {conf:g}"
-        nms_text = "none"
-        if self.nms is not None:
-            nms_text = f"IoU above {self.nms:g}"
-        log.info(
-            "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
-            self.conf,
-            _origin(settings.conf, contract.conf),
-            class_text,
-            nms_text,
-            _origin(settings.nms, contract.nms),
-        )
+        log_confidence_and_suppression(contract, settings, self.conf, self.class_conf, self.nms)
         if self.tiling is not None:
             tiling_origin = "as asked for" if settings.tile else "recommended for the model"
             log.info("tiles: %s (%s)", self.tiling, tiling_origin)
-        sources = [f"{part}: {source}" for part, source in contract.preprocessing_sources]
-        log.info(
-            "preprocessing: %s (%s)",
-            written(contract.preprocessing),
-            ", ".join(sources) or "nothing settles it",
-        )
+        log_preprocessing(contract)
 
-    def _require_large_tiles(self) -> None:
-        """Refuse tiles that are smaller than the model's stride.
+    def _open_backend(self, device: str | Device) -> None:
+        """Open the model on a device, and set what depends on it.
 
-        The stride is the distance in pixels between the cells of its coarsest grid, so a smaller
-        tile has no room for a single cell.
+        If all pictures are cut into tiles, helpers are opened, too: further detectors on the same
+        device, which share the tiles of a picture with this one.
         """
-        tiling = self.tiling
-        stride = self.contract.stride
-        if tiling is not None and tiling.size < stride:
-            raise UsageError(
-                f"--tile {tiling.size}: smaller than the model's stride, {stride}",
-                f"use the side of its input, {max(self.canvas)}, or more",
-            )
-
-    def _open(self, device: str | Device) -> None:
-        """Open the model on a device, with helpers where all pictures are cut into tiles."""
-        self._backend: Backend = open_backend(device, self._model, self._options)
+        self._backend: Backend = open_backend(device, self._model, self._device_options)
         self.where = Device.parse(self._backend.device)
         self.device = str(self.where)  # as in records: "cuda:0"
         self.precision = self._backend.precision  # where the device chooses it, or empty
@@ -226,19 +212,19 @@ class BatchDetector:
         self.batch = self._backend.best_batch(self.canvas)  # pictures in one that suit the device
         self.workers = self._backend.workers  # detectors to run side by side, one per thread
         self.times = StageTimes()
-        self._batches = 0
+        self._batches = 0  # that the device has finished
         self._observer: Observer | None = None
         self._helpers: list[BatchDetector] = []
         if self._cuts_all:
             # The workers share the tiles of each picture, so for the caller there is one worker.
-            self._helpers = [self._helper() for _ in range(self.workers - 1)]
+            self._helpers = [self._open_helper() for _ in range(self.workers - 1)]
             self.batch *= self.workers
             self.workers = 1
 
     @property
     def unique(self) -> bool:
         """Whether an anchor gives one detection at most, asked for or not."""
-        is_requested = self._selection.multi_label is MultiLabel.NEVER
+        is_requested = self._selections.confident.multi_label is MultiLabel.NEVER
         return self.contract.counts_best_class(self.nms, unique=is_requested)
 
     @property
@@ -246,12 +232,15 @@ class BatchDetector:
         """Whether all pictures are cut into tiles, not only those that show a crowd."""
         return self.tiling is not None and not self.tiling.crowd
 
-    def _helper(self) -> "BatchDetector":
-        """Another detector on the same device, for tiles."""
+    def _open_helper(self) -> "BatchDetector":
+        """Open another detector on the same device, which runs some of the tiles of a picture.
+
+        It gets single tiles, so it looks neither for a region nor cuts them again.
+        """
         helper = copy.copy(self)
         helper._region = None  # noqa: SLF001 - the same class
         helper.tiling = None
-        helper._open(self.where)  # noqa: SLF001
+        helper._open_backend(self.where)  # noqa: SLF001
         return helper
 
     @property
@@ -264,27 +253,34 @@ class BatchDetector:
         clone = copy.copy(self)
         if device is None:
             device = self.where
-        clone._open(device)  # noqa: SLF001 - the same class
+        clone._open_backend(device)  # noqa: SLF001 - the same class
         return clone
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector on the same device that finds detections above a lower confidence, too.
+        """Make a detector that also finds what scores only above a lower confidence.
 
-        They come where the others leave room for them, as far as `max_det` goes.
+        It finds all that this one finds. Where these are fewer than `max_det`, the best of the
+        others fill the room. This is for barcodes, which a network may score low, and which prove
+        to be there when they can be read.
+
+        Args:
+            conf: The lower confidence, of all classes.
+
+        Returns:
+            A detector that shares this one's model on the device: nothing is opened, and closing
+            one closes both.
         """
         detector = copy.copy(self)
-        lowered = np.minimum(self.conf_thresholds, np.float32(conf))
-        detector._lower_selection = self._selection.with_conf_thresholds(lowered)  # noqa: SLF001
-        detector._helpers = [  # noqa: SLF001
-            helper.with_lower_conf(conf) for helper in self._helpers
-        ]
+        detector._selections = self._selections.with_lower_conf(conf)  # noqa: SLF001 - the same class
+        helpers = [helper.with_lower_conf(conf) for helper in self._helpers]
+        detector._helpers = helpers  # noqa: SLF001
         return detector
 
     def observe(self, observer: Observer | None) -> None:
         """Call an observer whenever a stage ends, from now on; None stops that.
 
-        The backend's stages, see `Backend.observe`, and `Stage.REMAINDER` before a batch goes to
-        the device and when its detections are back.
+        The stages are those of `Backend.observe`. Besides, `Stage.REMAINDER` ends before a batch
+        goes to the device, and again when its detections are back.
         """
         self._observer = observer
         self._backend.observe(observer)
@@ -316,38 +312,35 @@ class BatchDetector:
             SourceError: A picture has no such region.
         """
         if self._region is None:
-            return self._submit(pictures)
+            return self._start_with_tiles(pictures)
         areas = [self._region.area(picture.size) for picture in pictures]
-        crops = [_cut(picture, area) for picture, area in zip(pictures, areas, strict=True)]
-        pending = self._submit(crops)
-
-        def wait() -> list[Detections]:
-            results = []
-            for detections, (left, top, right, bottom) in zip(pending(), areas, strict=True):
-                in_crop = detections.within((bottom - top, right - left))
-                offset = np.array([left, top, left, top], np.float32)
-                results.append(replace(in_crop, xyxy=in_crop.xyxy + offset))
-            return results
-
-        return wait
+        crops = [crop(picture, area) for picture, area in zip(pictures, areas, strict=True)]
+        pending = self._start_with_tiles(crops)
+        return lambda: moved_from_crops(pending(), areas)
 
     def require_region(self, picture: Picture) -> Picture:
-        """The picture, if it has what is looked at in it; else a SourceError."""
+        """Return the picture, if the region in which the detector looks lies in it.
+
+        Raises:
+            SourceError: It does not; without a region this cannot happen.
+        """
         if self._region is not None:
             self._region.area(picture.size)
         return picture
 
-    def _submit(self, pictures: Sequence[Picture]) -> Pending:
-        """Start to detect in pictures: without tiles, with tiles, or with tiles for crowds only.
+    def _start_with_tiles(self, pictures: Sequence[Picture]) -> Pending:
+        """Start to detect in pictures, and in tiles of them if the detector is to look at tiles.
+
+        It looks at tiles of all pictures, or only of those that show a crowd.
 
         Returns:
             A function that waits for the detections of each picture. If all pictures are cut into
             tiles, these are there already.
         """
         if self.tiling is None:
-            return self._start(pictures)
+            return self._start_whole(pictures)
         if self._cuts_all:
-            detections_in_tiles = self._in_tiles(self.tiling, pictures)
+            detections_in_tiles = self._detect_in_tiles(self.tiling, pictures)
             return lambda: detections_in_tiles
         return self._start_with_tiles_for_crowds(self.tiling, pictures)
 
@@ -355,38 +348,49 @@ class BatchDetector:
         """Start to detect in whole pictures; those that show a crowd are then cut into tiles.
 
         Returns:
-            A function that waits for the whole pictures, detects in the tiles of those that are
-            larger than a tile and show at least `tiling.crowd` detections, and returns the
-            detections of each picture.
+            A function that waits for the whole pictures, detects in the tiles of those that show a
+            crowd, and returns the detections of each picture.
         """
-        # A crowd is counted with all classes and the confidence that the model recommends, so that
-        # filters of the user do not change what is detected.
-        all_classes = replace(self._selection, class_ids=None)
-        recommended = all_classes.with_conf_thresholds(self._default_conf_thresholds)
-        crowd_selection = replace(recommended, max_det=max(recommended.max_det, tiling.crowd))
-        pending = self._start_selecting(pictures, [*self._selections, crowd_selection])
+        counting = crowd_selection(
+            self._selections.confident, self._default_conf_thresholds, tiling.crowd
+        )
+        pending = self._start_selecting(pictures, [*self._selections.options, counting])
 
         def wait() -> list[Detections]:
             results_by_selection = pending()
             detections_to_count = results_by_selection.pop()
-            results = list(self._joined(results_by_selection))
-            crowded_indices = []
-            for index, picture in enumerate(pictures):
-                is_large = max(picture.pixels.shape[:2]) > tiling.size
-                if is_large and len(detections_to_count[index]) >= tiling.crowd:
-                    crowded_indices.append(index)
-            results_with_tiles = self._in_tiles(
-                tiling,
-                [pictures[index] for index in crowded_indices],
-                [results[index] for index in crowded_indices],
-            )
-            for index, detections in zip(crowded_indices, results_with_tiles, strict=True):
-                results[index] = detections
+            results = list(self._selections.joined(results_by_selection))
+            self._add_tiles_to_crowds(tiling, pictures, results, detections_to_count)
             return results
 
         return wait
 
-    def _in_tiles(
+    def _add_tiles_to_crowds(
+        self,
+        tiling: Tiling,
+        pictures: Sequence[Picture],
+        results: list[Detections],
+        detections_to_count: Sequence[Detections],
+    ) -> None:
+        """Detect in the tiles of those pictures that show a crowd.
+
+        Args:
+            tiling: How pictures are cut into tiles.
+            pictures: The pictures of a batch.
+            results: The detections in each whole picture. Those of a picture with a crowd are
+                replaced by what is found in its tiles and in the whole together.
+            detections_to_count: The detections in each whole picture that may be a crowd.
+        """
+        crowded_indices = indices_of_crowds(tiling, pictures, detections_to_count)
+        results_with_tiles = self._detect_in_tiles(
+            tiling,
+            [pictures[index] for index in crowded_indices],
+            [results[index] for index in crowded_indices],
+        )
+        for index, detections in zip(crowded_indices, results_with_tiles, strict=True):
+            results[index] = detections
+
+    def _detect_in_tiles(
         self,
         tiling: Tiling,
         pictures: Sequence[Picture],
@@ -397,39 +401,17 @@ class BatchDetector:
         Args:
             tiling: How pictures are cut into overlapping tiles.
             pictures: The pictures.
-            in_whole: The detections in each whole picture, if these are known already. Of them,
-                only those that are larger than the overlap of two tiles count, since anything
-                smaller lies entirely within some tile.
+            in_whole: The detections in each whole picture, if these are known already.
 
         Returns:
             The merged detections of each picture.
         """
-        areas_of_pictures = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
-        views = []  # the tiles of all pictures
-        view_counts = []  # the number of tiles of each picture
-        for picture, areas in zip(pictures, areas_of_pictures, strict=True):
-            views_of_picture = [_cut(picture, area) for area in areas]
-            if in_whole is not None:
-                views_of_picture.pop()  # The last area is the whole picture.
-            views += views_of_picture
-            view_counts.append(len(views_of_picture))
-        detector_count = 1 + len(self._helpers)
-        batch_size = self.batch // detector_count
-        in_views = iter(self._detect_side_by_side(views, batch_size))
-
-        results = []
+        tiled_pictures = TiledPictures(tiling, pictures, in_whole)
+        results = self._detect_side_by_side(tiled_pictures.views)
         with self.times.stage(Stage.SELECTION):
-            small_side = 0.0  # in pixels
-            if in_whole is not None:
-                small_side = tiling.overlap * tiling.size
-            for index, areas in enumerate(areas_of_pictures):
-                in_areas = list(itertools.islice(in_views, view_counts[index]))
-                if in_whole is not None:
-                    in_areas.append(in_whole[index])
-                results.append(merge(in_areas, areas, small_side))
-        return results
+            return tiled_pictures.merged(results)
 
-    def _detect_side_by_side(self, views: Sequence[Picture], batch_size: int) -> list[Detections]:
+    def _detect_side_by_side(self, views: Sequence[Picture]) -> list[Detections]:
         """Detect in many pictures, on this detector and its helpers in parallel.
 
         The calling thread works too. Each helper has a thread; all take the next batch when they
@@ -437,19 +419,20 @@ class BatchDetector:
 
         Args:
             views: The pictures, tiles or whole ones.
-            batch_size: The number of pictures in a batch.
 
         Returns:
             The detections of each picture, in order.
         """
+        detector_count = 1 + len(self._helpers)
+        batch_size = self.batch // detector_count  # `batch` is that of all detectors together
         work = SharedWork(views, batch_size)
         threads: list[BackgroundThread] = []
         for helper in self._helpers:
-            run = partial(work.run, helper._start, helper.in_flight)  # noqa: SLF001
+            run = partial(work.run, helper._start_whole, helper.in_flight)  # noqa: SLF001
             thread = BackgroundThread(run, stop=work.stop)
             thread.start()
             threads.append(thread)
-        work.run(self._start, self.in_flight)
+        work.run(self._start_whole, self.in_flight)
         for thread in threads:
             thread.join()
         for helper in self._helpers:
@@ -460,97 +443,97 @@ class BatchDetector:
             helper.times.clear()
         return work.results()
 
-    @property
-    def _selections(self) -> list[SelectionOptions]:
-        """The selections that run on each picture, see `_joined`."""
-        if self._lower_selection is None:
-            return [self._selection]
-        return [self._selection, self._lower_selection]
-
-    def _joined(self, selected: Sequence[list[Detections]]) -> list[Detections]:
-        """Join what the selections of this detector gave to one result for each picture.
-
-        Args:
-            selected: For each of `_selections`, the detections of each picture. The second
-                selection, if there is one, has a lower confidence.
-        """
-        if self._lower_selection is None:
-            return selected[0]
-        results = []
-        confident_results, lower_results = selected
-        for confident, lower in zip(confident_results, lower_results, strict=True):
-            results.append(self._filled_up(confident, lower))
-        return results
-
-    def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
-        """Add detections of a lower confidence as far as the confident ones leave room for them.
-
-        Args:
-            confident: The detections above the confidence, at most `max_det`.
-            lower: The detections above a lower confidence, the confident ones among them.
+    def _start_whole(self, pictures: Sequence[Picture]) -> Pending:
+        """Start to detect in pictures as they are, without cutting a region or tiles out of them.
 
         Returns:
-            At most `max_det` detections, best first.
+            A function that waits for the detections of each picture.
         """
-        is_below_confidence = lower.score <= self.conf_thresholds[lower.class_id]
-        added = lower[is_below_confidence]
-        room = max(self._selection.max_det - len(confident), 0)
-        both = concatenated(confident, added[:room])
-        return both[rank_descending(both.score)]
-
-    def _start(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch, as `submit` does without tiles."""
-        pending = self._start_selecting(pictures, self._selections)
-        return lambda: self._joined(pending())
+        pending = self._start_selecting(pictures, self._selections.options)
+        return lambda: self._selections.joined(pending())
 
     def _start_selecting(
         self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
         """Start to detect in whole pictures, with several selections of what the network gives.
 
-        Pictures of different proportions may have network inputs of different sizes, so they go to
-        the device in groups that share one. Where one selection covers all of them, the device runs
-        only that, and the others are made of its result.
+        Where one selection covers all of them, the device runs only that, and the others are taken
+        from its result.
 
         Returns:
             A function that waits for the device. It returns a list for each selection, with the
             detections of each picture.
         """
-        letterboxes = [self.letterbox(picture.size) for picture in pictures]
-        groups = defaultdict(list)  # the indices of pictures, by the size of the network's input
-        for index, letterbox in enumerate(letterboxes):
-            groups[letterbox.canvas].append(index)
         covering = covering_selection(selections)
         device_selections = selections
         if covering is not None:
             device_selections = [covering]
-        started_groups = []
-        for indices in groups.values():
-            group_pictures = [pictures[index] for index in indices]
-            group_letterboxes = [letterboxes[index] for index in indices]
-            pending = self._start_group(group_pictures, group_letterboxes, device_selections)
-            started_groups.append((indices, pending))
+        started_groups = self._start_groups(pictures, device_selections)
 
         def wait() -> list[list[Detections]]:
-            # For each selection on the device: the detections by the index of the picture.
-            selected: list[dict[int, Detections]] = [{} for _ in device_selections]
-            with self.times.stage(Stage.WAIT):
-                for indices, pending in started_groups:
-                    for by_index, wait_for_group in zip(selected, pending, strict=True):
-                        by_index.update(zip(indices, wait_for_group(), strict=True))
-            self._batches += 1
-            results = []
-            for by_index in selected:
-                results.append([by_index[index] for index in range(len(pictures))])
+            results = self._wait_for_groups(started_groups, len(pictures), len(device_selections))
             if covering is not None and len(selections) > 1:
                 [covering_results] = results
                 results = []
                 for options in selections:
-                    results.append([first_of(all_rows, options) for all_rows in covering_results])
+                    selected = [
+                        first_detections(detections, options) for detections in covering_results
+                    ]
+                    results.append(selected)
             self._report_end(Stage.REMAINDER)
             return results
 
         return wait
+
+    def _start_groups(
+        self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
+    ) -> list[StartedGroup]:
+        """Start to detect in pictures, in groups whose network inputs have the same size.
+
+        Pictures of different proportions may have inputs of different sizes, and the network runs
+        on inputs of one size only.
+
+        Args:
+            pictures: The pictures of a batch.
+            selections: The selections that run on the device.
+        """
+        letterboxes = [self.letterbox(picture.size) for picture in pictures]
+        indices_by_size = defaultdict(list)
+        for index, letterbox in enumerate(letterboxes):
+            indices_by_size[letterbox.canvas].append(index)
+        started_groups = []
+        for indices in indices_by_size.values():
+            group_pictures = [pictures[index] for index in indices]
+            group_letterboxes = [letterboxes[index] for index in indices]
+            pending = self._start_group(group_pictures, group_letterboxes, selections)
+            started_groups.append(StartedGroup(indices, pending))
+        return started_groups
+
+    def _wait_for_groups(
+        self, started_groups: Sequence[StartedGroup], picture_count: int, selection_count: int
+    ) -> list[list[Detections]]:
+        """Wait until the device has finished a batch, and put its detections in order.
+
+        Args:
+            started_groups: The groups in which the pictures of the batch were started.
+            picture_count: The number of pictures in the batch.
+            selection_count: The number of selections that run on the device.
+
+        Returns:
+            A list for each selection, with the detections of each picture of the batch.
+        """
+        # For each selection: the detections by the index of the picture.
+        detections_by_index: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
+        with self.times.stage(Stage.WAIT):
+            for group in started_groups:
+                for by_index, wait in zip(detections_by_index, group.pending, strict=True):
+                    by_index.update(zip(group.indices, wait(), strict=True))
+        self._batches += 1
+
+        results = []
+        for by_index in detections_by_index:
+            results.append([by_index[index] for index in range(picture_count)])
+        return results
 
     def _start_group(
         self,
@@ -576,7 +559,11 @@ class BatchDetector:
         return pending
 
     def letterbox(self, size: Size) -> Letterbox:
-        """Where a picture of (height, width) lies on the network's input."""
+        """Return where a picture lies on the network's input, which it is scaled and padded to.
+
+        Args:
+            size: Height and width of the picture, in pixels.
+        """
         stride = None
         if self._rect:
             stride = self.contract.stride
@@ -584,10 +571,10 @@ class BatchDetector:
 
     @property
     def fast_for(self) -> Size | None:
-        """Height and width for which a picture may be decoded at reduced size.
+        """Height and width of the input, if a picture may be decoded at a size reduced to that.
 
-        None where its proportions are not kept, the input is as large as the picture, or parts of
-        it are looked at.
+        None where the network sees more pixels of a picture, as in tiles or a region of it or in
+        an input that is as large as the picture, and where its proportions are not kept.
         """
         looks_at_parts = self._cuts_all or self._region
         if looks_at_parts or not self._keeps_proportions:
@@ -604,78 +591,3 @@ class BatchDetector:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
-    """Find one selection that can replace several, so that the device selects only once.
-
-    Its rows, best first, begin with the rows of each of the others. Such a selection exists if the
-    others differ only in `max_det` and in a confidence that is the same for all classes.
-
-    Returns:
-        That selection, with the lowest confidence and the highest `max_det`; None if there is none.
-    """
-    covering = replace(
-        selections[0],
-        conf=min(options.conf for options in selections),
-        max_det=max(options.max_det for options in selections),
-    )
-    for options in selections:
-        adjusted = replace(covering, conf=options.conf, max_det=options.max_det)
-        if adjusted != options:
-            return None
-    return covering
-
-
-def first_of(detections: Detections, options: SelectionOptions) -> Detections:
-    """Reduce the detections of a covering selection to those that a selection itself would give.
-
-    Args:
-        detections: What `covering_selection` selected, best first.
-        options: One of the selections that it covers.
-    """
-    confident = detections
-    if options.conf_thresholds is None:  # otherwise the covering selection has the same thresholds
-        confident = detections[detections.score > np.float32(options.conf)]
-    return confident[: options.max_det]
-
-
-def _cut(picture: Picture, area: Area) -> Picture:
-    """Cut an area out of a picture, without copying its pixels."""
-    left, top, right, bottom = area
-    return Picture.whole(picture.pixels[top:bottom, left:right])
-
-
-def _require_preprocessing(prepared: PreparedModel) -> None:
-    """Refuse a model that does not say how pictures are prepared for it."""
-    unknown = prepared.contract.unknown_preprocessing
-    if unknown:
-        raise ModelError(
-            f"{prepared.name} does not say how pictures are prepared for it; unknown: "
-            f"{', '.join(unknown)}",
-            "pass --preprocess, for example "
-            "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
-        )
-
-
-def _origin(requested: object, recommended: float | None) -> str:
-    """Where the value of a setting comes from, in words."""
-    if requested is not None:
-        return "as asked for"
-    if recommended is not None:
-        return "recommended for the model"
-    return "usual"
-
-
-def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
-    """Prepare a model as the settings say, see `model.file.prepare`."""
-    prepared = prepare(
-        model.path,
-        settings.box_format,
-        model.name,
-        settings.preprocess,
-        boxes_only=settings.boxes_only,
-    )
-    if settings.boxes_only and BOXES_OF_MORE not in prepared.contract.warnings:
-        log.info("--boxes-only leaves nothing out of what this model finds")
-    return prepared

@@ -76,7 +76,7 @@ def test_whether_an_anchor_gives_one_detection_at_most(
         model = prepare(*arguments, **options)
         return replace(model, contract=replace(model.contract, **contract))
 
-    monkeypatch.setattr("detcli.run.batches.prepare", prepared)
+    monkeypatch.setattr("detcli.run.model_settings.prepare", prepared)
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     with BatchDetector(make_model(), "cpu", Settings(conf=0.1, **settings)) as detector:
         assert detector.unique is unique

@@ -70,12 +70,12 @@ def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, mo
         assert detector.batch == 3
         for worker in all_detectors(detector):
 
-            def start(pictures, begin=worker._start):  # noqa: SLF001
+            def start(pictures, begin=worker._start_whole):  # noqa: SLF001
                 threads.add(threading.current_thread())
                 barrier.wait(20)
                 return begin(pictures)
 
-            monkeypatch.setattr(worker, "_start", start)
+            monkeypatch.setattr(worker, "_start_whole", start)
 
         def stop_waiting():
             monkeypatch.setattr(barrier, "wait", lambda _: 0)
@@ -95,7 +95,7 @@ def test_an_error_in_one_thread_ends_the_work(make_model, monkeypatch, failing):
         def fail(_):
             raise InferenceError("it broke")
 
-        monkeypatch.setattr(worker, "_start", fail)
+        monkeypatch.setattr(worker, "_start_whole", fail)
         pictures = [Picture.whole(LARGE)] * 9
         with pytest.raises(InferenceError, match="it broke"):
             detector.submit(pictures)

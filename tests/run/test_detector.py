@@ -76,7 +76,7 @@ def promise(monkeypatch):
             model = prepare(*args, **options)
             return replace(model, contract=replace(model.contract, **contract))
 
-        monkeypatch.setattr("detcli.run.batches.prepare", prepared)
+        monkeypatch.setattr("detcli.run.model_settings.prepare", prepared)
 
     return replaced
 

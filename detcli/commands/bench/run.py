@@ -54,7 +54,8 @@ from detcli.data.geometry import Picture
 from detcli.data.record import Record
 from detcli.model.external_data import ChangedError
 from detcli.run import locate, open_run
-from detcli.run.batches import BatchDetector, prepare_for
+from detcli.run.batches import BatchDetector
+from detcli.run.model_settings import prepare_for
 from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, DecodeOptions, too_slow

@@ -31,9 +31,9 @@ from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
-from detcli.run.batches import prepare_for
 from detcli.run.conditions import check_conditions, parse_condition
 from detcli.run.counts import Counts
+from detcli.run.model_settings import prepare_for
 from detcli.run.outputs import (
     NOTHING_KNOWN,
     Destination,

@@ -38,8 +38,8 @@ from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError,
 from detcli.core.packages import own_python
 from detcli.core.text import public_name, shell_line
 from detcli.model.file import ModelFile
-from detcli.run.batches import prepare_for
 from detcli.run.machine import machine_name
+from detcli.run.model_settings import prepare_for
 from detcli.source.decode import BUILT_IN
 from detcli.storage.cache import cache_folder, make_cache_folders
 from detcli.storage.files import sha256, write_file

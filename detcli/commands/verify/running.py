@@ -41,8 +41,9 @@ from detcli.model.precision import precision_in
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
 from detcli.page.page import PagePicture
-from detcli.run.batches import BatchDetector, prepare_for
+from detcli.run.batches import BatchDetector
 from detcli.run.machine import describe_run
+from detcli.run.model_settings import prepare_for
 from detcli.source.decode import DecodeOptions
 from detcli.source.guard import InputGuard
 from detcli.source.loading import Item, load_in_time

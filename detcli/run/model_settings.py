@@ -1,0 +1,165 @@
+"""Prepares a model as the settings of a run say, and checks and logs whether they suit it."""
+
+import logging
+
+from detcli.config.config import Settings
+from detcli.config.values import Tiling
+from detcli.core.errors import ModelError, UsageError
+from detcli.model.contract import BOXES_OF_MORE, Contract, Layout
+from detcli.model.file import ModelFile, PreparedModel, prepare
+from detcli.model.preprocessing import written
+
+log = logging.getLogger(__name__)
+
+
+def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
+    """Read a model file, and prepare its graph for the runtime, as the settings say.
+
+    They can replace what the file says, or does not say, of its boxes and of the preprocessing.
+
+    Raises:
+        ModelError: The model cannot be used.
+    """
+    prepared = prepare(
+        model.path,
+        settings.box_format,
+        model.name,
+        settings.preprocess,
+        boxes_only=settings.boxes_only,
+    )
+    if settings.boxes_only and BOXES_OF_MORE not in prepared.contract.warnings:
+        log.info("--boxes-only leaves nothing out of what this model finds")
+    return prepared
+
+
+def require_preprocessing(prepared: PreparedModel) -> None:
+    """Refuse a model that does not say how pictures are prepared for it.
+
+    Raises:
+        ModelError: Steps of the preprocessing are unknown; the message names them.
+    """
+    unknown_steps = prepared.contract.unknown_preprocessing
+    if unknown_steps:
+        raise ModelError(
+            f"{prepared.name} does not say how pictures are prepared for it; unknown: "
+            f"{', '.join(unknown_steps)}",
+            "pass --preprocess, for example "
+            "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
+        )
+
+
+def require_anchors_for_unique(prepared: PreparedModel, settings: Settings) -> None:
+    """Refuse --unique, which takes one class from each anchor, where anchors are not known.
+
+    A graph that selects its detections itself does not say which of them are one anchor's.
+
+    Raises:
+        UsageError: The settings ask for it, and the model selects its detections itself.
+    """
+    if prepared.contract.layout is Layout.ROWS and settings.unique:
+        raise UsageError(
+            f"--unique: {prepared.name} selects its detections itself, and does not say which "
+            "of them are one anchor's",
+            "omit it",
+        )
+
+
+def require_narrower_inputs(contract: Contract, *, keeps_proportions: bool) -> None:
+    """Refuse --rect, which runs narrow pictures on narrow inputs, for a model that cannot do so.
+
+    Args:
+        contract: What the model promises.
+        keeps_proportions: Whether pictures are scaled with their proportions and then padded.
+
+    Raises:
+        UsageError: The model's input has a fixed size, or pictures are not padded.
+    """
+    if contract.input_size is not None:
+        height, width = contract.input_size
+        raise UsageError(
+            f"--rect: this graph takes {width}x{height} pictures only",
+            "omit it, or export the model with dynamic axes",
+        )
+    if not keeps_proportions:
+        raise UsageError(
+            f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
+            "omit it",
+        )
+
+
+def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) -> None:
+    """Refuse tiles that are smaller than the model's stride.
+
+    The stride is the distance in pixels between the cells of its coarsest grid, so a smaller tile
+    has no room for a single cell.
+
+    Args:
+        tiling: How pictures are cut into tiles.
+        stride: The model's stride, in pixels.
+        longest_input_edge: The longer of height and width of the model's input, in pixels; the
+            message suggests a tile of this size.
+
+    Raises:
+        UsageError: The tiles are smaller.
+    """
+    if tiling.size < stride:
+        raise UsageError(
+            f"--tile {tiling.size}: smaller than the model's stride, {stride}",
+            f"use the side of its input, {longest_input_edge}, or more",
+        )
+
+
+def log_confidence_and_suppression(
+    contract: Contract,
+    settings: Settings,
+    conf: float,
+    class_conf: dict[int, float],
+    nms_iou: float | None,
+) -> None:
+    """Log above which confidence detections count and what is suppressed, each with its origin.
+
+    Args:
+        contract: What the model promises, and recommends.
+        settings: What the user asked for.
+        conf: The confidence of classes that have none of their own.
+        class_conf: The confidence of each class that has its own, by class id.
+        nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
+    """
+    class_text = ""
+    for class_id, confidence in class_conf.items():
+        class_text += f", {contract.names[class_id]} {confidence:g}"
+    nms_text = "none"
+    if nms_iou is not None:
+        nms_text = f"IoU above {nms_iou:g}"
+    log.info(
+        "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
+        conf,
+        _origin_of(settings.conf, contract.conf),
+        class_text,
+        nms_text,
+        _origin_of(settings.nms, contract.nms),
+    )
+
+
+def _origin_of(requested: object, recommended: float | None) -> str:
+    """Say in words where the value of a setting comes from.
+
+    Args:
+        requested: What the user asked for; None if nothing.
+        recommended: What the model recommends; None if nothing.
+    """
+    if requested is not None:
+        return "as asked for"
+    if recommended is not None:
+        return "recommended for the model"
+    return "usual"
+
+
+def log_preprocessing(contract: Contract) -> None:
+    """Log how pictures become the network's input, and where each step of it is known from."""
+    sources = [f"{step}: {source}" for step, source in contract.preprocessing_sources]
+    log.info(
+        "preprocessing: %s (%s)",
+        written(contract.preprocessing),
+        ", ".join(sources) or "nothing settles it",
+    )
