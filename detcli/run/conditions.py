@@ -36,7 +36,7 @@ class Condition:
         Crossings of a line are counted for each side as "LINE left" and "LINE right"; a condition
         may name one side, or the line for both.
         """
-        detections_by_class = counts.found
+        detections_by_class = counts.detections_by_class
         if self.zone_or_line:
             detections_by_class = Counter()
             line_and_side = f"{self.zone_or_line} "
@@ -120,7 +120,7 @@ def check_conditions(
     why_incomplete = ""
     if not complete:
         why_incomplete = "the run ended before its last input"
-    elif not counts.done:
+    elif not counts.input_count:
         why_incomplete = "there were no inputs"
     elif counts.failed:
         why_incomplete = f"{pluralize(counts.failed, 'input')} failed"

@@ -65,7 +65,7 @@ def test_a_class_that_the_model_lacks_is_a_usage_error():
     ],
 )
 def test_counts_are_compared(text, holds):
-    counts = Counts(pictures=1, found=Counter({"person": 2, "a>b": 3}))
+    counts = Counts(pictures=1, detections_by_class=Counter({"person": 2, "a>b": 3}))
     conditions = [parse_condition(text, NAMES)]
     if not holds:
         check_conditions(conditions, counts)
@@ -77,9 +77,12 @@ def test_counts_are_compared(text, holds):
 
 CUT = "the run ended before its last input"
 UNSEEN = {
-    "2 inputs failed": ({"pictures": 1, "failed": 2, "found": Counter(person=2)}, True),
+    "2 inputs failed": (
+        {"pictures": 1, "failed": 2, "detections_by_class": Counter(person=2)},
+        True,
+    ),
     "there were no inputs": ({}, True),
-    CUT: ({"pictures": 1, "found": Counter(person=2)}, False),
+    CUT: ({"pictures": 1, "detections_by_class": Counter(person=2)}, False),
 }
 UNDECIDED = {
     "2 inputs failed": ("person==2", "person==3", "person<3", "person<=2", "person>2", "person!=2"),
@@ -107,7 +110,7 @@ def test_conditions_are_undecided_where_what_nobody_saw_could_change_them(why):
             check(text, "person>=0")
     holding = ("person>=0",)
     failing = ("person<0",)
-    if counts.found:
+    if counts.detections_by_class:
         holding = HOLD
         failing = FAIL
     for text in holding:
@@ -119,7 +122,7 @@ def test_conditions_are_undecided_where_what_nobody_saw_could_change_them(why):
 def test_all_conditions_that_hold_are_named():
     conditions = [parse_condition(text, NAMES) for text in ("person>0", "any>9", "any>1")]
     with pytest.raises(CheckError, match=r"person>0 \(2 found\), any>1 \(2 found\)"):
-        check_conditions(conditions, Counts(found=Counter(person=2)))
+        check_conditions(conditions, Counts(detections_by_class=Counter(person=2)))
 
 
 def with_zones_and_lines(record, *zones, crossed=()):
@@ -154,8 +157,8 @@ def test_counts_of_records_and_of_other_counts_add_up():
     assert counts.pictures == 3
     assert counts.frames == 1
     assert counts.failed == 1
-    assert counts.done == 5
-    assert counts.found == {"cat": 3, "dog": 1}
+    assert counts.input_count == 5
+    assert counts.detections_by_class == {"cat": 3, "dog": 1}
     expected = {("door", "cat"): 2, ("hall", "cat"): 2, ("gate left", "cat"): 1}
     assert counts.zones_and_lines == expected
     for zone_or_line, number in (("door", 2), ("gate", 1), ("gate left", 1), ("ga", 0), ("", 4)):
@@ -178,12 +181,12 @@ def test_counts_of_records_and_of_other_counts_add_up():
         (Counts(), {}, ["0 pictures, 0 detections, 0.50 s"]),
         (Counts(frames=1), {"skipped": 2}, ["1 frame, 0 detections, 2 skipped, 0.50 s"]),
         (
-            Counts(pictures=1, found=Counter("a")),
+            Counts(pictures=1, detections_by_class=Counter("a")),
             {"dropped": 1},
             ["1 picture, 1 detection, 1 frame dropped, 0.50 s"],
         ),
         (
-            Counts(pictures=2, found=Counter("aabcdef")),
+            Counts(pictures=2, detections_by_class=Counter("aabcdef")),
             {"times": {Stage.DECODE: 3, Stage.WRITE: 1}},
             [
                 "2 pictures, 7 detections, 0.50 s, 4.0/s; decode 75%, write 25%",
@@ -191,7 +194,7 @@ def test_counts_of_records_and_of_other_counts_add_up():
             ],
         ),
         (
-            Counts(pictures=2, found=Counter("aabcdefg")),
+            Counts(pictures=2, detections_by_class=Counter("aabcdefg")),
             {},
             [
                 "2 pictures, 8 detections, 0.50 s, 4.0/s",

@@ -194,7 +194,7 @@ def _detect(
     except KeyboardInterrupt:
         interrupted = True
     print_message_counts(summary.counts)
-    done = summary.counts.done
+    done = summary.counts.input_count
     if not quiet and (done or not interrupted):
         for line in summary.lines(pipeline.times, sources.progress.dropped):
             print_line(line)
@@ -319,10 +319,10 @@ class _Summary:
 
     def status(self) -> str:
         """Detections, failures and rate, for a progress bar."""
-        parts = [pluralize(self.counts.found.total(), "detection")]
+        parts = [pluralize(self.counts.detections_by_class.total(), "detection")]
         if self.counts.failed:
             parts.append(f"{self.counts.failed} failed")
-        rate = self.counts.done / (time.perf_counter() - self._start_s)
+        rate = self.counts.input_count / (time.perf_counter() - self._start_s)
         parts.append(f"{rate:.1f}/s")
         return ", ".join(parts)
 
@@ -346,14 +346,14 @@ class _Summary:
                 f"{pictures} with as many detections as --max-det admits: what it left out is not "
                 "blurred; raise it"
             )
-        if self._tracks and self.counts.done and not self._numbered:
+        if self._tracks and self.counts.input_count and not self._numbered:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 
     def _lines_about_files(self) -> Iterator[str]:
         """Yield what was written to which files and folders."""
         outputs = self._outputs
         target = self.destination.target
-        records = pluralize(self.counts.done, "record")
+        records = pluralize(self.counts.input_count, "record")
         rows = ""
         if FORMATS[self.destination.format].has_detection_rows:
             rows = f"{pluralize(self._rows, 'row')} of "

@@ -248,7 +248,7 @@ class _Worker:
         if open_task.outage is None:
             self._tell(Done(task, counts, lines))
         else:
-            have_most_failed = counts.failed * 2 > counts.done
+            have_most_failed = counts.failed * 2 > counts.input_count
             self._tell(Failed(task, open_task.outage, have_most_failed))
 
     def _publish(self, writer: PartWriter, part: str) -> None:

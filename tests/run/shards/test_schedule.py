@@ -78,7 +78,7 @@ class Game:
         messages = [(name, "odd") for name in names]
         counts = Counts(
             len(names),
-            found=Counter(names),
+            detections_by_class=Counter(names),
             zones_and_lines=zones_and_lines,
             messages=messages,  # type: ignore[arg-type]
         )
