@@ -101,12 +101,12 @@ class Detector:
             _require_type("settings", settings, Settings, "conf=0.4")
         if options is not None:
             _require_type("options", options, DeviceOptions, "workers=2")
-        with _in_python():
-            changed_settings = _changed(settings or Settings(), changes)
-            self._hold(BatchDetector(model, device, changed_settings, options))
+        with _errors_in_python_words():
+            changed_settings = _with_changes(settings or Settings(), changes)
+            self._set_batch_detector(BatchDetector(model, device, changed_settings, options))
 
-    def _hold(self, detector: BatchDetector) -> None:
-        """Take over the attributes of the detector that this is a front of."""
+    def _set_batch_detector(self, detector: BatchDetector) -> None:
+        """Set the detector of batches that does the work, and show its attributes as our own."""
         self._detector = detector
         self.device = detector.device
         self.contract = detector.contract
@@ -128,8 +128,9 @@ class Detector:
             DeviceMemoryError: The model does not fit into the device's memory.
         """
         clone = copy.copy(self)
-        with _in_python():
-            clone._hold(self._detector.clone(device))  # noqa: SLF001 - the same class
+        with _errors_in_python_words():
+            batch_detector = self._detector.clone(device)
+        clone._set_batch_detector(batch_detector)  # noqa: SLF001 - the same class
         return clone
 
     @overload
@@ -159,15 +160,20 @@ class Detector:
         """
         if isinstance(images, np.ndarray) and images.ndim == 4:
             images = list(images)
-        with _in_python():
+        with _errors_in_python_words():
             if isinstance(images, list | tuple):
-                pictures = [_picture(image) for image in images]
-                return self._detector.submit(pictures)()
-            [detections] = self._detector.submit([_picture(images)])()
+                pictures = [_to_picture(image) for image in images]
+                wait_for_batch = self._detector.submit(pictures)
+                return wait_for_batch()
+            wait_for_picture = self._detector.submit([_to_picture(images)])
+            [detections] = wait_for_picture()
             return detections
 
     def letterbox(self, size: Size) -> Letterbox:
-        """Where a picture of (height, width) lies on the network's input."""
+        """Return where a picture of (height, width) lies on the network's input.
+
+        The picture is scaled to the input, and padded where it does not reach.
+        """
         return self._detector.letterbox(size)
 
     def close(self) -> None:
@@ -209,31 +215,40 @@ def predict(
     _require_type("detector", detector, Detector, '"yolov10n"')
     _require_type("inputs", inputs, Inputs, "vid_stride=2")
     _require_type("watched", watched, Watched, 'track="bytetrack"')
-    source = (*inputs.source, *_names(sources))
-    with _in_python():
-        config = Config(inputs=replace(inputs, source=source), watched=watched)
-        return _records(Run.over(config, detector._detector))  # noqa: SLF001 - what it is a front of
+    names = (*inputs.source, *_names_of(sources))
+    with _errors_in_python_words():
+        config = Config(inputs=replace(inputs, source=names), watched=watched)
+        run = Run.over(config, detector._detector)  # noqa: SLF001 - it opens no other one
+        return _records_of(run)
 
 
-def _records(run: Run) -> Iterator[Record]:
-    """Yield the records of a run, whose errors name settings as Python does."""
-    with _in_python(), run.sources() as sources:
-        watcher = run.watcher()
+def _records_of(run: Run) -> Iterator[Record]:
+    """Yield the records of a run; errors, raised or in records, name settings as Python does."""
+    with _errors_in_python_words(), run.sources() as sources:
+        add_tracks_and_zones = run.watcher()
         with closing(run.pipeline().run(sources)) as records:
             for record in records:
-                watched = watcher(record)
-                if watched.error is not None:
-                    _translate(watched.error)
-                yield watched
+                watched_record = add_tracks_and_zones(record)
+                if watched_record.error is not None:
+                    _translate_to_python(watched_record.error)
+                yield watched_record
 
 
-def _names(sources: object) -> list[str]:
-    """The names of one source or of several."""
+def _names_of(sources: object) -> list[str]:
+    """Return the names of the sources that `predict` was given, one name or several.
+
+    Args:
+        sources: A text or a path, or an iterable of these.
+
+    Raises:
+        UsageError: It is something else, such as an array of pixels.
+    """
     hint = "name pictures, videos, folders, patterns, addresses or cameras by texts or paths"
     if isinstance(sources, str | bytes | os.PathLike):
         return [os.fsdecode(sources)]
-    is_number = getattr(sources, "ndim", None) == 0  # of NumPy, which says that it is iterable
-    if isinstance(sources, Detector) or not isinstance(sources, Iterable) or is_number:
+    # A number of NumPy has the method of iterables, but raises an error when it is iterated over.
+    is_numpy_number = getattr(sources, "ndim", None) == 0
+    if isinstance(sources, Detector) or not isinstance(sources, Iterable) or is_numpy_number:
         raise UsageError(f"sources is {shortened(sources)}", hint)
     names: list[str] = []
     for source in sources:
@@ -244,55 +259,107 @@ def _names(sources: object) -> list[str]:
     return names
 
 
-def _require_type(name: str, value: object, kind: type, example: str) -> None:
-    """Refuse an argument of another type; `example` is what one of this type is made with."""
-    if not isinstance(value, kind):
-        hint = f"give an object of {kind.__name__}, as in {kind.__name__}({example})"
-        raise UsageError(f"{name} is {shortened(value)}", hint)
+def _require_type(parameter: str, value: object, expected_type: type, example: str) -> None:
+    """Refuse an argument of another type than a parameter takes.
+
+    Args:
+        parameter: The name of the parameter.
+        value: The argument that it was given.
+        expected_type: The type that it takes.
+        example: Arguments for the constructor of that type, to be shown in the message.
+
+    Raises:
+        UsageError: The argument is of another type.
+    """
+    if not isinstance(value, expected_type):
+        type_name = expected_type.__name__
+        hint = f"give an object of {type_name}, as in {type_name}({example})"
+        raise UsageError(f"{parameter} is {shortened(value)}", hint)
 
 
-def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Change fields of settings, by name."""
-    names = [field.name for field in fields(Settings)]
+def _with_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return settings in which some fields have other values.
+
+    Args:
+        settings: The settings.
+        changes: The new values, by the names of the fields.
+
+    Raises:
+        UsageError: There is no field with such a name, or it cannot have such a value.
+    """
+    setting_names = [field.name for field in fields(Settings)]
     for name, value in changes.items():
-        if name not in names:
-            raise UsageError(f"Detector takes no {name}", _hint_for(name, value, names))
+        if name not in setting_names:
+            hint = _hint_for_unknown_argument(name, value, setting_names)
+            raise UsageError(f"Detector takes no {name}", hint)
     return replace(settings, **changes)
 
 
-def _hint_for(name: str, value: object, settings: Sequence[str]) -> str:
-    """Say where an unknown argument belongs, or which field of Settings was probably meant."""
-    parameters = {
+def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence[str]) -> str:
+    """Say where an unknown argument of `Detector` belongs, or what was probably meant.
+
+    It may be a field of options that another parameter takes, such as `workers` of `DeviceOptions`,
+    or another name of a setting, or a misspelled setting.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        setting_names: The names of all fields of Settings.
+    """
+    parameters_by_type = {
         DeviceOptions: "Detector: options=",
         Inputs: "detcli.predict: inputs=",
         Watched: "detcli.predict: watched=",
     }
-    for kind, parameter in parameters.items():
-        if name in [field.name for field in fields(kind)]:
-            return f"pass it to {parameter}{kind.__name__}({name}={value!r:.80})"
-    for setting in settings:
-        if name.replace("_", "-") in options_of(Config)[setting].other_names.split():
-            return f"did you mean {setting}?"
-    similar = closest(name, settings)
-    return f"did you mean {similar}?" if similar else f"the settings are {', '.join(settings)}"
+    for options_type, parameter in parameters_by_type.items():
+        if name in [field.name for field in fields(options_type)]:
+            return f"pass it to {parameter}{options_type.__name__}({name}={value!r:.80})"
+    for setting_name in setting_names:
+        if name.replace("_", "-") in options_of(Config)[setting_name].other_names.split():
+            return f"did you mean {setting_name}?"
+    similar = closest(name, setting_names)
+    if similar:
+        return f"did you mean {similar}?"
+    return f"the settings are {', '.join(setting_names)}"
 
 
-def _picture(image: object) -> Picture:
-    """Convert an image to a picture as the detector takes it."""
+def _to_picture(image: object) -> Picture:
+    """Convert what a caller gave as an image to a picture, as the detector of batches takes it.
+
+    Args:
+        image: The path of a file, which is read; an image of Pillow; or an array `(H, W, 3)`,
+            uint8 BGR.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: The array has another shape or dtype.
+    """
     if isinstance(image, str | os.PathLike):
-        return _read(os.fsdecode(image))
+        return _read_picture(os.fsdecode(image))
     if type(image).__module__.startswith("PIL.") and hasattr(image, "convert"):
-        image = np.ascontiguousarray(np.asarray(image.convert("RGB"))[..., ::-1])  # RGB to BGR
-    wanted = "a picture must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
+        rgb = np.asarray(image.convert("RGB"))
+        bgr = rgb[..., ::-1]
+        image = np.ascontiguousarray(bgr)
+    requirement = "a picture must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
+    if image is None:
+        reason = "None, which cv2.imread returns for a file that it cannot read: pass its path"
+        raise TypeError(f"{requirement}, got {reason}")
     if not isinstance(image, np.ndarray):
-        said = "None, which cv2.imread returns for a file that it cannot read: pass its path"
-        raise TypeError(f"{wanted}, got {said if image is None else type(image).__name__}")
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise ValueError(f"{wanted}, got {image.shape} {image.dtype}")
+        raise TypeError(f"{requirement}, got {type(image).__name__}")
+    is_colour = image.ndim == 3 and image.shape[2] == 3
+    if not is_colour or image.dtype != np.uint8 or image.size == 0:
+        raise ValueError(f"{requirement}, got {image.shape} {image.dtype}")
     return Picture.whole(image)
 
 
-def _read(path: str) -> Picture:
+def _read_picture(path: str) -> Picture:
+    """Read the picture in a file; one that does not arrive within the time limit is an error.
+
+    Raises:
+        UsageError: The path is that of a video or a folder, or an address.
+        SourceError: The file cannot be read.
+        DecodeError: The file is not a complete picture.
+    """
     if is_video(path) or "://" in path or os.path.isdir(path):  # noqa: PTH112 - raises nothing
         raise UsageError(
             f"{path} is not the file of one picture", "iterate over detcli.predict(path, detector)"
@@ -303,7 +370,8 @@ def _read(path: str) -> Picture:
         raise error.about(path) from None
 
 
-# The commands that some hints name stay as they are; options become what Python calls them.
+# An option of the command line in the text of an error, with its value. Some hints name a whole
+# command, "detcli ...": this matches too, without a group, and so stays as it is.
 OPTION = re.compile(
     r"detcli [^;,]*|--(no-)?([a-z-]+)"
     r"(?: ([0-9.]*[0-9]|[a-z-]+=[\w:,=.-]+|(?<=device )[\w:]*\w))?"
@@ -311,31 +379,39 @@ OPTION = re.compile(
 
 
 def _in_python_words(match: re.Match[str]) -> str:
-    """What an option of the command line, with its value if it has one, is called in Python."""
+    """Return what an option of the command line is called in Python.
+
+    For example `nms=0.45` for "--nms 0.45", and `rect=False` for "--no-rect".
+
+    Args:
+        match: A match of OPTION. What is no option of a run is returned as it is.
+    """
     is_negated = bool(match[1])
     name = str(match[2]).replace("-", "_")
     value = match[3]
     option = options_of(Config).get(name)
     if option is None:
         return match[0]
-    if not option.metavar:
+    is_flag = not option.metavar
+    if is_flag:
         return f"{name}={not is_negated}"
     if value is None:
         return name
-    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'
+    is_number = value[0].isdigit()
+    return f"{name}={value}" if is_number else f'{name}="{value}"'
 
 
-def _translate(error: DetcliError) -> None:
+def _translate_to_python(error: DetcliError) -> None:
     """Let an error name settings as Python does: nms=0.45 for --nms 0.45."""
     error.args = (OPTION.sub(_in_python_words, str(error)),)
     error.hint = OPTION.sub(_in_python_words, error.hint)
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
+def _errors_in_python_words() -> Iterator[None]:
     """Let the errors of the block name settings as Python does."""
     try:
         yield
     except DetcliError as error:
-        _translate(error)
+        _translate_to_python(error)
         raise

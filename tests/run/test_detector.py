@@ -403,7 +403,7 @@ def test_a_detector_says_what_it_is(make_model):
     ],
 )
 def test_errors_name_settings_as_python_does(text, in_python):
-    with pytest.raises(UsageError) as caught, module._in_python():  # noqa: SLF001 - for all texts
+    with pytest.raises(UsageError) as caught, module._errors_in_python_words():  # noqa: SLF001 - for all texts
         raise UsageError(text, text)
     assert str(caught.value) == in_python
     assert caught.value.hint == in_python
