@@ -45,12 +45,12 @@ def _skip_nothing(_item: Item) -> bool:
 
 @frozen
 class Destination:
-    """Where the records of a run go, which is settled before it begins."""
+    """Where the records of a run go, and in which format; it is chosen before the run begins."""
 
     format: Format
     target: "Target | None" = None  # None for standard output
-    resumed: bool = False  # they go to the file of --resume instead
-    endless: bool = False  # the run may never end: they are added to a file, if the format can
+    resumed: bool = False  # records go to the file of --resume instead
+    endless: bool = False  # the run may never end: records are added to a file, if the format can
 
     @property
     def show_errors(self) -> bool:
@@ -71,21 +71,23 @@ class Destination:
     def on_terminal(self) -> bool:
         """Whether records go to a terminal, where they show the run's progress.
 
-        Or into a pipe, as what reads it probably prints to the terminal: `detcli ... | jq`.
+        A pipe counts too, as what reads it probably prints to the terminal: `detcli ... | jq`.
         """
         if self.resumed:
             return False
         if self.target is None:
             return is_terminal(sys.stdout) or is_pipe(sys.stdout)
-        if not isinstance(self.target, Path):
+        if not isinstance(self.target, Path):  # an object in a bucket
             return False
-        if self.target.is_fifo():
-            return True
-        return self.target.is_char_device() and str(self.target) != os.devnull
+        is_terminal_device = self.target.is_char_device() and str(self.target) != os.devnull
+        return self.target.is_fifo() or is_terminal_device
 
 
 def choose_destination(config: Config) -> Destination:
-    """Choose where the records of a run go.
+    """Choose where the records of a run go, as the options `--output`, `--format` and others say.
+
+    Args:
+        config: All options of the run.
 
     Raises:
         UsageError: The format cannot be written there, or cannot have what was asked for.
@@ -116,7 +118,14 @@ def choose_destination(config: Config) -> Destination:
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
-    """Open what hides the classes of `--blur` in records; None without this option.
+    """Open the step that hides objects of the classes of `--blur` in the pictures of records.
+
+    Args:
+        config: All options of the run.
+        class_names: The model's classes.
+
+    Returns:
+        That step; None if there is nothing to hide.
 
     Raises:
         UsageError: The model has no such class, or `--classes` leaves it out.
@@ -124,14 +133,14 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
     outputs = config.outputs
     if not outputs.blur:
         return None
-    class_names = tuple(class_names)
-    hidden = class_ids(outputs.blur, class_names) or frozenset()
-    selected = class_ids(config.settings.classes, class_names)
-    if selected is not None and not hidden <= selected:
-        missing = ",".join(class_names[class_id] for class_id in sorted(hidden - selected))
+    hidden = class_ids(outputs.blur, tuple(class_names)) or frozenset()
+    detected = class_ids(config.settings.classes, tuple(class_names))  # None for all classes
+    if detected is not None and not hidden <= detected:
+        undetected = ",".join(class_names[class_id] for class_id in sorted(hidden - detected))
         raise UsageError(
-            f"--blur {missing} is not among --classes, so it is not detected and cannot be hidden",
-            f"add {missing} to --classes",
+            f"--blur {undetected} is not among --classes, so it is not detected and cannot be "
+            "hidden",
+            f"add {undetected} to --classes",
         )
     from detcli.sink.image import Anonymizer
 
@@ -139,7 +148,7 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
 
 
 NOTHING_KNOWN: Mapping[Path, OutputState] = {}
-"""No states of files: what a name has when it is opened is what was there before."""
+"""No states of files from before the run: each file is looked at when it is opened."""
 
 
 @contextlib.contextmanager
@@ -153,13 +162,17 @@ def open_sinks(
     *,
     implied: Container[str] = (),
 ) -> Iterator[tuple[list[Sink], Skip]]:
-    """Open sinks, and close them however the block ends: what was written is complete.
+    """Open the sinks that a run writes to, and close them when the block ends.
 
-    Records come after the folders: what a journal has, the folders have. The window comes last,
-    as it may end the run.
+    A sink takes each record and writes it, or what it shows, somewhere. Closing completes what was
+    written, also after an error in the block. If one sink cannot be opened, those before it are
+    discarded, so that nothing is left of them.
+
+    The sinks that write to folders get each record before the journal of `--resume`: so what the
+    journal has, the folders have. The window comes last, as it may end the run.
 
     Args:
-        config: What is written.
+        config: All options of the run.
         destination: Where records go.
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a journal and a page.
@@ -168,7 +181,8 @@ def open_sinks(
         implied: Settings that others decide, which a journal does not compare.
 
     Yields:
-        The sinks, and a function that tells which inputs to skip.
+        The sinks, and a function that tells whether to skip an input, as an earlier run has its
+        record.
 
     Raises:
         UsageError: An output is in the folder of the page.
@@ -191,7 +205,7 @@ def open_sinks(
             opener.open_records(destination)
         else:
             skip = opener.open_journal(settings, implied)
-        _check_folders(config, tuple(class_names))
+        _warn_of_visible_classes(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     sinks = [*opener.sinks, *opener.windows]
     with contextlib.ExitStack() as stack:
@@ -200,15 +214,15 @@ def open_sinks(
         yield sinks, skip
 
 
-def _check_folders(config: Config, class_names: tuple[str, ...]) -> None:
-    """Warn of earlier pictures that show what `--blur` hides."""
+def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> None:
+    """Warn of pictures from earlier runs, in the output folders, that show what `--blur` hides."""
     outputs = config.outputs
     folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
-    if outputs.resume is not None:  # else the page begins anew
+    if outputs.resume is not None:  # otherwise the page begins anew, without earlier pictures
         folders.append(outputs.report)
     hidden = class_ids(outputs.blur, class_names) or ()
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
-    for folder in dict.fromkeys(folders):  # each once
+    for folder in dict.fromkeys(folders):  # each once, although several options may name it
         if folder is not None:
             from detcli.sink.blurred import check_folder
 
@@ -216,7 +230,7 @@ def _check_folders(config: Config, class_names: tuple[str, ...]) -> None:
 
 
 def _close(sink: Sink) -> None:
-    """Close a sink, holding signals back meanwhile."""
+    """Close a sink; signals such as Ctrl-C are held back until what it wrote is complete."""
     with interrupts.held():
         sink.close()
 
@@ -224,8 +238,11 @@ def _close(sink: Sink) -> None:
 class _SinkOpener:
     """Opens the sinks of a run, one group of options after the other.
 
-    The order is that in which each gets a record: folders before the journal or the records, so
-    that what a journal has, the folders have; the window last, as it may end the run.
+    The methods are called in the order in which the sinks get a record, see `open_sinks`.
+
+    Attributes:
+        sinks: The sinks that were opened so far, without windows.
+        windows: The windows that were opened so far.
     """
 
     def __init__(
@@ -235,6 +252,14 @@ class _SinkOpener:
         states_before: Mapping[Path, OutputState],
         undo: contextlib.ExitStack,
     ) -> None:
+        """Prepare to open sinks.
+
+        Args:
+            config: All options of the run.
+            guard: Input files, which are never written over.
+            states_before: The states of files when the run began.
+            undo: Gets a callback for each sink that discards it, if another cannot be opened.
+        """
         self.sinks: list[Sink] = []
         self.windows: list[Sink] = []
         self._config = config
@@ -245,7 +270,7 @@ class _SinkOpener:
         self._folders: list[OutputFolder] = []
 
     def open_images(self) -> None:
-        """Open what --show and --save ask for."""
+        """Open the window of --show, and the folder of annotated pictures and videos of --save."""
         options = self._options
         if options.show or options.save is not None:
             from detcli.sink.draw import Style
@@ -267,7 +292,11 @@ class _SinkOpener:
             self.sinks.append(self._with_detections(video_sink))
 
     def open_labels(self, class_names: Sequence[str]) -> None:
-        """Open what --save-txt, --save-crops and --save-dataset ask for."""
+        """Open the folders of --save-txt (labels), --save-crops, and --save-dataset.
+
+        Args:
+            class_names: The model's classes, which a dataset lists.
+        """
         options = self._options
         if options.save_txt is not None:
             from detcli.sink.labels import LabelSink
@@ -285,16 +314,23 @@ class _SinkOpener:
             self.sinks.append(self._with_detections(dataset))
 
     def open_page(self, settings: SettingsJson | None) -> None:
-        """Open what --report asks for."""
+        """Open the page of --report, which shows the results in a browser.
+
+        Args:
+            settings: What the detections depend on, which the page shows; None if that is not
+                known.
+        """
         options = self._options
         if options.report is None:
             return
         from detcli.page.page import Page, PageSink, RunInfo, run_info_of
 
-        about = RunInfo("predict") if settings is None else run_info_of(settings)
+        run_info = RunInfo("predict")
+        if settings is not None:
+            run_info = run_info_of(settings)
         page = Page(
             options.report,
-            about,
+            run_info,
             self._guard,
             resumed=options.resume is not None,
             linked=options.report_link,
@@ -303,7 +339,12 @@ class _SinkOpener:
         self.sinks.append(PageSink(page, only_detections=options.only_detections))
 
     def open_tables(self, class_names: Sequence[str]) -> None:
-        """Open what --save-mot and --save-coco ask for."""
+        """Open the folder of --save-mot, with tables of tracks, and the JSON file of --save-coco.
+
+        Args:
+            class_names: The model's classes. For --save-coco, one of them at least must be a
+                category of the data set.
+        """
         options = self._options
         if options.save_mot is not None:
             from detcli.sink.labels import MotSink
@@ -317,7 +358,16 @@ class _SinkOpener:
             self.sinks.append(CocoSink(self._open_file(options.save_coco), coco_ids))
 
     def open_journal(self, settings: SettingsJson | None, implied: Container[str]) -> Skip:
-        """Open the file of --resume; returns what tells which inputs it has already."""
+        """Open the journal: the file of --resume, with the records of an earlier run.
+
+        Args:
+            settings: What the detections depend on; those of the earlier run must be the same.
+            implied: Settings that others decide, which are not compared.
+
+        Returns:
+            A function that tells whether the journal has the record of an input already. If it
+            does, the output folders note that they have the input's files, too.
+        """
         from detcli.sink.journal import Journal
 
         options = self._options
@@ -332,17 +382,20 @@ class _SinkOpener:
         self._undo.callback(journal.close)
         self.sinks.append(journal)
 
-        def skip(item: Item) -> bool:
+        def skip_recorded(item: Item) -> bool:
             has_record = journal.skip(item.origin)
             if has_record:
                 for folder in self._folders:
                     folder.skip(item.origin)
             return has_record
 
-        return skip
+        return skip_recorded
 
     def open_records(self, destination: Destination) -> None:
-        """Open what records are written to."""
+        """Open the file, object or standard output that records are written to.
+
+        Options such as --track add columns to them.
+        """
         output: Output
         if destination.target is None:
             output = StandardOutput()
@@ -355,31 +408,42 @@ class _SinkOpener:
         self.sinks.append(open_record_sink(destination.format, output, columns))
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
-        """Open a file that is discarded if opening another sink fails."""
+        """Open a file to write to, which is discarded if another sink cannot be opened."""
         state = self._states_before.get(path) if isinstance(path, Path) else None
         file = open_target(path, state)
         self._undo.callback(file.discard)
         return file
 
     def _open_folder(self, path: Path) -> "OutputFolder":
+        """Open a folder to write files to, whose names follow those of the inputs.
+
+        If --save names a folder of inputs, annotated copies would be beside their originals. So
+        they get other names, by which later runs recognise that they are no inputs, and a warning
+        says so.
+        """
         from detcli.sink.folder import OutputFolder
 
-        roots = self._config.inputs.source
-        marked = path == self._options.save and has_inputs(path, roots)
-        if marked:
+        sources = self._config.inputs.source
+        is_beside_inputs = path == self._options.save and has_inputs(path, sources)
+        if is_beside_inputs:
             warnings.warn(
                 f"--save {path} has inputs in it: the copies get other names, and later runs of "
                 "the folder leave them out; a folder of their own keeps them apart",
                 DetcliWarning,
                 stacklevel=1,
             )
-        resumed = self._options.resume is not None
-        folder = OutputFolder(path, self._guard, roots=roots, resumed=resumed, marked=marked)
+        folder = OutputFolder(
+            path,
+            self._guard,
+            roots=sources,
+            resumed=self._options.resume is not None,
+            marked=is_beside_inputs,
+        )
         self._folders.append(folder)
         return folder
 
     def _with_detections(self, sink: Sink) -> Sink:
-        """A sink of images, which with --only-detections gets only those with detections."""
+        """Return the sink; with --only-detections, it gets only pictures that have detections."""
         if not self._options.only_detections:
             return sink
         from detcli.sink.image import OnlyDetections
