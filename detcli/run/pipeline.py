@@ -61,7 +61,7 @@ FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError, ModelError)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """An item on its way: loaded to a picture or an error, then a record."""
+    """An item on its way through the pipeline: it is loaded, detected on, and becomes a record."""
 
     index: int  # among the items
     item: Item
@@ -70,7 +70,7 @@ class Entry:
 
 @frozen
 class End:
-    """No more items; with the error of the source, if one ended it."""
+    """Says that no more items come, with the error of their source if one ended it."""
 
     error: BaseException | None = None
 
@@ -83,7 +83,7 @@ StartedBatch = tuple[list[Entry], Pending | DetcliError]
 
 
 class Pipeline:
-    """Runs items through detectors."""
+    """Runs items, each a picture or frame to be loaded, through detectors; yields their records."""
 
     def __init__(
         self,
@@ -94,9 +94,14 @@ class Pipeline:
     ) -> None:
         """Prepare a run; nothing starts before `run`.
 
-        Clones of the detector, on devices such as "cpu" or "cuda:1", are opened on their own
-        threads while it is already running; all share the batches. An item that takes longer than
-        `input_timeout_s` to load becomes a record with an error; 0 means no limit.
+        Args:
+            detector: An open detector, which its caller closes.
+            batch: The number of pictures in a batch.
+            clones: Devices such as "cpu" or "cuda:1", on each of which a clone of the detector is
+                opened. That happens on threads, while the detector is already running. All share
+                the batches.
+            input_timeout_s: How long an item may take to load; one that takes longer becomes a
+                record with an error. 0 means no limit.
         """
         self.times = StageTimes()  # summed over the threads
         self._batch = batch
@@ -104,48 +109,64 @@ class Pipeline:
         self._clones = clones  # their devices
         self._input_timeout_s = input_timeout_s
         log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
-        # The batches in flight, one waiting for each detector, and the one being gathered.
-        room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
-        self._room = threading.Semaphore(room)
+        # There is room for the items of all batches on the devices, of one more that waits for each
+        # detector, and of the batch that is being gathered.
+        detector_count = 1 + len(clones)
+        batches_per_detector = detector.in_flight + 1
+        batch_count = detector_count * batches_per_detector + 1
+        self._room = threading.Semaphore(batch * batch_count)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()
-        self._finished = 0  # batches, when it was last looked at
+        self._finished_before = 0  # batches that all devices had finished, see `_silent_seconds`
 
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
     ) -> Generator[Record]:
-        """Yield a record for each item, in order; items are taken while there is room.
+        """Yield a record for each item, in order, on the calling thread.
 
-        Those that `skip` names need no record, but count in the index.
+        The other threads, see above, are started here and end when the generator does. Items are
+        taken from their source while there is room for them.
+
+        Args:
+            items: What to load and to detect on.
+            skip: Tells of an item that it needs no record; it still counts in the index.
+
+        Raises:
+            DetcliError: A device cannot be used, or hangs.
+            BaseException: Whatever the source of the items raised, after the records of all items
+                before.
         """
         workers = []
         for device in (None, *self._clones):  # None is the caller's detector
-            opening = partial(self._open, device)
-            workers.append(Worker(opening, self._batches, self._inbox, self._over))
+            open_detector = partial(self._open_detector, device)
+            workers.append(Worker(open_detector, self._batches, self._inbox, self._over))
         loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
-        threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
-        reader = BackgroundThread(partial(self._read, items, skip, loaders), stop=self._stop)
-        for thread in (*threads, reader):
+        worker_threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
+        read_items = partial(self._read_items, items, skip, loaders)
+        reader_thread = BackgroundThread(read_items, stop=self._stop)
+        for thread in (*worker_threads, reader_thread):
             thread.start()
-        process = os.getpid()
+        process_id = os.getpid()
         try:
             yield from self._gather(workers)
             self._require_opened(workers)
         finally:
-            if os.getpid() == process:  # a fork has none of the threads, and perhaps their locks
+            # A fork of the process has none of the threads, and perhaps their locks.
+            if os.getpid() == process_id:
                 self._stop()
                 deadline = time.monotonic() + CLOSE_TIMEOUT_S
                 loaders.close(deadline)
-                join_all(threads, deadline - time.monotonic())
+                join_all(worker_threads, deadline - time.monotonic())
                 self._add_times(workers)
 
     def _stop(self) -> None:
         """Tell all threads to end, without waiting for them."""
         self._over.set()
-        self._room.release()  # the reader may be waiting for some
-        for _ in range(1 + len(self._clones)):
-            self._batches.put(None)
+        self._room.release()  # the reader may be waiting for room
+        detector_count = 1 + len(self._clones)
+        for _ in range(detector_count):
+            self._batches.put(None)  # ends one worker
 
     def _add_times(self, workers: Sequence["Worker"]) -> None:
         """Add up the time that each stage took on all workers."""
@@ -153,72 +174,102 @@ class Pipeline:
             for stage, seconds in worker.times.items():
                 self.times[stage] += seconds
 
-    def _open(self, device: str | None) -> AbstractContextManager[BatchDetector]:
-        """The caller's detector, which it closes itself, or a clone on a device."""
+    def _open_detector(self, device: str | None) -> AbstractContextManager[BatchDetector]:
+        """Open a clone of the detector for a worker, which closes it at the end of the context.
+
+        Args:
+            device: The device of the clone; None for the detector itself, which is open already
+                and which the caller of the pipeline closes.
+        """
         if device is None:
             return nullcontext(self._detector)
         return closing(self._detector.clone(device))
 
     def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
-        """Make batches of the entries that were read, and yield their records in order."""
-        gathered: list[Entry] = []  # for the next batch
-        expected: deque[Entry] = deque()  # those whose records were not yielded yet
+        """Put the items that were read into batches, and yield their records in order.
+
+        Raises:
+            DetcliError: A device cannot be used, or hangs.
+            BaseException: The error that ended the source of the items.
+        """
+        next_batch: list[Entry] = []
+        without_record: deque[Entry] = deque()  # in order; their records were not yielded yet
         end = None
-        silent_s = 0.0  # counted, not measured: the process may have been suspended for hours
-        while end is None or expected:
-            timeout_s = BATCH_TIMEOUT_S if gathered else POLL_S
+        # How long no device has finished anything. It is counted in waits, not measured, since the
+        # process may have been suspended for hours.
+        silent_s = 0.0
+        while end is None or without_record:
+            timeout_s = BATCH_TIMEOUT_S if next_batch else POLL_S
             try:
                 message = self._inbox.get(timeout=timeout_s)
                 silent_s = 0.0
             except queue.Empty:
                 message = None
-                silent_s = self._silence(silent_s, timeout_s, expected, workers)
-                if silent_s > STALL_TIMEOUT_S:
-                    raise InferenceError(
-                        f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
-                        "check whether it hangs (nvidia-smi, top), or use --device cpu",
-                    ) from None
+                silent_s = self._silent_seconds(silent_s, timeout_s, without_record, workers)
+            _require_working_device(silent_s)
 
             match message:
                 case Entry():
-                    gathered.append(message)
-                    expected.append(message)
+                    next_batch.append(message)
+                    without_record.append(message)
                 case End():
                     end = message
                 case DetcliError():
                     raise message
 
-            is_complete = len(gathered) == self._batch or message is None or end is not None
-            if gathered and is_complete:
-                self._batches.put(gathered)
-                gathered = []
-            while expected and (record := expected[0].record) is not None:
-                self.times[Stage.DECODE] += expected.popleft().item.seconds
+            # An incomplete batch is run, too, when no item came in time or no more come.
+            is_complete = len(next_batch) == self._batch or message is None or end is not None
+            if next_batch and is_complete:
+                self._batches.put(next_batch)
+                next_batch = []
+            while without_record and (record := without_record[0].record) is not None:
+                entry = without_record.popleft()
+                self.times[Stage.DECODE] += entry.item.seconds
                 yield record
                 self._room.release()
         if end.error is not None:
             raise end.error
 
-    def _silence(
+    def _silent_seconds(
         self,
         silent_s: float,
-        elapsed_s: float,
-        expected: Iterable[Entry],
+        waited_s: float,
+        without_record: Iterable[Entry],
         workers: Iterable["Worker"],
     ) -> float:
-        """How long no device has finished anything, now that `elapsed_s` more have passed."""
-        finished_before = self._finished
-        self._finished = sum(worker.finished for worker in workers)
-        if self._finished > finished_before:  # one of many batches of a picture in tiles, perhaps
+        """Tell for how long no device has finished anything, after another wait without a message.
+
+        It counts only time in which a device has work. A device may finish batches although no
+        record comes of it: a large picture that is cut into tiles is many batches.
+
+        Args:
+            silent_s: For how many seconds it was before the wait.
+            waited_s: How many seconds the wait took.
+            without_record: The items that have no record yet.
+            workers: All workers.
+
+        Returns:
+            For how many seconds it is now; 0 if a device has finished a batch during the wait.
+        """
+        finished_before = self._finished_before
+        self._finished_before = sum(worker.finished for worker in workers)
+        if self._finished_before > finished_before:
             return 0.0
-        # The time in which inputs are loaded is not the device's.
-        are_loaded = [entry.item.finished.is_set() for entry in expected]
+        # The time in which items are loaded is not the device's.
+        are_loaded = [entry.item.finished.is_set() for entry in without_record]
         if are_loaded and all(are_loaded):
-            return silent_s + elapsed_s
+            return silent_s + waited_s
         return silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
-        """Refuse a device that cannot be used, even if the run was over before it was needed."""
+        """Require that all detectors could be opened, at the end of a run.
+
+        A run may be over before a clone of the detector is open. A device that cannot be used is
+        an error even then.
+
+        Raises:
+            DetcliError: One could not be opened.
+        """
         for worker in workers:
             worker.opened.wait(STALL_TIMEOUT_S)
         while not self._inbox.empty():
@@ -226,10 +277,22 @@ class Pipeline:
             if isinstance(message, DetcliError):
                 raise message
 
-    def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
-        """Let the loaders load items, and announce each entry, until the items or the run end."""
+    def _read_items(
+        self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders
+    ) -> None:
+        """Take items from their source until they or the run end; the reader thread runs this.
+
+        As soon as there is room for an item, the loaders load it and the calling thread is told.
+        Files behind addresses are fetched ahead, by the `Prefetcher`.
+
+        Args:
+            items: What to load.
+            skip: Tells of an item that it needs no record.
+            loaders: The threads that load items.
+        """
 
         def admit(index: int, item: Item) -> bool:
+            """Wait for room for an item, and let it be loaded; False if the run is over."""
             while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
                 pass
             if self._over.is_set():
@@ -252,23 +315,48 @@ class Pipeline:
         self._inbox.put(End(error))
 
 
-class Worker:
-    """Runs batches on one detector until None comes; a failure goes into the records of its batch.
+def _require_working_device(silent_s: float) -> None:
+    """Require that the device has finished something lately.
 
-    CUDA graphs are captured on a thread, so a detector stays on the one that opened it.
+    Args:
+        silent_s: For how many seconds it has not.
+
+    Raises:
+        InferenceError: That is too long.
+    """
+    if silent_s > STALL_TIMEOUT_S:
+        raise InferenceError(
+            f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
+            "check whether it hangs (nvidia-smi, top), or use --device cpu",
+        )
+
+
+class Worker:
+    """Runs batches on one detector, on a thread of its own.
+
+    It takes batches from a queue until None comes. If a batch fails, the records of its items have
+    the error. CUDA graphs are captured on a thread, so the detector is opened on the thread too.
     """
 
     def __init__(
         self,
-        opening: Callable[[], AbstractContextManager[BatchDetector]],
+        open_detector: Callable[[], AbstractContextManager[BatchDetector]],
         batches: "queue.SimpleQueue[list[Entry] | None]",
         inbox: "queue.SimpleQueue[Message]",
         over: threading.Event,
     ) -> None:
+        """Prepare to run batches.
+
+        Args:
+            open_detector: Opens the detector, which is closed at the end of the context.
+            batches: The batches to run, which all workers share; None ends one worker.
+            inbox: Gets each batch when its items have records, and an error that ends the run.
+            over: Set when the run is over.
+        """
         self.times = StageTimes()  # of the detector; complete when the thread has ended
         self.opened = threading.Event()  # set when it is open, or cannot be opened
         self._detector: BatchDetector | None = None
-        self._opening = opening
+        self._open_detector = open_detector
         self._batches = batches
         self._inbox = inbox
         self._over = over
@@ -283,24 +371,28 @@ class Worker:
     def run(self) -> None:
         """Open the detector, run batches on it, and close it."""
         try:
-            with self._opening() as detector:
+            with self._open_detector() as detector:
                 self.opened.set()
                 self.times = detector.times
                 self._detector = detector
-                self._work(detector)
+                self._run_batches(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
             self._inbox.put(as_error(error))
         finally:
             self.opened.set()
 
-    def _work(self, detector: BatchDetector) -> None:
-        """Run batches until None comes, as many at a time as suit the device."""
+    def _run_batches(self, detector: BatchDetector) -> None:
+        """Run batches until None comes, as many at a time as suit the device.
+
+        While a batch runs, the next ones are started; the oldest is waited for when there are
+        enough of them, or when none is waiting to be started.
+        """
         running: deque[StartedBatch] = deque()
         while True:
             try:
                 batch = self._batches.get(block=not running)
             except queue.Empty:
-                pass  # nothing to start: wait for a running batch
+                pass  # There is nothing to start, so wait for a running batch.
             else:
                 if batch is None:
                     break
@@ -312,7 +404,13 @@ class Worker:
             self._finish(detector, running.popleft())
 
     def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
-        """Start on those entries of a batch whose items could be loaded."""
+        """Start to detect in the pictures of a batch, once all its items are loaded.
+
+        Items that could not be loaded are left out.
+
+        Returns:
+            A function that waits for the detections, or the error if they could not be started.
+        """
         for entry in batch:
             while not entry.item.finished.wait(POLL_S) and not self._over.is_set():
                 pass
@@ -325,7 +423,14 @@ class Worker:
             return as_error(error)
 
     def _finish(self, detector: BatchDetector, started: StartedBatch) -> None:
-        """Wait for a batch, and set the records of its entries."""
+        """Wait for the detections of a batch, and set the records of its items.
+
+        An error that every other batch would meet, too, is reported to the run instead.
+
+        Args:
+            detector: The detector that the batch runs on.
+            started: The batch, and what `_start` returned for it.
+        """
         batch, pending = started
         results: list[Detections] = []
         failure: DetcliError | None = None
@@ -342,17 +447,22 @@ class Worker:
         if isinstance(failure, FATAL_ERRORS):
             self._inbox.put(failure)
             return
-        next_results = iter(results)
+        next_results = iter(results)  # one for each item that could be loaded
         for entry in batch:
+            picture = None
+            detections = None
             error = entry.item.error or failure
+            if not error:
+                picture = entry.item.picture
+                detections = next(next_results)
             entry.record = Record(
                 origin=entry.item.origin,
                 index=entry.index,
                 model=detector.model_name,
                 device=detector.device,
                 precision=detector.precision,
-                picture=None if error else entry.item.picture,
-                detections=None if error else next(next_results),
+                picture=picture,
+                detections=detections,
                 error=error,
             )
         self._inbox.put(batch)
