@@ -24,9 +24,13 @@ from detcli.storage.files import sha256
 
 
 def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
-    """Describe the software and hardware of a run, on devices none of which is `auto`.
+    """Describe the software and hardware of a run: versions, processor, GPUs and driver.
 
-    It names neither the machine nor its user. `precision` is the lowest that the network uses.
+    It names neither the machine nor its user.
+
+    Args:
+        devices: The devices of the run; none of them is `auto`.
+        precision: The lowest precision that the network uses, such as "float16"; None if unknown.
     """
     from detcli.backend.libraries import runtime_cuda
     from detcli.backend.session import onnxruntime
@@ -46,12 +50,14 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     driver = None
     driver_cuda = None
     if gpu_ordinals:
-        facts = ask_driver()
+        driver_answer = ask_driver()
         driver = driver_version()
-        driver_cuda = facts.cuda
-        for ordinal in dict.fromkeys(gpu_ordinals):
-            is_known = ordinal < len(facts.gpus)
-            gpu_names.append(facts.gpus[ordinal].name if is_known else "unknown")
+        driver_cuda = driver_answer.cuda
+        for ordinal in dict.fromkeys(gpu_ordinals):  # each once, although it may run several clones
+            gpu_name = "unknown"
+            if ordinal < len(driver_answer.gpus):
+                gpu_name = driver_answer.gpus[ordinal].name
+            gpu_names.append(gpu_name)
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -71,7 +77,16 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
 
 
 def processor_name(root: Path = Path("/")) -> str | None:
-    """The name of the CPU, such as "AMD EPYC"; None if it is unknown."""
+    """Ask the system for the name of the CPU, such as "AMD EPYC".
+
+    Linux has it in a file, macOS has a command, and elsewhere Python may know it.
+
+    Args:
+        root: The root of the file system, which tests replace.
+
+    Returns:
+        The name; None if it is unknown.
+    """
     try:
         text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -103,15 +118,25 @@ def package_version(*packages: str) -> str | None:
 
 
 class FileHashes:
-    """Computes the SHA-256 of files, and remembers the last, as a video has many frames."""
+    """Computes the SHA-256 of the files that pictures and frames come from.
+
+    It remembers the hash of the last file, as a video has many frames.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[Path, str] | None = None  # a file and its hash
+        self._last_path: Path | None = None
+        self._last_digest: str | None = None  # of that file; None if it could not be read
 
     def of(self, origin: Origin, picture: Picture | None = None) -> str | None:
-        """The hash of the file of a picture or video; None where there is none any more.
+        """Return the SHA-256 of the file that a picture or a frame of a video comes from.
 
-        A picture that kept what its file held is that, whatever the file is now.
+        Args:
+            origin: Where it comes from.
+            picture: The picture, if there is one. If it kept the content of its file, that is
+                hashed, as the file may have changed since.
+
+        Returns:
+            The hash in hexadecimal; None if there is no file, or it cannot be read any more.
         """
         if picture is not None and picture.file is not None:
             return hashlib.sha256(picture.file).hexdigest()
@@ -121,34 +146,40 @@ class FileHashes:
         # Reading a pipe again would wait forever; an address may be too long for a file's name.
         if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
             return None
-        if self._last is None or self._last[0] != path:
-            self._last = None
+        is_hashed = self._last_path == path and self._last_digest is not None
+        if not is_hashed:
+            self._last_path = path
+            self._last_digest = None
             with contextlib.suppress(OSError):
-                self._last = path, sha256(path)
-        if self._last is None:
-            return None
-        _, digest = self._last
-        return digest
+                self._last_digest = sha256(path)
+        return self._last_digest
 
 
 class Provenance:
-    """Adds to the first record what made the run, and to each the hash of its file."""
+    """Adds to each record the hash of its file, and to the first what the run was made with.
+
+    For `--provenance`, which says what detections depend on.
+    """
 
     def __init__(self, run: AddedJson) -> None:
-        """Prepare; `run` is what the first record gets."""
-        self._run: AddedJson = run
+        """Prepare to add fields to records.
+
+        Args:
+            run: The fields that the first record gets.
+        """
+        self._fields_of_run: AddedJson = run  # empty after the first record
         self._hashes = FileHashes()
 
     def __call__(self, record: Record) -> Record:
-        """Return the record with what is added to it."""
+        """Return a record with the hash of its file; the first also with the fields of the run."""
         added: AddedJson = {}
         digest = self._hashes.of(record.origin, record.picture)
         if digest is not None:
             added["sha256"] = digest
         if record.file_stamp is not None:
             added["file_stamp"] = record.file_stamp
-        added = {**added, **self._run}
-        self._run = {}
+        added = {**added, **self._fields_of_run}
+        self._fields_of_run = {}
         if not added:
             return record
         return replace(record, added=added)

@@ -12,28 +12,39 @@ from detcli.data.geometry import Picture
 
 
 class SharedWork:
-    """Pictures in batches, which several threads take one after the other."""
+    """Pictures that several threads detect on, each of which takes one batch after the other.
 
-    def __init__(self, pictures: Sequence[Picture], size: int) -> None:
+    Every thread calls `run`, with a detector of its own; then one calls `results`.
+    """
+
+    def __init__(self, pictures: Sequence[Picture], batch_size: int) -> None:
+        """Cut pictures into batches; the last may be smaller."""
         self._pictures = pictures
-        self._size = size
-        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()  # where each batch starts
-        for start in range(0, len(pictures), size):
-            self._waiting.put(start)
-        self._results: dict[int, list[Detections]] = {}  # of each batch, by its start
+        self._batch_size = batch_size
+        # A batch is named by the index of its first picture.
+        self._waiting_batches: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for first_index in range(0, len(pictures), batch_size):
+            self._waiting_batches.put(first_index)
+        self._results: dict[int, list[Detections]] = {}  # of each batch that has finished
         self._errors: list[BaseException] = []
 
     def run(self, submit: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
-        """Run batches, up to `in_flight` at a time, until none is left or one has failed."""
+        """Run batches on the calling thread until none is left or one has failed.
+
+        Args:
+            submit: Starts a batch on a detector; returns a function that waits for its detections.
+            in_flight: How many batches to start before waiting for the first of them.
+        """
         running: deque[tuple[int, Pending]] = deque()
         try:
-            while (start := self._next_start()) is not None:
-                running.append((start, submit(self._pictures[start : start + self._size])))
+            while (first_index := self._take_batch()) is not None:
+                batch = self._pictures[first_index : first_index + self._batch_size]
+                running.append((first_index, submit(batch)))
                 if len(running) == in_flight:
-                    oldest, pending = running.popleft()
-                    self._results[oldest] = pending()
-            for start, pending in running:
-                self._results[start] = pending()
+                    oldest_index, wait = running.popleft()
+                    self._results[oldest_index] = wait()
+            for first_index, wait in running:
+                self._results[first_index] = wait()
         except BaseException as error:  # noqa: BLE001 - raised by results
             self._errors.append(error)
 
@@ -41,18 +52,26 @@ class SharedWork:
         """Let no thread take another batch."""
         self._errors.append(InferenceError("interrupted"))
 
-    def _next_start(self) -> int | None:
-        """Where the next batch starts; None if no batch is left, or one has failed."""
+    def _take_batch(self) -> int | None:
+        """Take the next batch, which no other thread gets then.
+
+        Returns:
+            The index of its first picture; None if no batch is left, or one has failed.
+        """
         if not self._errors:
             with contextlib.suppress(queue.Empty):
-                return self._waiting.get_nowait()
+                return self._waiting_batches.get_nowait()
         return None
 
     def results(self) -> list[Detections]:
-        """The detections of each picture, or the first error."""
+        """Return the detections of each picture, once no thread runs batches any more.
+
+        Raises:
+            BaseException: The first error, if any batch has failed.
+        """
         if self._errors:
             raise self._errors[0]
         results: list[Detections] = []
-        for start in sorted(self._results):
-            results += self._results[start]
+        for first_index in sorted(self._results):
+            results += self._results[first_index]
         return results
