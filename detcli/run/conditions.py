@@ -1,4 +1,4 @@
-"""The conditions of `--fail-if` on what a run counted."""
+"""The conditions of `--fail-if`, such as person>0, on what a run counted."""
 
 import re
 from collections import Counter
@@ -24,13 +24,13 @@ class Condition:
     name: str  # of the class, or any
     sign: str  # one of OPERATORS
     count: int  # what the number of detections is compared with
-    zone_or_line: str = ""  # that they are in, or that they crossed; empty for all detections
+    zone_or_line: str = ""  # that detections are in or have crossed; empty for all detections
 
     def __str__(self) -> str:
         prefix = f"{self.zone_or_line}." if self.zone_or_line else ""
         return f"{prefix}{self.name}{self.sign}{self.count}"
 
-    def number(self, counts: Counts) -> int:
+    def detection_count(self, counts: Counts) -> int:
         """Return how many of the counted detections are of the condition's class and zone or line.
 
         Crossings of a line are counted for each side as "LINE left" and "LINE right"; a condition
@@ -54,7 +54,9 @@ def parse_condition(
     zones_and_lines: Sequence[str] = (),
     excluded: Container[str] = (),
 ) -> Condition:
-    """Read a condition, such as "person>0".
+    """Read a condition, such as "person>0", or "door.person>0" for a zone or line named door.
+
+    The name of a class may have dots in it, too: it is tried first.
 
     Args:
         text: The condition.
@@ -79,15 +81,15 @@ def parse_condition(
         )
     class_name = name
     zone_or_line = ""
-    prefix, _, rest = name.partition(".")
-    if name not in names and prefix in zones_and_lines:
-        class_name = rest
-        zone_or_line = prefix
+    text_before_dot, _, text_after_dot = name.partition(".")
+    if name not in names and text_before_dot in zones_and_lines:
+        class_name = text_after_dot
+        zone_or_line = text_before_dot
     if class_name not in {ANY, *names}:
         reason = f"the model has no class '{class_name}'"
         hint = "name one of its classes, or any"
-        if rest in {ANY, *names}:
-            reason = f"no zone or line is named '{prefix}'"
+        if text_after_dot in {ANY, *names}:
+            reason = f"no zone or line is named '{text_before_dot}'"
             hint = "add it with --zone or --line"
         if zones_and_lines:
             hint += f"; there are {', '.join(zones_and_lines)}"
@@ -117,24 +119,19 @@ def check_conditions(
         CheckError: A condition holds, whatever was not seen.
         InputError: None holds for certain, but inputs that were not seen may make one hold.
     """
-    why_incomplete = ""
-    if not complete:
-        why_incomplete = "the run ended before its last input"
-    elif not counts.input_count:
-        why_incomplete = "there were no inputs"
-    elif counts.failed:
-        why_incomplete = f"{pluralize(counts.failed, 'input')} failed"
+    why_incomplete = _why_incomplete(counts, complete=complete)
     holding = []
     undecided = []
     for condition in conditions:
         compare = OPERATORS[condition.sign]
-        detected = condition.number(counts)
+        detected = condition.detection_count(counts)
         possible_counts = {detected}
         if why_incomplete:
-            # Of all larger counts, these two tell every possible result.
+            # Of all larger counts, these two tell every possible result: the one that equals the
+            # count in the condition, and the next.
             possible_counts.add(max(detected, condition.count))
             possible_counts.add(max(detected, condition.count + 1))
-        results = {compare(possible, condition.count) for possible in possible_counts}
+        results = {compare(possible_count, condition.count) for possible_count in possible_counts}
         if results == {True}:
             holding.append(f"{condition} ({detected} found)")
         elif True in results:
@@ -146,3 +143,19 @@ def check_conditions(
             f"--fail-if is undecided, as {why_incomplete}: {', '.join(undecided)}",
             "a condition is decided when all inputs were read, or as soon as no more can change it",
         )
+
+
+def _why_incomplete(counts: Counts, *, complete: bool) -> str:
+    """Say why a run may have missed detections; empty if it has seen all of its inputs.
+
+    Args:
+        counts: What the run counted.
+        complete: Whether it reached its last input.
+    """
+    if not complete:
+        return "the run ended before its last input"
+    if counts.input_count == 0:
+        return "there were no inputs"
+    if counts.failed:
+        return f"{pluralize(counts.failed, 'input')} failed"
+    return ""

@@ -31,10 +31,10 @@ class HiddenClasses:
     """Hides classes, by name or id, in the pictures and in the barcode texts of records."""
 
     def __init__(self, outputs: Outputs) -> None:
-        """Hide the classes that `outputs` names; perhaps there are none."""
+        """Hide the classes that the option `--blur` in `outputs` names; perhaps there are none."""
         self._classes = frozenset(outputs.blur)
         self._outputs = outputs
-        self.unseen = list(outputs.blur)  # those that no detection was of so far
+        self.unseen = list(outputs.blur)  # classes to hide that no detection was of so far
         self._tracks: set[tuple[str, int | None]] = set()  # sources and numbers of hidden tracks
 
     def __bool__(self) -> bool:
@@ -62,7 +62,12 @@ class HiddenClasses:
         return np.array(boxes, np.float32).reshape(-1, 4)
 
     def in_picture(self, boxes: Boxes, image: Image) -> Image:
-        """A copy of a picture in which nothing can be made out in the boxes."""
+        """Return a copy of a picture in which the boxes are covered or made unrecognisable.
+
+        Args:
+            boxes: `(N, 4)` x1, y1, x2, y2 in pixels of the picture.
+            image: `(H, W, 3)` uint8 BGR.
+        """
         return hidden(image, boxes, self._outputs.blur_with, self._outputs.blur_margin)
 
     def without_texts(self, record: RecordJson, boxes: Boxes) -> RecordJson:
@@ -116,7 +121,7 @@ class HiddenClasses:
                 read_ahead_file.seek(0)
             for line in read_ahead_file:
                 yield json.loads(line)
-        yield from records
+        yield from records  # the rest, of which nothing has to be checked any more
 
     def _hides(self, detection: DetectionJson) -> bool:
         """Whether a detection is of a class to hide."""
@@ -127,9 +132,9 @@ class SeenClasses:
     """The classes of the records read so far, and what these tell of their model."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, str] = {}
-        self._replaced_names: list[str] = []  # of --names
-        self._models: set[str] = set()
+        self._names_by_id: dict[int, str] = {}  # of the classes that a detection was of
+        self._names_of_user: list[str] = []  # of all classes, if the run had them by --names
+        self._models: set[str] = set()  # the names of the models
 
     def add(self, record: RecordJson) -> set[str]:
         """Note the classes and the model of a record.
@@ -138,13 +143,13 @@ class SeenClasses:
             The names of the classes of its detections, and their ids as text, since a user may name
             a class by either.
         """
-        names = record.get("settings", {}).get("names")
-        if isinstance(names, list):  # A file that others wrote may hold any JSON here.
-            self._replaced_names = [str(name) for name in names]
+        names_of_user = record.get("settings", {}).get("names")
+        if isinstance(names_of_user, list):  # A file that others wrote may hold any JSON here.
+            self._names_of_user = [str(name) for name in names_of_user]
         self._models.add(str(record.get("model", "")))
         names_and_ids: set[str] = set()
         for detection in record.get("detections", []):
-            self._by_id.setdefault(detection["class_id"], detection["class_name"])
+            self._names_by_id.setdefault(detection["class_id"], detection["class_name"])
             names_and_ids |= _names_of(detection)
         return names_and_ids
 
@@ -162,14 +167,14 @@ class SeenClasses:
         Raises:
             UsageError: It has no such class, as far as the records tell.
         """
-        if not (self._by_id or self._replaced_names):
+        if not (self._names_by_id or self._names_of_user):
             return
-        possible_names = [self._replaced_names, *self._names_of_models(), COCO]
+        possible_names = [self._names_of_user, *self._names_of_models(), COCO]
         for names in possible_names:
-            if self._fit(names):
+            if self._are_names_of_model(names):
                 class_ids(classes, tuple(names))  # It raises an error for an unknown class.
                 return
-        names_in_records = sorted(set(self._by_id.values()))
+        names_in_records = sorted(set(self._names_by_id.values()))
         similar = closest(classes[0], names_in_records)
         hint = f"they have {', '.join(names_in_records)}"
         if similar:
@@ -191,27 +196,33 @@ class SeenClasses:
             except ModelError:
                 continue
 
-    def _fit(self, names: Sequence[str]) -> bool:
-        """Tell whether a list of class names, by id, has all classes of the records."""
+    def _are_names_of_model(self, names: Sequence[str]) -> bool:
+        """Tell whether a list of class names may be that of the model of the records.
+
+        It may if each class in the records has the same name in the list.
+
+        Args:
+            names: The names of all classes, by class id; an empty list is none of a model.
+        """
         if not names:
             return False
-        for class_id, name in self._by_id.items():
+        for class_id, name in self._names_by_id.items():
             if class_id >= len(names) or names[class_id] != name:
                 return False
         return True
 
 
 def _without_text(detection: DetectionJson) -> DetectionJson:
-    """A detection without what its barcode says; its text is null."""
+    """Return a detection without the fields that describe its barcode; its text is null."""
     fields = {name: value for name, value in detection.items() if name not in BARCODE_FIELDS}
     return cast("DetectionJson", {**fields, "text": None})
 
 
 def _track_of(record: RecordJson, detection: DetectionJson) -> tuple[str, int | None]:
-    """The source and the number of a detection's track; the number is None without one."""
+    """Return the source and the number of a detection's track; the number is None without one."""
     return record["source"], detection.get("track_id")
 
 
 def _names_of(detection: DetectionJson) -> set[str]:
-    """What the class of a detection can be called: its name and its id."""
+    """Return how a user may name the class of a detection: by its name, and by its id as text."""
     return {detection["class_name"], str(detection["class_id"])}

@@ -1,4 +1,8 @@
-"""The marks of a page: what somebody confirmed or dropped, and applied to records."""
+"""Applies the marks of a page to records: what somebody confirmed or dropped there.
+
+On the page of results, a person can go through the pictures and mark boxes, or whole pictures, as
+right or as to be dropped. The page saves these marks in a file.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,36 +20,38 @@ from detcli.data.record import (
 )
 from detcli.storage.files import read_json
 
-ROUNDING = 0.06  # pixels between an edge of a record's box and of a mark's, at most
+ROUNDING = 0.06
+"""The most pixels between an edge of a box in a record and the same edge in a mark.
+
+A page rounds its boxes to 1/10 pixel and a record to 1/100, so they differ by 0.055 at most.
+"""
 
 
 class Marks:
-    """Marks of a page: what they drop is left out of records.
-
-    Raises:
-        UsageError: The file cannot be read, or holds something else.
-    """
+    """Marks of a page: pictures and boxes that they drop are left out of records."""
 
     def __init__(self, path: Path) -> None:
-        def unusable(path: Path, reason: str) -> UsageError:
-            return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
+        """Read the file of marks that a page has saved.
 
+        Raises:
+            UsageError: The file cannot be read, or holds something else.
+        """
         try:
-            marks = to_marks(read_json(path, unusable))
+            marks = to_marks(read_json(path, _unusable))
         except (ValueError, RecursionError) as error:
-            raise unusable(path, f"it does not hold marks: {error}") from error
+            raise _unusable(path, f"it does not hold marks: {error}") from error
         self._path = path
         self._count = len(marks)
         self._unused = {id(mark): mark for mark in marks}  # those that have fitted no record so far
-        self._marks: dict[object, list[MarkJson]] = {}  # by the key of their record
+        self._marks_by_record: dict[object, list[MarkJson]] = {}  # by the key of their record
         for mark in marks:
-            self._marks.setdefault(_record_key(mark), []).append(mark)
+            self._marks_by_record.setdefault(_record_key(mark), []).append(mark)
 
     @property
     def drops(self) -> int:
         """How many pictures and boxes the marks drop."""
         drop_count = 0
-        for marks in self._marks.values():
+        for marks in self._marks_by_record.values():
             drop_count += sum(mark["mark"] == "drop" for mark in marks)
         return drop_count
 
@@ -61,7 +67,7 @@ class Marks:
         detections = record.get("detections", [])
         dropped_indices: set[int] = set()
         drops_record = False
-        for mark in self._marks.get(_record_key(record), ()):
+        for mark in self._marks_by_record.get(_record_key(record), ()):
             is_drop = mark["mark"] == "drop"
             if "box" not in mark:
                 self._unused.pop(id(mark), None)
@@ -78,9 +84,12 @@ class Marks:
         return [index for index in range(len(detections)) if index not in dropped_indices]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
-        """Return a record, in JSON, without the detections that marks drop; None if all of it is.
+        """Return a record, as JSON, without the detections that marks drop.
 
         The fields besides its detections stay as they are.
+
+        Returns:
+            That record; None if the whole record is dropped.
         """
         remaining = self.remaining_detections(record)
         if remaining is None:
@@ -91,7 +100,7 @@ class Marks:
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
-        """Return a record without the detections that marks drop; None if all of it is dropped."""
+        """Return a record without the detections that marks drop; None if it is dropped as well."""
         remaining = self.remaining_detections(record.to_json())
         if remaining is None:
             return None
@@ -107,16 +116,21 @@ class Marks:
         """
         if not self._unused:
             return
-        unused_mark = next(iter(self._unused.values()))
-        unused_count = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
-        example = unused_mark["source"]
-        if unused_mark.get("box"):
-            box = ", ".join(f"{edge:g}" for edge in unused_mark["box"])
-            example = f"{unused_mark.get('class_name')} at {box} in {example}"
+        unused_of_all = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
+        first_unused = next(iter(self._unused.values()))
+        example = first_unused["source"]
+        if first_unused.get("box"):
+            box = ", ".join(f"{edge:g}" for edge in first_unused["box"])
+            example = f"{first_unused.get('class_name')} at {box} in {example}"
         raise CheckError(
-            f"{unused_count} in {self._path} fit no record: {example}",
+            f"{unused_of_all} in {self._path} fit no record: {example}",
             "apply them to the records that their page was made of",
         )
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    """Return the error that says why a file of marks cannot be used."""
+    return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
 
 
 def _record_key(fields: RecordJson | MarkJson) -> object:
@@ -124,6 +138,9 @@ def _record_key(fields: RecordJson | MarkJson) -> object:
 
     Besides the source it holds the frame of a video and the time of a live source, since all
     records of a video or camera have the same source.
+
+    Args:
+        fields: The fields of a record or of a mark.
     """
     return escape_unprintable(fields["source"]), fields.get("frame"), fields.get("time")
 

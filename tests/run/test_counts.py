@@ -162,7 +162,7 @@ def test_counts_of_records_and_of_other_counts_add_up():
     expected = {("door", "cat"): 2, ("hall", "cat"): 2, ("gate left", "cat"): 1}
     assert counts.zones_and_lines == expected
     for zone_or_line, number in (("door", 2), ("gate", 1), ("gate left", 1), ("ga", 0), ("", 4)):
-        assert Condition("any", ">", 0, zone_or_line).number(counts) == number
+        assert Condition("any", ">", 0, zone_or_line).detection_count(counts) == number
     assert counts.messages == [("b.jpg", "odd"), ("torn.jpg", torn.error)]
     assert sorted(added_up.messages, key=str) == sorted(counts.messages, key=str)
     assert replace(added_up, messages=[]) == replace(counts, messages=[])
