@@ -61,7 +61,11 @@ M_MMAP_THRESHOLD = -3
 MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
-READ_FROM = 0.15  # the score from which on symbols are tried
+READ_FROM = 0.15
+"""The score above which the text of a barcode is tried to be read, even below the confidence.
+
+What can be read is a barcode, however low its score.
+"""
 
 
 @frozen
@@ -70,23 +74,28 @@ class Run:
 
     config: Config
     detector: BatchDetector  # the first of the run's detectors
-    # what is found out about detections; tracks begin at the run's confidence if --track says
-    # nothing else
+    # What is found out about detections: tracks, zones, lines, texts. Tracks begin at the run's
+    # confidence if --track says nothing else.
     watched: Watched
     decode: DecodeOptions  # how pictures are decoded
 
     @classmethod
     def over(cls, config: Config, detector: BatchDetector) -> Self:
-        """Begin what a Config asks for, with a detector that is open already."""
+        """Begin the run that a Config asks for, with a detector that is open already.
+
+        Args:
+            config: All options of the run.
+            detector: The detector, which its caller closes.
+        """
         watched = config.watched
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
-        # What is written may have, or hash, what the files of pictures held.
-        keep = config.outputs.provenance or config.outputs.save_dataset is not None
+        # --provenance hashes the files of pictures, and a dataset has copies of them.
+        keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(
-            config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keep
+            config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keeps_files
         )
         if watched.read:
             detector = detector.with_lower_conf(READ_FROM)
@@ -98,43 +107,55 @@ class Run:
         return [self.detector.where, *self.config.runtime.device[1:]]
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
-        """The inputs, or others that are read in the same way."""
+        """Return the inputs of the run, or others that are read in the same way.
+
+        Args:
+            names: The names of others: files, folders, patterns, addresses, cameras.
+        """
         inputs = self.config.inputs
         if names is None:
             names = inputs.source
         return Sources(names, inputs, self.config.outputs.written, self.decode)
 
     def pipeline(self) -> Pipeline:
-        """A pipeline over the detector and its clones, on all devices."""
+        """Return a pipeline over the detector and its clones, on all devices of the run.
+
+        The first device has as many detectors as suit it, each further one a single clone.
+        """
         detector = self.detector
         runtime = self.config.runtime
-        clones = [detector.device] * (detector.workers - 1)  # the devices of clones
-        clones += [str(device) for device in runtime.device[1:]]
+        devices_of_clones = [detector.device] * (detector.workers - 1)
+        devices_of_clones += [str(device) for device in runtime.device[1:]]
         batch = runtime.batch or detector.batch
-        return Pipeline(detector, batch, clones, self.config.inputs.input_timeout)
+        return Pipeline(detector, batch, devices_of_clones, self.config.inputs.input_timeout)
 
     def watcher(self) -> Watcher:
-        """What adds tracks, zones, crossed lines and texts to records."""
+        """Return the step that adds tracks, zones, crossed lines and texts to records."""
         return Watcher(self.watched, self.config.settings, self.detector.conf_thresholds)
 
     def identity(self) -> dict[str, Any]:
-        """All settings that detections depend on, as settled when the model was opened.
+        """Return all settings that detections depend on, as settled when the model was opened.
 
-        Names of classes are ids, so that `person` and `0` are the same.
+        Where two runs have the same, they have the same detections. So `--resume` and the manifest
+        of a run in shards compare them.
+
+        Returns:
+            The settings as JSON, by name. Classes are ids, so that `person` and `0` are the same.
         """
         config = self.config
         detector = self.detector
         watched = self.watched
-        names = detector.contract.names
+        class_names = detector.contract.names
         values = values_of(config)
         identity = {}
         for name, option in options_of(Config).items():
             if option.affects_detections:
                 identity[name] = option.to_json(values[name])
+        # These are "zones" and "lines" below.
         del identity["zone"]
         del identity["line"]
         if watched.read and config.outputs.blur:  # which hides texts
-            identity["blur"] = sorted(class_ids(config.outputs.blur, names) or ())
+            identity["blur"] = sorted(class_ids(config.outputs.blur, class_names) or ())
         return {
             **identity,
             "model": detector.model_name,
@@ -142,11 +163,11 @@ class Run:
             "conf": detector.conf,
             "tile": None if detector.tiling is None else str(detector.tiling),
             "class_conf": {str(class_id): conf for class_id, conf in detector.class_conf.items()},
-            "classes": sorted(class_ids(config.settings.classes, names) or ()),
+            "classes": sorted(class_ids(config.settings.classes, class_names) or ()),
             "nms": detector.nms,
             "unique": detector.unique,
             "preprocess": written(detector.contract.preprocessing),
-            "names": None if config.settings.names is None else list(names),
+            "names": None if config.settings.names is None else list(class_names),
             "fast_decode": self.decode.fast_for is not None,
             "zones": [str(zone) for zone in watched.zone] or None,
             "lines": [str(line) for line in watched.line] or None,
@@ -155,9 +176,10 @@ class Run:
 
     @property
     def implied_settings(self) -> frozenset[str]:
-        """The settings that the model and its suppression decide, whatever was asked for.
+        """The settings that make no difference with this model and its suppression.
 
-        Where another run had the same model and suppression, boxes do not depend on them.
+        That is `unique`, which takes one class from each anchor, if the model does so anyway. Two
+        runs that differ only in it have the same boxes.
         """
         detector = self.detector
         if detector.contract.counts_best_class(detector.nms):
@@ -175,12 +197,21 @@ class Run:
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:
-    """Find the file of a run's model, which is fetched if need be; `show` gets the progress.
+    """Find the file of a run's model, and fetch it if it is not on this machine.
 
-    Inputs that do not exist are named before: there may be no network, or a slow one.
+    Before it is fetched, a warning names inputs that do not exist: there may be no network, or a
+    slow one.
+
+    Args:
+        config: All options of the run.
+        show: Gets the progress of the download.
+
+    Raises:
+        ModelError: There is no such model, or it cannot be fetched.
+        UsageError: The preprocessing that was asked for is no such thing.
     """
     if config.settings.preprocess is not None:
-        parse(config.settings.preprocess)
+        parse(config.settings.preprocess)  # it raises an error if the text is wrong
     runtime = config.runtime
     half = runtime.options().wants_half_file(runtime.device[0])
     try:
@@ -196,10 +227,15 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
 def open_run(
     config: Config, model: ModelFile | None = None, *, cores: int | None = None
 ) -> Iterator[Run]:
-    """Open what a Config asks for, and close it at the end of the context.
+    """Open the model of the run that a Config asks for, and close it at the end of the context.
 
-    The model's file may have been located already; `cores` of the CPU are for this process, by
-    default all that are available.
+    Args:
+        config: All options of the run.
+        model: The model's file, if it was located already.
+        cores: How many cores of the CPU are for this process; by default all that are available.
+
+    Raises:
+        DetcliError: The model or its device cannot be used, or the settings do not suit the model.
     """
     if model is None:
         model = locate(config)
@@ -215,9 +251,10 @@ def open_run(
         workers = available_cores()
     options = runtime.options(workers, cores)
     with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
-        if runtime.model not in MODELS:  # the files of named models are known
-            for part, assumption in detector.contract.assumed_preprocessing:
-                if part != SIZE or config.settings.imgsz is None:
+        is_published_model = runtime.model in MODELS
+        if not is_published_model:  # nothing is assumed of those, as their files were looked at
+            for step, assumption in detector.contract.assumed_preprocessing:
+                if step != SIZE or config.settings.imgsz is None:
                     text = f"{detector.model_name}: assumed: {assumption}"
                     warnings.warn(text, DetcliNote, stacklevel=3)
         yield Run.over(config, detector)
@@ -243,7 +280,11 @@ def set_up_process() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator, if it is glibc's, keep the memory of one picture for the next."""
+    """Let the allocator, if it is glibc's, keep the memory of one picture for the next.
+
+    By default it returns large blocks to the system, which has to clear each page of the next block
+    again: on a picture of 810x1080 that took longer than decoding it.
+    """
     if not sys.platform.startswith("linux"):
         return
     library = ctypes.CDLL(None)
