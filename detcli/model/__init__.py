@@ -13,7 +13,8 @@ metadata.py            what the file's metadata says
 inputs.py, heads/      the two ends of a graph
 input_nodes.py         preprocessing that is in the graph
 family.py, families.py  what the graph does not say
+family_heads.py        by which heads families are told apart
 coarse.py              scores that a graph rounds to nothing
-preprocessing.py       nor about its input: --preprocess, and what lies beside the file
+preprocessing.py       how pictures are prepared: --preprocess, and files beside the model
 adapt.py, grid_nodes.py  nodes that bring a graph to the form that runs
 """

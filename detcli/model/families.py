@@ -8,7 +8,6 @@ it to FAMILIES, in front of those that would take its files too, and its files t
 from collections.abc import Callable
 from dataclasses import replace
 
-from detcli.config.values import BoxFormat
 from detcli.model.contract import (
     Interpolation,
     Layout,
@@ -17,7 +16,16 @@ from detcli.model.contract import (
     Resize,
 )
 from detcli.model.family import Family
-from detcli.model.graph import CONVOLUTIONS
+from detcli.model.family_heads import (
+    columns_of_detections,
+    has_grid_boxes_apart,
+    has_query_boxes,
+    has_refined_query_boxes,
+    is_detr,
+    is_in_one_tensor,
+    is_yolo_nas,
+    selects_among_cells,
+)
 from detcli.model.heads import (
     Activation,
     Anchors,
@@ -33,96 +41,57 @@ from detcli.model.heads import (
 )
 from detcli.model.inputs import ImageInput
 
-NAS_BINS = 17
+# How pictures are prepared, see `Preprocessing`: what several families share.
 LETTERBOX = Preprocessing()
 STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILINEAR)
-# Mean and standard deviation of the pictures of ImageNet.
-IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-
-BLACK = Preprocessing(pad=0)
-NANODET = Preprocessing(  # mean and std are in this order, too
+# Stretched, too, and normalised by the mean and standard deviation of the pictures of ImageNet.
+STRETCH_BY_IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+BLACK_PADDING = Preprocessing(pad=0)  # a letterbox
+NANODET_PREPROCESSING = Preprocessing(
     interpolation=Interpolation.AREA,
     scale=1.0,
-    mean=(103.53, 116.28, 123.675),
+    mean=(103.53, 116.28, 123.675),  # of blue, green and red
     std=(57.375, 57.12, 58.395),
     bgr=True,
     pad=0,
 )
-YOLOX = Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True)
-FIRST_WEIGHT = 0.05
-"""The mean absolute weight of a first convolution above which it was trained on normalised shares:
-0.3 in the networks of YOLOX 0.1.0, and 0.005 to 0.008 in those for values up to 255."""
-STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
-FACE = ("face",)
+YOLOX_PREPROCESSING = Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True)
+
+MIN_WEIGHT_FOR_SMALL_VALUES = 0.05
+"""The mean absolute weight of a network's first convolution above which it takes small values.
+
+The smaller the values of pixels, the larger the weights become in training. They are 0.3 in the
+networks of YOLOX 0.1.0, for values from about -2 to 3, and 0.005 to 0.008 in later ones, for values
+up to 255.
+"""
+
+# The strides of a grid head's scales: these three are common.
+USUAL_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
+FACE_NAMES = ("face",)
 
 
-def _is_grid_pair(head: Head) -> bool:
-    """True if boxes and scores are two tensors, and the boxes those of a grid's cells."""
-    if head.layout is not Layout.PAIR or head.of_queries:
-        return False
-    return head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
+def _part_widths(**widths: int) -> PartWidths:
+    """Return the parts of a grid head in their order, with the number of channels of each.
 
-
-def _selects_cells(head: Head) -> bool:
-    """True if a graph selects among cells: the preprocessing of queries is another family's."""
-    return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
-
-
-def _is_of_queries(head: Head, *methods: BoxDecode) -> bool:
-    """True if boxes and scores are those of queries, as of DETR and its successors."""
-    return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*methods)
-
-
-def _is_refined(head: Head) -> bool:
-    """True if the boxes of queries are refined, and their scores are sigmoids'."""
-    is_softmax = head.scores_are is Activation.SOFTMAX
-    return _is_of_queries(head, BoxDecode.REFINED) and not is_softmax
-
-
-def _is_detr(head: Head) -> bool:
-    return _is_of_queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
-
-
-def _is_yolo_nas(head: Head) -> bool:
-    """True if boxes are distances from a point to corners, with a bin more than YOLOv8's."""
-    if not _is_grid_pair(head) or head.best_class_only or head.decoded is None:
-        return False
-    if head.decoded.method is not BoxDecode.DISTANCES:
-        return False
-    return head.decoded.box_format is BoxFormat.XYXY and head.bins in {NAS_BINS, None}
-
-
-def _is_one_tensor(head: Head) -> bool:
-    """True if boxes and scores are one tensor, and the boxes are those of cells or not known."""
-    if head.layout not in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}:
-        return False
-    return not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
-
-
-def _first_columns(head: Head) -> tuple[int, ...]:
-    """The first columns of boxes, scores and class ids of detections in one tensor; else empty."""
-    if head.layout is not Layout.ROWS or len(head.tensors) != 1:
-        return ()
-    columns = [head.boxes[0].start, head.scores[0].start]
-    if head.labels is not None:
-        columns.append(head.labels.start)
-    return tuple(columns)
-
-
-def _parts(**widths: int) -> PartWidths:
-    """The parts of a grid head in their order, with the width of each."""
+    Args:
+        **widths: The numbers, by the values of `HeadPart`; 0 where the file says it.
+    """
     return tuple((HeadPart(part), width) for part, width in widths.items())
 
 
-def _squares(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
-    """Square anchors of each scale."""
+def _square_anchors(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
+    """Return the square anchors of a cell of each scale: boxes by which its boxes are decoded.
+
+    Args:
+        *scales: For each scale, the lengths of the anchors' sides, in pixels.
+    """
     anchors = []
-    for lengths in scales:
-        anchors.append(tuple((length, length) for length in lengths))
+    for side_lengths in scales:
+        anchors.append(tuple((length, length) for length in side_lengths))
     return tuple(anchors)
 
 
-def _gives_set(
+def _one_box_per_object(
     name: str,
     source: str,
     preprocessing: Preprocessing | None = None,
@@ -131,7 +100,18 @@ def _gives_set(
     no_object: int | None = None,
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS,
 ) -> Family:
-    """A family that gives a box for each object, as DETR and its successors."""
+    """Return a family that gives one box for each object, as DETR and its successors do.
+
+    Nothing has to be suppressed, boxes are fractions of the picture, and may reach beyond it.
+
+    Args:
+        name: The family's name.
+        source: Where its facts are from.
+        preprocessing: What its networks were trained with; None where that differs.
+        matches: Tells whether a head is of this family.
+        no_object: The index of the score that says that there is no object, if there is one.
+        multi_label: Whether a query may give a detection for each of several classes.
+    """
     return Family(
         name,
         source,
@@ -146,9 +126,9 @@ def _gives_set(
 
 
 RETINAFACE_GRID = GridSpec(
-    _parts(classes=2, box=4, points=10),
+    _part_widths(classes=2, box=4, points=10),
     Offset.EXPONENTIAL,
-    anchors=_squares((16, 32), (64, 128), (256, 512)),
+    anchors=_square_anchors((16, 32), (64, 128), (256, 512)),
     centre=(0.5, 0),
     variances=(0.1, 0.2),
     tensors=TensorsPerScale.APART,
@@ -156,11 +136,11 @@ RETINAFACE_GRID = GridSpec(
 RETINAFACE = Family(
     "RetinaFace",
     "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
-    replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
+    replace(BLACK_PADDING, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
     multi_label=MultiLabel.ALWAYS,
     no_object=0,
     grid=RETINAFACE_GRID,
-    names=FACE,
+    names=FACE_NAMES,
     nms=0.4,
 )
 
@@ -171,19 +151,22 @@ FAMILIES = (
     Family(
         "YOLOX",
         "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
-        YOLOX,
+        YOLOX_PREPROCESSING,
         matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         clips=False,
         grid=GridSpec(
-            _parts(box=4, objectness=1, classes=0),
+            _part_widths(box=4, objectness=1, classes=0),
             Offset.EXPONENTIAL,
-            STRIDES,
+            USUAL_STRIDES,
             tensors=TensorsPerScale.JOINED,
         ),
-        variant="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
+        assumed_values="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
         "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
-        earlier=replace(
-            YOLOX, bgr=False, mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375)
+        earlier_preprocessing=replace(
+            YOLOX_PREPROCESSING,
+            bgr=False,
+            mean=(123.675, 116.28, 103.53),
+            std=(58.395, 57.12, 57.375),
         ),
     ),
     Family(
@@ -192,57 +175,57 @@ FAMILIES = (
         LETTERBOX,
         matches=lambda head: head.objectness,
     ),
-    _gives_set(
+    _one_box_per_object(
         "DETR",
         "huggingface/transformers, DetrImageProcessor; and YOLOS, Table Transformer",
-        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
-        matches=_is_detr,
+        replace(STRETCH_BY_IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
+        matches=is_detr,
         no_object=-1,
         multi_label=MultiLabel.NEVER,
     ),
-    _gives_set(
+    _one_box_per_object(
         "RF-DETR",
         "roboflow/rf-detr, RFDETR.predict; and LW-DETR",
-        replace(IMAGENET, interpolation=Interpolation.LINEAR),
-        matches=lambda head: _is_of_queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
+        replace(STRETCH_BY_IMAGENET, interpolation=Interpolation.LINEAR),
+        matches=lambda head: has_query_boxes(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
     ),
-    _gives_set(
+    _one_box_per_object(
         "RT-DETR",
         "lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py; and v2",
         STRETCH,
         matches=lambda head: (
-            _is_refined(head) and head.queries is Queries.MAPS and not head.patches
+            has_refined_query_boxes(head) and head.queries is Queries.MAPS and not head.patches
         ),
     ),
-    _gives_set(
+    _one_box_per_object(
         "Conditional DETR",
         "huggingface/transformers, models/conditional_detr; and DAB-DETR, Deformable DETR, DINO",
-        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
+        replace(STRETCH_BY_IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
         matches=lambda head: (
-            _is_refined(head) and head.queries is not Queries.MAPS and not head.patches
+            has_refined_query_boxes(head) and head.queries is not Queries.MAPS and not head.patches
         ),
     ),
-    _gives_set(
+    _one_box_per_object(
         "DETR, refined boxes",
         "RT-DETR and its like on other backbones: no known values",
-        matches=_is_refined,
+        matches=has_refined_query_boxes,
     ),
-    _gives_set(
+    _one_box_per_object(
         "DEIMv2",
         "Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py; on DINOv3",
-        IMAGENET,
-        matches=lambda head: _is_of_queries(head, BoxDecode.DISTANCES) and head.patches,
+        STRETCH_BY_IMAGENET,
+        matches=lambda head: has_query_boxes(head, BoxDecode.DISTANCES) and head.patches,
     ),
-    _gives_set(
+    _one_box_per_object(
         "D-FINE",
         "Peterande/D-FINE, its training and torch_inf.py; and DEIM",
         STRETCH,
-        matches=lambda head: _is_of_queries(head, BoxDecode.DISTANCES),
+        matches=lambda head: has_query_boxes(head, BoxDecode.DISTANCES),
     ),
     Family(
         "SSD",
         "qfgaohao/pytorch-ssd, vision/ssd/ssd.py",
-        matches=lambda head: _is_grid_pair(head) and head.scores_are is Activation.SOFTMAX,
+        matches=lambda head: has_grid_boxes_apart(head) and head.scores_are is Activation.SOFTMAX,
         multi_label=MultiLabel.ALWAYS,
         no_object=0,
         fractions=True,
@@ -250,20 +233,20 @@ FAMILIES = (
     Family(
         "PP-YOLOE",
         "PaddlePaddle/PaddleDetection, configs/ppyoloe; without suppression",
-        matches=lambda head: _is_grid_pair(head) and head.scores_transposed,
+        matches=lambda head: has_grid_boxes_apart(head) and head.scores_transposed,
         multi_label=MultiLabel.ALWAYS,
     ),
     Family(
         "DAMO-YOLO",
         "tinyvision/DAMO-YOLO, zero_head.py; and RTMDet, with other preprocessing",
-        matches=lambda head: _is_grid_pair(head) and head.from_corners,
+        matches=lambda head: has_grid_boxes_apart(head) and head.from_corners,
         nms=0.7,
     ),
     Family(
         "YOLO-NAS",
         "Deci-AI/super-gradients, default_yolo_nas_coco_processing_params",
         LETTERBOX,
-        matches=_is_yolo_nas,
+        matches=is_yolo_nas,
         nms=0.7,
         multi_label=MultiLabel.ALWAYS,
         margin=4,
@@ -272,22 +255,24 @@ FAMILIES = (
         "YOLO, boxes apart",
         "marcoslucianops/DeepStream-Yolo, utils/export_yoloV8.py; and for TensorRT's plug-ins",
         LETTERBOX,
-        matches=_is_grid_pair,
+        matches=has_grid_boxes_apart,
     ),
     Family(
         "YOLO, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov8; and other exporters' raw outputs",
         LETTERBOX,
-        grid=GridSpec(_parts(box=64, classes=0), Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
+        grid=GridSpec(
+            _part_widths(box=64, classes=0), Offset.DISTANCES, USUAL_STRIDES, centre=(0.5, 0)
+        ),
     ),
     Family(
         "YOLOv6, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov6",
         LETTERBOX,
         grid=GridSpec(
-            _parts(box=4, classes=0),
+            _part_widths(box=4, classes=0),
             Offset.DISTANCES,
-            STRIDES,
+            USUAL_STRIDES,
             centre=(0.5, 0),
             tensors=TensorsPerScale.APART,
             scales_may_be_joined=False,
@@ -296,18 +281,18 @@ FAMILIES = (
     Family(
         "NanoDet",
         "RangiLyu/nanodet, nanodet_head.py, before Plus",
-        NANODET,
+        NANODET_PREPROCESSING,
         multi_label=MultiLabel.ALWAYS,
-        grid=GridSpec(_parts(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
+        grid=GridSpec(_part_widths(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
     Family(
         "NanoDet-Plus",
         "RangiLyu/nanodet, nanodet_plus_head.py",
-        replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
+        replace(NANODET_PREPROCESSING, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
         multi_label=MultiLabel.ALWAYS,
         grid=GridSpec(
-            _parts(classes=0, box=32),
+            _part_widths(classes=0, box=32),
             Offset.DISTANCES,
             ((8, 16, 32, 64),),
             tensors=TensorsPerScale.JOINED,
@@ -317,10 +302,10 @@ FAMILIES = (
     Family(
         "PicoDet",
         "PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine",
-        replace(IMAGENET, interpolation=Interpolation.CUBIC),
+        replace(STRETCH_BY_IMAGENET, interpolation=Interpolation.CUBIC),
         multi_label=MultiLabel.ALWAYS,
         grid=GridSpec(
-            _parts(classes=0, box=32),
+            _part_widths(classes=0, box=32),
             Offset.DISTANCES,
             ((8, 16, 32, 64),),
             centre=(0.5, 0),
@@ -333,12 +318,12 @@ FAMILIES = (
         "ShiqiYu/libfacedetection.train, as OpenCV's FaceDetectorYN",
         Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
         grid=GridSpec(
-            _parts(classes=0, objectness=1, box=4, points=10),
+            _part_widths(classes=0, objectness=1, box=4, points=10),
             Offset.EXPONENTIAL,
             powers=(0.5, 0.5),
             tensors=TensorsPerScale.APART,
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.3,
     ),
     Family(
@@ -346,7 +331,7 @@ FAMILIES = (
         "dog-qiuqiu/FastestDet, test.py",
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
         grid=GridSpec(
-            _parts(objectness=1, box=4, classes=0),
+            _part_widths(objectness=1, box=4, classes=0),
             Offset.TANH,
             ((16,),),
             powers=(0.6, 0.4),
@@ -360,7 +345,7 @@ FAMILIES = (
         "dog-qiuqiu/Yolo-FastestV2, utils.handel_preds",
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
         grid=GridSpec(
-            _parts(box=4, objectness=1, classes=0),
+            _part_widths(box=4, objectness=1, classes=0),
             Offset.SIGMOID,
             ((16, 32),),
             anchors=(
@@ -388,51 +373,51 @@ FAMILIES = (
         no_object=0,
         fractions=True,
         grid=GridSpec(
-            _parts(classes=2, box=4),
+            _part_widths(classes=2, box=4),
             Offset.EXPONENTIAL,
             ((8, 16, 32, 64),),
-            anchors=_squares((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
+            anchors=_square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
             centre=(0.5, 0),
             variances=(0.1, 0.2),
             cells_divide_input_evenly=True,
             tensors=TensorsPerScale.APART,
             input_sizes=((240, 320), (480, 640)),
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.3,
     ),
     Family(
         "SCRFD",
         "deepinsight/insightface, detection/scrfd/tools/scrfd.py",
         replace(
-            BLACK,
+            BLACK_PADDING,
             resize=Resize.CORNER,
             scale=1.0,
             mean=(127.5, 127.5, 127.5),
             std=(128.0, 128.0, 128.0),
         ),
         grid=GridSpec(
-            _parts(classes=1, box=4, points=10),
+            _part_widths(classes=1, box=4, points=10),
             Offset.DISTANCES,
-            anchors=_squares((0, 0)) * 3,
+            anchors=_square_anchors((0, 0)) * 3,
             landmarks_optional=True,
             tensors=TensorsPerScale.APART,
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.4,
     ),
     Family(
         "RetinaFace, MXNet",
         "deepinsight/insightface, detection/retinaface, mnet.25",
-        replace(BLACK, resize=Resize.CORNER, scale=1.0),
+        replace(BLACK_PADDING, resize=Resize.CORNER, scale=1.0),
         grid=GridSpec(
-            _parts(pair=2, box=4, points=10),
+            _part_widths(pair=2, box=4, points=10),
             Offset.EXPONENTIAL,
-            anchors=_squares((32, 16), (128, 64), (512, 256)),
+            anchors=_square_anchors((32, 16), (128, 64), (512, 256)),
             centre=(0, 8),
             tensors=TensorsPerScale.APART,
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.5,
     ),
     RETINAFACE,
@@ -442,8 +427,8 @@ FAMILIES = (
         source="zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
         grid=replace(
             RETINAFACE_GRID,
-            parts=_parts(classes=2, box=4, points=8),
-            anchors=_squares((24, 48), (96, 192), (384, 768)),
+            parts=_part_widths(classes=2, box=4, points=8),
+            anchors=_square_anchors((24, 48), (96, 192), (384, 768)),
         ),
         names=("plate",),
     ),
@@ -452,7 +437,7 @@ FAMILIES = (
         "Star-Clouds/CenterFace, prj-python/centerface.py",
         Preprocessing(resize=Resize.ROUND, scale=1.0, multiple=32),
         grid=GridSpec(
-            _parts(classes=1, size=2, centre=2, points=10),
+            _part_widths(classes=1, size=2, centre=2, points=10),
             Offset.EXPONENTIAL,
             ((4,),),
             centre=(0.5, 0),
@@ -460,22 +445,22 @@ FAMILIES = (
             takes_any_size=True,
             rows_first=True,
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.3,
     ),
     Family(
         "BlazeFace",
         "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
-        replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
+        replace(BLACK_PADDING, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
         grid=GridSpec(
-            _parts(box=4, points=12, classes=1),
+            _part_widths(box=4, points=12, classes=1),
             Offset.PIXELS,
             ((8, 16), (16, 32)),
-            anchors=_squares((0, 0), (0, 0, 0, 0, 0, 0)),
+            anchors=_square_anchors((0, 0), (0, 0, 0, 0, 0, 0)),
             centre=(0.5, 0),
             input_sizes=((128, 128), (256, 256)),
         ),
-        names=FACE,
+        names=FACE_NAMES,
         nms=0.3,
     ),
     Family(
@@ -488,24 +473,24 @@ FAMILIES = (
         "EfficientDet",
         "google/automl, generate_detections: picture, y1, x1, y2, x2, score, class",
         Preprocessing(resize=Resize.CORNER, scale=1.0),
-        matches=lambda head: _first_columns(head) == (1, 5, 6),
-        swapped=True,
+        matches=lambda head: columns_of_detections(head) == (1, 5, 6),
+        y_first=True,
         channels_last=True,
         needs_nms=False,
     ),
     Family(
         "PaddleDetection",
         "PaddlePaddle/Paddle2ONNX, multiclass_nms3: class, score, box",
-        matches=lambda head: _first_columns(head) == (2, 1, 0),
+        matches=lambda head: columns_of_detections(head) == (2, 1, 0),
         needs_nms=False,
     ),
     Family(
         "TensorFlow",
         "tensorflow/models, research/object_detection/exporter.py",
         Preprocessing(resize=Resize.NONE, scale=1.0),
-        matches=lambda head: head.layout is Layout.ROWS and not _first_columns(head),
+        matches=lambda head: head.layout is Layout.ROWS and not columns_of_detections(head),
         fractions=True,
-        swapped=True,
+        y_first=True,
         channels_last=True,
         clips=False,
         needs_nms=False,
@@ -522,8 +507,8 @@ FAMILIES = (
         "YOLOv7, selected inside",
         "WongKinYiu/yolov7, its export for ONNX Runtime: picture, corners, class, score",
         LETTERBOX,
-        matches=lambda head: _selects_cells(head) and _first_columns(head) == (1, 6, 5),
-        shown=True,
+        matches=lambda head: selects_among_cells(head) and columns_of_detections(head) == (1, 6, 5),
+        must_show_corners=True,
         clips=False,
         needs_nms=False,
     ),
@@ -531,15 +516,15 @@ FAMILIES = (
         "selected inside",
         "ultralytics/ultralytics, export(nms=True)",
         LETTERBOX,
-        matches=_selects_cells,
-        shown=True,
+        matches=selects_among_cells,
+        must_show_corners=True,
         needs_nms=False,
     ),
     Family(
         "YOLO",
         "ultralytics/ultralytics, LetterBox, and what its predict suppresses: YOLOv8 and later",
         LETTERBOX,
-        matches=_is_one_tensor,
+        matches=is_in_one_tensor,
         needs_nms=None,
         nms=0.7,
     ),
@@ -547,8 +532,19 @@ FAMILIES = (
 
 
 def family_of(head: Head, image: ImageInput) -> Family:
-    """The first family that a head and an input are of."""
+    """Find the family of a detector by its head and its input.
+
+    Args:
+        head: Where boxes and scores are in the graph, and how they are made.
+        image: The graph's input for pictures.
+
+    Returns:
+        The first family in FAMILIES that has such heads and takes such pictures.
+
+    Raises:
+        Unrecognised: There is none.
+    """
     for family in FAMILIES:
-        if family.is_of(head) and family.takes(image):
+        if family.has_head(head) and family.takes_input(image):
             return family
     raise Unrecognised("no family is known that decodes boxes and scores like that")

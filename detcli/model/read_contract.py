@@ -12,7 +12,7 @@ from detcli.model.contract import (
     Size,
     class_names,
 )
-from detcli.model.families import FIRST_WEIGHT
+from detcli.model.families import MIN_WEIGHT_FOR_SMALL_VALUES
 from detcli.model.family import Family
 from detcli.model.graph import GraphIndex, known_size
 from detcli.model.heads import (
@@ -104,7 +104,7 @@ def contract_of(
         score_form=adaptation.score_form,
         multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
         max_detections=_max_detections(index, head, family),
-        within_anchors=family.gives_a_set,
+        within_anchors=family.gives_one_box_per_object,
         clips=family.clips,
         conf=conf,
         class_conf=class_conf,
@@ -131,14 +131,14 @@ def _preprocessing(
         The preprocessing, or None if it is not known; and, where networks of the family differ in
         the range of values, a text that says which range is assumed, else an empty one.
     """
-    preprocessing = family.preprocess(image.size, default_size)
-    if preprocessing is None or family.earlier is None:
-        return preprocessing, family.variant
+    preprocessing = family.preprocessing_for(image.size, default_size)
+    if preprocessing is None or family.earlier_preprocessing is None:
+        return preprocessing, family.assumed_values
     weight = first_weight(index, image.name)
     if weight is None:
-        return preprocessing, family.variant
-    if weight > FIRST_WEIGHT:
-        return family.earlier, ""
+        return preprocessing, family.assumed_values
+    if weight > MIN_WEIGHT_FOR_SMALL_VALUES:
+        return family.earlier_preprocessing, ""
     return preprocessing, ""
 
 
@@ -240,7 +240,7 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
 
     Transformers give a fixed number, and some graphs select the best.
     """
-    if head.max_detections is not None or not family.gives_a_set:
+    if head.max_detections is not None or not family.gives_one_box_per_object:
         return head.max_detections
     if head.layout is Layout.END_TO_END:
         # The graph's own selection, which `detcli convert` may have appended, fixes the number.

@@ -386,15 +386,15 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]
     shown = corner_order(index, head)
     # Distances to edges give x before y in pixels, unless nodes behind them change that.
     may_be_changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
-    if (shown is None and family.shown) or (family.swapped and not may_be_changed):
+    if (shown is None and family.must_show_corners) or (family.y_first and not may_be_changed):
         raise Unrecognised("the order and unit of the corners of its detections are not clear")
     if shown is not None:
         # Nodes show a change; of what comes before it, the family knows more.
         y_first, fractions = shown
-        return family.swapped or y_first, family.fractions or fractions
+        return family.y_first or y_first, family.fractions or fractions
     if head.decoded is not None and head.decoded.fractions is not None:
-        return family.swapped, head.decoded.fractions
-    return family.swapped, family.fractions
+        return family.y_first, head.decoded.fractions
+    return family.y_first, family.fractions
 
 
 def _family(head: Head, image: ImageInput, name: str | None) -> Family:
@@ -402,7 +402,7 @@ def _family(head: Head, image: ImageInput, name: str | None) -> Family:
     if not name:
         return family_of(head, image)
     for family in FAMILIES:
-        if family.name == name and (head.layout is Layout.END_TO_END or family.is_of(head)):
+        if family.name == name and (head.layout is Layout.END_TO_END or family.has_head(head)):
             return family
     raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
 

@@ -23,10 +23,10 @@ def test_names_are_of_one_family_each():
 
 def test_a_rule_that_follows_the_picture_stretches_to_a_fixed_size():
     family = BY_NAME["DETR"]
-    free = family.preprocess(None, (640, 640))
+    free = family.preprocessing_for(None, (640, 640))
     assert free.resize == Resize.SHORTEST_EDGE
     assert free.edges == (800, 1333)
-    fixed = family.preprocess((320, 416), (640, 640))
+    fixed = family.preprocessing_for((320, 416), (640, 640))
     assert fixed.resize == Resize.STRETCH
     assert fixed.edges is None
     assert fixed.mean == free.mean
@@ -34,13 +34,13 @@ def test_a_rule_that_follows_the_picture_stretches_to_a_fixed_size():
 
 def test_a_margin_is_left_free_of_the_longer_side():
     family = BY_NAME["YOLO-NAS"]
-    assert family.preprocess((320, 640), (640, 640)).longest == 636
-    assert family.preprocess(None, (416, 320)).longest == 412
-    assert BY_NAME["YOLOv5"].preprocess((320, 640), (640, 640)).longest is None
+    assert family.preprocessing_for((320, 640), (640, 640)).longest == 636
+    assert family.preprocessing_for(None, (416, 320)).longest == 412
+    assert BY_NAME["YOLOv5"].preprocessing_for((320, 640), (640, 640)).longest is None
 
 
 def test_a_family_whose_files_differ_has_no_rule():
-    assert BY_NAME["SSD"].preprocess((320, 320), (640, 640)) is None
+    assert BY_NAME["SSD"].preprocessing_for((320, 320), (640, 640)) is None
 
 
 LIMITS = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)

@@ -1,0 +1,82 @@
+"""By which heads families are told apart, see `detcli.model.families`."""
+
+from detcli.config.values import BoxFormat
+from detcli.model.contract import Layout
+from detcli.model.graph import CONVOLUTIONS
+from detcli.model.heads import Activation, BoxDecode, Head
+
+YOLO_NAS_BINS = 17  # into which YOLO-NAS distributes a distance; YOLOv8 has 16
+
+
+def has_grid_boxes_apart(head: Head) -> bool:
+    """True if boxes and scores are two tensors, and the boxes those of the cells of a grid."""
+    if head.layout is not Layout.PAIR or head.of_queries:
+        return False
+    return head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
+
+
+def selects_among_cells(head: Head) -> bool:
+    """True if the graph itself selects detections, among the cells of grids.
+
+    Graphs that select among the queries of a transformer have other preprocessing.
+    """
+    return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
+
+
+def has_query_boxes(head: Head, *methods: BoxDecode) -> bool:
+    """True if boxes are those of a transformer's queries, decoded by one of some methods.
+
+    DETR and its successors have a fixed number of queries, of which each asks for one object.
+    """
+    return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*methods)
+
+
+def has_refined_query_boxes(head: Head) -> bool:
+    """True if boxes of queries are refined from layer to layer, with scores from a sigmoid."""
+    is_softmax = head.scores_are is Activation.SOFTMAX
+    return has_query_boxes(head, BoxDecode.REFINED) and not is_softmax
+
+
+def is_detr(head: Head) -> bool:
+    """True if a head is that of DETR: boxes of queries from a sigmoid, scores from a softmax."""
+    has_sigmoid_boxes = has_query_boxes(head, BoxDecode.SIGMOID)
+    return has_sigmoid_boxes and head.scores_are is not Activation.SIGMOID
+
+
+def is_yolo_nas(head: Head) -> bool:
+    """True if boxes are distances from a point to corners, with a bin more than YOLOv8's.
+
+    Such networks give a distance as shares of several bins, whose weighted mean it is.
+    """
+    if not has_grid_boxes_apart(head) or head.best_class_only or head.decoded is None:
+        return False
+    if head.decoded.method is not BoxDecode.DISTANCES:
+        return False
+    return head.decoded.box_format is BoxFormat.XYXY and head.bins in {YOLO_NAS_BINS, None}
+
+
+def is_in_one_tensor(head: Head) -> bool:
+    """True if boxes and scores are one tensor, and the boxes are not those of queries.
+
+    They are those of the cells of a grid, or it is not known how they are decoded.
+    """
+    if head.layout not in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}:
+        return False
+    return not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
+
+
+def columns_of_detections(head: Head) -> tuple[int, ...]:
+    """Find the columns of the tensor of detections in which a graph's own selection ends.
+
+    Families put them in different orders, by which they are told apart.
+
+    Returns:
+        The first column of the box, that of the score, and that of the class id if there is one.
+        Empty if the graph does not select detections, or gives them in several tensors.
+    """
+    if head.layout is not Layout.ROWS or len(head.tensors) != 1:
+        return ()
+    columns = [head.boxes[0].start, head.scores[0].start]
+    if head.labels is not None:
+        columns.append(head.labels.start)
+    return tuple(columns)
