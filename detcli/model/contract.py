@@ -36,7 +36,10 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 Size = tuple[int, int]  # height and width, in pixels
 
 UNKNOWN_CLASSES = 1000
-"""C of rows that do not show how many classes there are; their names are numbers."""
+"""The number of classes that is supposed where neither a graph nor its metadata shows it.
+
+Their names are numbers.
+"""
 
 
 class Layout(StrEnum):
@@ -176,28 +179,20 @@ class Contract:
         return self.preprocessing.resize in FOLLOWING
 
     def input_shape(self, image_size: int | None = None) -> Size:
-        """Height and width of the input; the most they can be where it follows the picture.
+        """Return height and width of the network's input.
 
         Args:
-            image_size: The side length that the user asked for, if any.
+            image_size: The side length of a square input that the user asked for, if any.
+
+        Returns:
+            Height and width, in pixels. If the input follows the size of each picture, they are the
+            largest that it can have.
 
         Raises:
-            UsageError: The graph cannot run at that size.
+            UsageError: The graph cannot run at the size that the user asked for.
         """
         if self.follows_picture:
-            if image_size is not None:
-                edges = "shortest-edge=MIN:MAX"
-                if self.preprocessing.multiple > 1:
-                    edges += f",multiple={self.preprocessing.multiple}"
-                raise UsageError(
-                    f"imgsz {image_size}: this model's input follows the size of each picture",
-                    f"leave imgsz out; --preprocess {edges} sets its edges",
-                )
-            if self.preprocessing.edges is None:
-                return self.default_size
-            _, longest = self.preprocessing.edges
-            return longest, longest
-
+            return self._largest_following_shape(image_size)
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -214,11 +209,36 @@ class Contract:
             )
         return image_size, image_size
 
-    def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
-        """Whether an anchor gives one detection at most, with this IoU or without suppression.
+    def _largest_following_shape(self, image_size: int | None) -> Size:
+        """Return the largest height and width of an input that follows the size of each picture.
 
-        `unique` is whether the user asked for that. Of rows that a graph selected, nobody knows
-        which are one anchor's.
+        Args:
+            image_size: The side length that the user asked for, if any.
+
+        Raises:
+            UsageError: The user asked for one, which such an input cannot have.
+        """
+        if image_size is not None:
+            edges = "shortest-edge=MIN:MAX"
+            if self.preprocessing.multiple > 1:
+                edges += f",multiple={self.preprocessing.multiple}"
+            raise UsageError(
+                f"imgsz {image_size}: this model's input follows the size of each picture",
+                f"leave imgsz out; --preprocess {edges} sets its edges",
+            )
+        if self.preprocessing.edges is None:
+            return self.default_size
+        _, longest = self.preprocessing.edges
+        return longest, longest
+
+    def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
+        """Tell whether an anchor gives one detection at most: that of its best class.
+
+        Of detections that the graph selected itself, nobody knows which are one anchor's.
+
+        Args:
+            nms: The IoU of non-maximum suppression; None without suppression.
+            unique: Whether the user asked for that, by `--unique`.
         """
         if self.layout is Layout.ROWS:
             return False
@@ -227,10 +247,16 @@ class Contract:
         return nms is not None and self.multi_label is not MultiLabel.ALWAYS
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
-        """Return the contract with other class names; where it is not known, they tell C.
+        """Return the contract with other class names.
+
+        If the graph does not show how many classes there are, the names tell it.
+
+        Args:
+            names: The names, by class id.
+            origin: Where they come from, for messages.
 
         Raises:
-            UsageError: The number of names is not C.
+            UsageError: The graph shows another number of classes.
         """
         if not self.counts_classes:
             return replace(self, names=names, names_origin=origin, class_count=len(names))
@@ -251,12 +277,13 @@ class Contract:
 
     @classmethod
     def from_json(cls, fields: Fields) -> Self:
-        """Read what `dataclasses.asdict` gives, back from JSON."""
+        """Return the contract whose fields were written to JSON with `dataclasses.asdict`."""
         values = _from_json(fields)
         values["preprocessing"] = Preprocessing(**_from_json(fields["preprocessing"]))
         return cls(**values)
 
 
+# By the name of a field, what makes its value from that in JSON; for others it is `_tuples`.
 FROM_JSON: dict[str, Callable[[Any], Any]] = {
     "tile": lambda fields: fields and Tiling(**fields),
     "layout": Layout,
@@ -269,7 +296,11 @@ FROM_JSON: dict[str, Callable[[Any], Any]] = {
 
 
 def _from_json(fields: Fields) -> Fields:
-    """Fields with the types that JSON does not have."""
+    """Return fields that were read from JSON with the types that JSON does not have.
+
+    These are the values of enumerations, tuples and tilings, which are texts, lists and objects
+    there.
+    """
     values = {}
     for name, value in fields.items():
         convert = FROM_JSON.get(name, _tuples)
@@ -278,7 +309,7 @@ def _from_json(fields: Fields) -> Fields:
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
-    """Lists of JSON as the tuples that they were."""
+    """Turn lists of JSON, also within lists, into the tuples that they were; others stay."""
     if isinstance(value, list):
         return tuple(_tuples(entry) for entry in value)
     return value
@@ -304,31 +335,38 @@ NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 
 
 def parse_names(text: str) -> list[str] | None:
-    """Read names from a list or a mapping by class id, in JSON or Python notation.
+    """Read the names of classes from a list, or a mapping by class id, in a text.
 
-    Exporters write `{0: 'person', 1: 'car'}`; a gap in the ids becomes `class_1`.
-    Returns None for anything else.
+    The text is in JSON or Python notation: exporters write `{0: 'person', 2: 'car'}` to the
+    metadata of a model. In this example, the missing class 1 is named "class_1".
+
+    Returns:
+        The names, by class id; None if the text is something else.
     """
     if len(text) > MAX_TEXT:
         return None
-    value = _parsed(text)
+    value = _parse_literal(text)
     if isinstance(value, list | tuple):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return None
     try:
-        by_id = {int(key): str(name) for key, name in value.items()}
+        names_by_id = {int(key): str(name) for key, name in value.items()}
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
+    if not names_by_id or min(names_by_id) < 0:
         return None
-    if any(len(name) > MAX_NAME for name in by_id.values()):
+    # A single large id would take much memory for the names of the ids that are missing.
+    if max(names_by_id) >= 2 * len(names_by_id) + 100:
         return None
-    return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
+    if any(len(name) > MAX_NAME for name in names_by_id.values()):
+        return None
+    class_count = max(names_by_id) + 1
+    return [names_by_id.get(class_id, f"class_{class_id}") for class_id in range(class_count)]
 
 
-def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever it says
-    """What a text says in JSON or Python notation; None for anything else."""
+def _parse_literal(text: str) -> Any:  # noqa: ANN401 - whatever it says
+    """Return the value that a text has in JSON or Python notation; None for any other text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -342,9 +380,18 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever it says
 def class_names(
     text: str, count: int, usual: tuple[str, ...] = ()
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Names of a model's classes, their origin, and warnings about them.
+    """Find the names of a model's classes.
 
-    `usual` are those of its family, if all its models have the same.
+    They are those in the metadata, or those of the model's family, or COCO's if the number of
+    classes is that of COCO, or else numbers.
+
+    Args:
+        text: The names in the metadata, as `parse_names` reads them; may be empty.
+        count: The number of classes that the graph shows.
+        usual: The names that all models of the family have, if they have the same.
+
+    Returns:
+        The names by class id, where they come from, and warnings about them.
     """
     names = parse_names(text)
     if names and len(names) == count:
@@ -365,11 +412,18 @@ def class_names(
 
 
 def _names_by_coco_ids(count: int) -> tuple[str, ...]:
-    """COCO's names of classes that are numbered as in COCO, with its gaps."""
-    by_id = dict(zip(COCO_IDS, COCO, strict=True))
+    """Return the names of classes that have the numbers of COCO, which leave some out.
+
+    COCO has 80 classes, with numbers from 1 to 90; models may give scores for the others, too.
+
+    Args:
+        count: The number of classes of the model, which is a key of COCO_FROM.
+    """
+    names_by_number = dict(zip(COCO_IDS, COCO, strict=True))
+    first_number = COCO_FROM[count]
     names = []
-    for index in range(count):
-        names.append(by_id.get(COCO_FROM[count] + index, f"class_{index}"))
+    for class_id in range(count):
+        names.append(names_by_number.get(first_number + class_id, f"class_{class_id}"))
     return tuple(names)
 
 
@@ -386,7 +440,7 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
-    except ValueError as error:  # of the path
+    except ValueError as error:  # no file can have such a path
         raise UsageError(f"no file can be named {str(path)!r}", hint) from error
 
     if is_lfs_pointer(text.encode()):
@@ -415,11 +469,18 @@ SYNONYMS = (
     {"cell phone", "phone", "mobile"},
     {"aruco", "apriltag", "marker"},
 )
-"""What classes are called besides, by people and in other data."""
+"""Groups of names for the same class, as people or other data sets use them."""
 
 
 def class_ids(classes: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
-    """Class ids of names or ids; None if there are none.
+    """Return the ids of classes that a user named.
+
+    Args:
+        classes: The classes, by name or by id; several classes may have the same name.
+        names: The model's names of classes, by class id.
+
+    Returns:
+        The ids; None if the user named no class, which means all.
 
     Raises:
         UsageError: The model has no such class.
@@ -436,7 +497,14 @@ def class_ids(classes: Iterable[str | int], names: tuple[str, ...]) -> frozenset
 
 
 def _class_hint(text: str, names: tuple[str, ...]) -> str:
-    """Suggest the name that was meant, or list the first of the model's names."""
+    """Write a hint for a class that the model does not have.
+
+    It suggests a name that means the same or is spelled similarly, or lists the first of all names.
+
+    Args:
+        text: What the user called the class.
+        names: The model's names of classes.
+    """
     suggestion = _synonym(text, names) or closest(text, names)
     if suggestion:
         return f"did you mean {suggestion}?"
@@ -445,7 +513,7 @@ def _class_hint(text: str, names: tuple[str, ...]) -> str:
 
 
 def _synonym(text: str, names: tuple[str, ...]) -> str | None:
-    """The first of a model's names that means the same as a text; None if there is none."""
+    """Find the first of a model's names that means the same as a text; None if there is none."""
     synonyms: set[str] = set()
     for group in SYNONYMS:
         if text.lower() in group:
@@ -459,7 +527,11 @@ def _synonym(text: str, names: tuple[str, ...]) -> str | None:
 def class_conf_by_id(
     class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> dict[int, float]:
-    """The confidences of single classes, by class id.
+    """Return the confidences of single classes, by class id.
+
+    Args:
+        class_conf: Classes, by name or by id, each with its confidence.
+        names: The model's names of classes, by class id.
 
     Raises:
         UsageError: The model has no such class, or one has two confidences.
@@ -480,10 +552,18 @@ def class_conf_by_id(
 def conf_thresholds(
     conf: float, class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> npt.NDArray[np.float32]:
-    """What the score of each class must exceed: `(C,)` float32.
+    """Return what the score of each class must exceed.
+
+    Args:
+        conf: The confidence of classes that have none of their own.
+        class_conf: Classes, by name or by id, each with its own confidence.
+        names: The model's names of its C classes, by class id.
+
+    Returns:
+        `(C,)` float32.
 
     Raises:
-        UsageError: The model has no such class.
+        UsageError: The model has no such class, or one has two confidences.
     """
     thresholds = np.full(len(names), conf, np.float32)
     for class_id, threshold in class_conf_by_id(class_conf, names).items():
