@@ -1,4 +1,8 @@
-"""External data: the files beside a model that hold its weights."""
+"""External data: the files beside a model that hold its weights.
+
+A model file larger than 2 GiB is not possible, and some exporters never put weights into it. Then a
+tensor in the model has the name of such a file, and says at which byte of it its elements begin.
+"""
 
 import hashlib
 import math
@@ -40,7 +44,7 @@ NUMBER_FIELDS = (
 """The lists in which a tensor may have its elements, in place of raw data."""
 
 MAX_PACKED = 16
-"""The most elements that share an entry of a 32-bit list: those of the smallest type."""
+"""The most elements that share an entry of a 32-bit list: 16 of the smallest type, of 2 bits."""
 
 
 class ChangedError(ModelError):
@@ -60,20 +64,38 @@ class ExternalFile:
 
     @classmethod
     def read(cls, model: Path, name: str) -> Self:
-        """Hash a file of external data."""
+        """Open a file of external data, and return it with its size and hash.
+
+        Args:
+            model: The path of the model.
+            name: The path of the file, relative to the model's folder.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
         with open_external(model, name) as file:
             return cls.of(name, file)
 
     @classmethod
     def of(cls, name: str, file: BufferedReader) -> Self:
-        """Hash an open file."""
+        """Return an open file of external data with its size and hash; it is read to its end."""
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(name, file.tell(), digest)
 
 
 def open_external(model: Path, location: str) -> BufferedReader:
-    """Open a file of external data, which is beside a model or in a folder below."""
+    """Open a file of external data, which is in the model's folder or in one below it.
+
+    No other file is opened, since a model from elsewhere could name any file of this machine.
+
+    Args:
+        model: The path of the model.
+        location: The path of the file that the model names, relative to the model's folder.
+
+    Raises:
+        ModelError: It is not below that folder, or cannot be read.
+    """
     # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
     # that is refused on one system is to be refused on all.
     parts = PureWindowsPath(location)
@@ -101,26 +123,41 @@ def open_external(model: Path, location: str) -> BufferedReader:
 
 
 def _external_error(model: Path, reason: str, hint: str) -> ModelError:
+    """Return the error that says why the external data of a model cannot be read."""
     return ModelError(f"the external data of {model} cannot be read: {reason}", hint)
 
 
 def load_external(model: "ModelProto", path: Path, limit: int) -> tuple[ExternalFile, ...]:
-    """Move external data into the model; returns its files.
+    """Read the external data of a model into its tensors.
 
     onnx has a function for this, but what it refuses depends on its version, it ignores sparse
     tensors, and it reads as much as a file claims.
+
+    Args:
+        model: The model, whose tensors have their data afterwards.
+        path: Its path, as external data is relative to its folder.
+        limit: How many bytes all external data may have.
+
+    Returns:
+        The files that were read.
+
+    Raises:
+        ModelError: A file cannot be read, or the data is more than the limit.
+        ChangedError: A file was written while it was read.
+        ValueError: A tensor has other data than its shape and type say.
     """
     from onnx import TensorProto
 
     from detcli.model.graph import model_tensors
 
     tensors_by_location = defaultdict[str, list["TensorProto"]](list)
+    total_size = 0  # bytes of external data
     for tensor in model_tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             _check_size(tensor)
             continue
-        limit -= _byte_size(tensor)
-        if limit < 0:
+        total_size += _byte_size(tensor)
+        if total_size > limit:
             raise _external_error(path, "it is more than 2 GiB", "check what the file is")
         reference = {entry.key: entry.value for entry in tensor.external_data}
         tensors_by_location[reference.get("location", "")].append(tensor)
@@ -128,19 +165,27 @@ def load_external(model: "ModelProto", path: Path, limit: int) -> tuple[External
     files = []
     for location, tensors in sorted(tensors_by_location.items()):
         with open_external(path, location) as file:
-            before = os.fstat(file.fileno())
+            status_before = os.fstat(file.fileno())
             for tensor in tensors:
                 _load_tensor(tensor, path, location, file)
                 tensor.data_location = TensorProto.DEFAULT
             files.append(ExternalFile.of(location, file))
-            after = os.fstat(file.fileno())
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+            status_after = os.fstat(file.fileno())
+        has_new_time = status_before.st_mtime_ns != status_after.st_mtime_ns
+        if has_new_time or status_before.st_size != status_after.st_size:
             raise ChangedError(path)
     return tuple(files)
 
 
 def _check_size(tensor: "TensorProto") -> None:
-    """Check that a tensor in the file has as much data as its shape and type say."""
+    """Check that a tensor in the model file itself has as much data as its shape and type say.
+
+    The data is bytes, or a list of numbers. In an entry of such a list several elements of a small
+    type may share 32 bits, so there the number of entries is only checked roughly.
+
+    Raises:
+        ValueError: It has less, or other bytes.
+    """
     if tensor.HasField("raw_data"):
         byte_count = len(tensor.raw_data)
         expected_count = _byte_size(tensor)
@@ -155,7 +200,19 @@ def _check_size(tensor: "TensorProto") -> None:
 
 
 def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: BufferedReader) -> None:
-    """Move the data of one tensor into the model."""
+    """Read the data of one tensor from a file of external data into the model.
+
+    Args:
+        tensor: The tensor, which says where its data begins in the file, and perhaps how long it
+            is.
+        path: The path of the model, for messages.
+        location: The path of the file, relative to the model's folder, for messages.
+        file: The file.
+
+    Raises:
+        ModelError: The file ends before the tensor does.
+        ValueError: The tensor says that its data begins before the file.
+    """
     reference: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     size = _byte_size(tensor)
     start = int(reference.get("offset") or 0)
@@ -181,19 +238,32 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
 
 
 def _byte_size(tensor: "TensorProto") -> int:
-    """The bytes that the elements of a tensor take."""
+    """Return how many bytes the elements of a tensor take, from its shape and type.
+
+    Elements of less than 8 bits are packed, so the last byte may be filled in part.
+
+    Raises:
+        ValueError: Its elements are texts, or its shape is impossible.
+    """
     from onnx import TensorProto
 
-    name = TensorProto.DataType.Name(tensor.data_type)
-    number = re.search(r"\d+", name)
-    bits = int(number[0]) if number else BITS.get(name)
-    if bits is None:  # strings
-        raise ValueError(f"{tensor.name} is of type {name.lower()}, which has no size")
-    bit_count = _element_count(tensor) * bits
-    return (bit_count + 7) // 8
+    type_name = TensorProto.DataType.Name(tensor.data_type)  # such as FLOAT16, UINT4 or BOOL
+    bits_in_name = re.search(r"\d+", type_name)
+    bits_per_element = BITS.get(type_name)
+    if bits_in_name:
+        bits_per_element = int(bits_in_name[0])
+    if bits_per_element is None:  # strings
+        raise ValueError(f"{tensor.name} is of type {type_name.lower()}, which has no size")
+    bit_count = _element_count(tensor) * bits_per_element
+    return (bit_count + 7) // 8  # rounded up
 
 
 def _element_count(tensor: "TensorProto") -> int:
+    """Return how many elements a tensor has.
+
+    Raises:
+        ValueError: Its shape has a negative number.
+    """
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
     return math.prod(tensor.dims)

@@ -16,7 +16,7 @@ FAMILY_KEY = "detcli.family"
 """The metadata entry that names the family, where `convert` has changed how the graph ends."""
 BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
 CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, as `--conf` takes it
-TILE_KEY = "detcli.tile"  # and the one that recommends tiles, as `--tile` takes them
+TILE_KEY = "detcli.tile"  # the metadata entry that recommends tiles, as `--tile` takes them
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
@@ -28,7 +28,15 @@ NO_CONFIDENCES: Confidences = (None, ())
 
 
 def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
-    """The size of inputs that are free, and the stride."""
+    """Find the size to run a graph at that takes any, and the stride of its head.
+
+    Args:
+        metadata: The metadata in the model file; Ultralytics' has "imgsz" and "stride".
+
+    Returns:
+        Height and width, and the pixels that both must be a multiple of; usual values where the
+        metadata does not say them.
+    """
     default_size = named_size(metadata) or DEFAULT_SIZE
     stride = max(_integers(metadata.get("stride"), 1))
     if not 0 < stride <= MAX_STRIDE:
@@ -37,7 +45,7 @@ def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
 
 
 def named_size(metadata: dict[str, str]) -> Size | None:
-    """The size of inputs that the metadata names; None if it names none."""
+    """Return height and width of the input that the metadata names; None if it names none."""
     height, width = _integers(metadata.get("imgsz"), 2)[:2]
     size = image_size(height, width)
     if size is None or math.prod(size) > MAX_INPUT:
@@ -46,7 +54,11 @@ def named_size(metadata: dict[str, str]) -> Size | None:
 
 
 def box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
-    """The format of boxes that the metadata names; None if it names none."""
+    """Return the format of boxes that the metadata names; None if it names none.
+
+    Raises:
+        Unrecognised: It names one that does not exist.
+    """
     text = metadata.get(BOX_FORMAT_KEY)
     if not text:
         return None
@@ -58,9 +70,17 @@ def box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
 def recommended(
     metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
 ) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
-    """The confidences, IoU and tiles that the metadata recommends, and what is ignored of it.
+    """Read from the metadata of a model which confidences, IoU and tiles it recommends.
 
-    A head that needs suppression has a usual IoU, for metadata that says nothing.
+    Args:
+        metadata: The metadata in the model file.
+        usual_nms: The IoU for non-maximum suppression that is used if the metadata recommends none;
+            None if the head needs no suppression.
+        names: The names of the model's classes, by class id.
+
+    Returns:
+        The confidences; the IoU, or None for no suppression; the tiles, or None; and a warning for
+        each recommendation that is ignored.
     """
     conf = _confidences(metadata, names)
     nms = _share(metadata.get(NMS_KEY)) or None
@@ -84,7 +104,7 @@ def recommended(
 
 
 def _tiling(metadata: dict[str, str]) -> Tiling | None:
-    """The tiles that the metadata recommends; None if it recommends none that can be read."""
+    """Return the tiles that the metadata recommends; None if it has none that can be read."""
     try:
         return Tiling.parse(metadata.get(TILE_KEY, ""))
     except UsageError:
@@ -92,7 +112,15 @@ def _tiling(metadata: dict[str, str]) -> Tiling | None:
 
 
 def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
-    """The confidences that the metadata recommends; None if it recommends none."""
+    """Read the confidences that the metadata recommends, written as in `--conf 0.4,person=0.5`.
+
+    Args:
+        metadata: The metadata in the model file.
+        names: The names of the model's classes, by class id.
+
+    Returns:
+        They; None if there are none that can be read.
+    """
     try:
         settings = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
         class_conf = class_conf_by_id(settings.class_conf, names)
@@ -102,7 +130,7 @@ def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidence
 
 
 def _share(text: str | None) -> float | None:
-    """A number from 0 to 1; None for any other text."""
+    """Return the number from 0 to 1 in a text; None for any other text."""
     try:
         share = float(text or "")
     except ValueError:
@@ -113,11 +141,19 @@ def _share(text: str | None) -> float | None:
 
 
 def _integers(text: str | None, count: int) -> list[int]:
-    """Integers from metadata such as "32", "[640, 640]"; zeros for anything else."""
+    """Read integers from an entry of the metadata, such as "32" or "[640, 480]".
+
+    Args:
+        text: The entry; None if there is none.
+        count: How many integers are needed.
+
+    Returns:
+        Those in the text, `count` or more; a single one is repeated. Zeros for any other text.
+    """
     parts = (text or "").strip("[]() ").split(",")
-    numbers = [int(part) for part in parts if part.strip().isdecimal()]
-    if len(numbers) == 1:
-        numbers *= count
-    if len(numbers) >= count:
-        return numbers
+    integers = [int(part) for part in parts if part.strip().isdecimal()]
+    if len(integers) == 1:
+        integers *= count
+    if len(integers) >= count:
+        return integers
     return [0] * count

@@ -19,23 +19,34 @@ class Precision(StrEnum):
 
 
 def precision_in(model: "ModelProto", device: Device, *, half: bool) -> Precision:
-    """The lowest precision that a graph is computed in on a device, see `precision_of`."""
+    """Return the lowest precision that a graph is computed in on a device, see `precision_of`.
+
+    Args:
+        model: The model; shapes must be inferred.
+        device: The device.
+        half: Whether it is to compute in 16 bits where it can, as `--half` asks for.
+    """
     if half and device.computes_half:
         return Precision(device.half_type)
     return precision_of(model)
 
 
 def precision_of(model: "ModelProto") -> Precision:
-    """The lowest precision that a graph computes in; shapes must be inferred."""
+    """Return the lowest precision that a graph computes in, as its nodes and tensors show it.
+
+    Args:
+        model: The model; shapes must be inferred, as only then all tensors have their types.
+    """
     from onnx import TensorProto  # large, and not needed to compare saved records
 
     from detcli.model.graph import is_quantised
 
     if is_quantised(model.graph):
         return Precision.INT8
-    types = {tensor.data_type for tensor in model.graph.initializer}
-    for values in (model.graph.input, model.graph.value_info):  # weights may be in Constant nodes
-        types.update(value.type.tensor_type.elem_type for value in values)
-    if TensorProto.FLOAT16 in types:
+    element_types = {tensor.data_type for tensor in model.graph.initializer}
+    # Weights may be in Constant nodes in place of initializers, so other tensors count, too.
+    for values in (model.graph.input, model.graph.value_info):
+        element_types.update(value.type.tensor_type.elem_type for value in values)
+    if TensorProto.FLOAT16 in element_types:
         return Precision.FLOAT16
     return Precision.FLOAT32

@@ -33,7 +33,7 @@ from detcli.model.preprocessing import BY_FAMILY, SIZE
 
 @frozen
 class Recognised:
-    """What was recognised in a graph; its contract follows from it."""
+    """What was recognised in a graph: its input and head, and the family that they are of."""
 
     head: Head
     image: ImageInput
@@ -56,6 +56,9 @@ def contract_of(
 ) -> Contract:
     """Collect all that the rest of detcli has to know about a recognised graph in a contract.
 
+    It comes from the graph's nodes, from the metadata in the file, and from what is known of the
+    model's family.
+
     Args:
         index: The graph.
         metadata: The metadata in the file.
@@ -74,13 +77,18 @@ def contract_of(
     layout = head.layout
     needs_nms = family.needs_nms
     if needs_nms is None:
-        needs_nms = _gives_several(head, metadata)
+        needs_nms = _gives_several_boxes_per_object(head, metadata)
         if needs_nms:
             layout = Layout.ONE_TO_MANY
     usual_nms = family.nms if needs_nms else None
     (conf, class_conf), nms, tile, ignored = recommended(metadata, usual_nms, names)
+    multi_label = family.multi_label
+    if head.best_class_only:
+        multi_label = MultiLabel.NEVER
 
-    preprocessing, assumed_values = _preprocessing(index, family, image, recognised.default_size)
+    preprocessing, assumed_values = _preprocessing_of_family(
+        index, family, image, recognised.default_size
+    )
 
     return Contract(
         layout=layout,
@@ -102,7 +110,7 @@ def contract_of(
         heads=adaptation.head_sources,
         box_fractions=recognised.fractions,
         score_form=adaptation.score_form,
-        multi_label=MultiLabel.NEVER if head.best_class_only else family.multi_label,
+        multi_label=multi_label,
         max_detections=_max_detections(index, head, family),
         within_anchors=family.gives_one_box_per_object,
         clips=family.clips,
@@ -114,35 +122,42 @@ def contract_of(
         preprocessing=preprocessing or Preprocessing(),
         takes_uint8=image.dtype == "uint8",
         preprocessing_sources=BY_FAMILY if preprocessing else (),
-        assumed_preprocessing=_assumed(metadata, image, assumed_values),
+        assumed_preprocessing=_assumed_preprocessing(metadata, image, assumed_values),
         warnings=(*warnings, *ignored),
     )
 
 
-def _preprocessing(
+def _preprocessing_of_family(
     index: GraphIndex, family: Family, image: ImageInput, default_size: Size
 ) -> tuple[Preprocessing | None, str]:
     """Find the preprocessing that the networks of a family were trained with.
 
     Some families changed it over time: large weights in the first convolution then show an earlier
-    network, which was trained on small values.
+    network, which was trained on small values of pixels.
+
+    Args:
+        index: The graph.
+        family: The family.
+        image: The graph's input for pictures.
+        default_size: Height and width to run the network at, if it takes any size.
 
     Returns:
-        The preprocessing, or None if it is not known; and, where networks of the family differ in
-        the range of values, a text that says which range is assumed, else an empty one.
+        The preprocessing, or None if it is not known. And if networks of the family differ in the
+        range of values and the weights do not tell it, a text that says which range is assumed;
+        else an empty text.
     """
     preprocessing = family.preprocessing_for(image.size, default_size)
     if preprocessing is None or family.earlier_preprocessing is None:
         return preprocessing, family.assumed_values
-    weight = first_weight(index, image.name)
-    if weight is None:
+    mean_weight = first_weight(index, image.name)
+    if mean_weight is None:
         return preprocessing, family.assumed_values
-    if weight > MIN_WEIGHT_FOR_SMALL_VALUES:
+    if mean_weight > MIN_WEIGHT_FOR_SMALL_VALUES:
         return family.earlier_preprocessing, ""
     return preprocessing, ""
 
 
-def _assumed(
+def _assumed_preprocessing(
     metadata: dict[str, str], image: ImageInput, values: str
 ) -> tuple[tuple[str, str], ...]:
     """List what has to be assumed about the preprocessing, as the file does not say it.
@@ -153,16 +168,16 @@ def _assumed(
         values: What is assumed about the range of values; empty if that is known.
 
     Returns:
-        The step of the preprocessing, and a text for the user, for each assumption.
+        For each assumption, the step of the preprocessing and a text for the user.
     """
-    assumed = []
+    assumptions = []
     if values:
-        assumed.append(("values", values))
+        assumptions.append(("values", values))
     if image.size is None and named_size(metadata) is None:
         height, width = DEFAULT_SIZE
         text = f"an input of {width}x{height}, as no size is named; --imgsz N sets it"
-        assumed.append((SIZE, text))
-    return tuple(assumed)
+        assumptions.append((SIZE, text))
+    return tuple(assumptions)
 
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
@@ -171,13 +186,18 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     A graph whose outputs have no axis for the batch lists the detections of all its images in one,
     so it is only given one image.
 
+    Args:
+        index: The graph.
+        head: The tensors in it that hold boxes and scores.
+        image: Its input for images.
+
     Raises:
         Unrecognised: Such a graph takes only a batch of several images.
     """
     dims = index.shapes[head.boxes[0].tensor]
-    is_batched = len(dims) == BATCHED and dims[0] != 1
-    may_be_list = head.layout is Layout.ROWS or len(dims) < BATCHED
-    if is_batched or not may_be_list:
+    has_batch_axis = len(dims) == BATCHED and dims[0] != 1
+    may_be_one_list = head.layout is Layout.ROWS or len(dims) < BATCHED
+    if has_batch_axis or not may_be_one_list:
         return image.batch
     if image.batch not in {None, 1}:
         raise Unrecognised(
@@ -188,10 +208,10 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
 
 
 def shown_format(head: Head) -> BoxFormat | None:
-    """Tell the format of a graph's boxes, corners or centre and size, from its nodes.
+    """Tell from the nodes that decode a graph's boxes whether these are corners or centre and size.
 
     Returns:
-        None if the nodes do not decode the boxes in a known way.
+        The format; None if the nodes do not decode the boxes in a known way.
     """
     is_decoded = head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and not is_decoded:
@@ -201,11 +221,11 @@ def shown_format(head: Head) -> BoxFormat | None:
     return head.decoded.box_format
 
 
-def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
-    """True if a YOLO's head gives several boxes for an object, so that NMS is needed.
+def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> bool:
+    """Tell whether a YOLO's head gives several boxes for an object, so that NMS is needed.
 
-    Ultralytics' metadata may say so. If not, boxes as centre and size are those of a head that
-    needs it, and boxes as corners those of one that does not.
+    Ultralytics' metadata may say so. If not, the format of the boxes tells it: heads that need NMS
+    give boxes as centre and size, and those that do not as corners.
     """
     if head.layout is Layout.END_TO_END:
         return False
@@ -218,10 +238,17 @@ def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
 
 
 def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
-    """Count the boxes that a graph gives for an image, or the detections if it selects these.
+    """Count the anchors of a graph, which are the boxes that it gives for an image.
+
+    If the graph selects detections itself, these are counted.
+
+    Args:
+        index: The graph.
+        head: The tensors in it that hold boxes and scores.
+        size: Height and width of its input; None if it takes any.
 
     Returns:
-        None where the number depends on the size of the input.
+        The number; None where it depends on the size of the input.
     """
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
@@ -232,13 +259,15 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
         return index.size(tensor, -2)
     if len(index.shapes[tensor]) != BATCHED:
         return None
-    return index.size(tensor, 1 if head.anchors_first else 2)
+    anchor_axis = 1 if head.anchors_first else 2
+    return index.size(tensor, anchor_axis)
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
     """Tell how many detections a graph gives for an image at most; None if there is no limit.
 
-    Transformers give a fixed number, and some graphs select the best.
+    A transformer gives one box for each of its queries, whose number is fixed, and some graphs
+    select a fixed number of the best detections.
     """
     if head.max_detections is not None or not family.gives_one_box_per_object:
         return head.max_detections
