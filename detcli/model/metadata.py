@@ -20,6 +20,13 @@ TILE_KEY = "detcli.tile"  # the metadata entry that recommends tiles, as `--tile
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
+FORMS = {
+    CONF_KEY: "a number from 0 to 1, or such of its classes, as in person=0.5",
+    NMS_KEY: "a number above 0 and at most 1",
+    TILE_KEY: "a size in pixels, as in 1024,crowd=10",
+}
+"""What the entries that recommend something must be."""
+
 DEFAULT_SIZE = (640, 640)
 
 Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
@@ -85,14 +92,10 @@ def recommended(
     conf = _confidences(metadata, names)
     nms = _share(metadata.get(NMS_KEY)) or None
     tile = _tiling(metadata)
-    expected: tuple[tuple[str, object, str], ...] = (
-        (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
-        (NMS_KEY, nms, "a number above 0 and at most 1"),
-        (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
-    )
     ignored = []
-    for key, value, form in expected:
-        if value is None and key in metadata:
+    for key, value in ((CONF_KEY, conf), (NMS_KEY, nms), (TILE_KEY, tile)):
+        if value is None and key in metadata:  # it could not be read
+            form = FORMS[key]
             text = f"its metadata {key} is {metadata[key]!r:.80}, not {form}, so it is ignored"
             ignored.append(text)
     if usual_nms is None and nms is not None:

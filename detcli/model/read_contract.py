@@ -99,7 +99,7 @@ def contract_of(
         anchor_count=_anchor_count(index, head, image.size),
         input_name=image.name,
         input_dtype=image.floats,
-        batch=_batch(index, head, image),
+        batch=_accepted_batch(index, head, image),
         input_size=image.size,
         default_size=recognised.default_size,
         stride=recognised.stride,
@@ -180,7 +180,7 @@ def _assumed_preprocessing(
     return tuple(assumptions)
 
 
-def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
+def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     """Tell how many images may be given to a graph at once; None if any number.
 
     A graph whose outputs have no axis for the batch lists the detections of all its images in one,
@@ -194,10 +194,13 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     Raises:
         Unrecognised: Such a graph takes only a batch of several images.
     """
-    dims = index.shapes[head.boxes[0].tensor]
-    has_batch_axis = len(dims) == BATCHED and dims[0] != 1
-    may_be_one_list = head.layout is Layout.ROWS or len(dims) < BATCHED
-    if has_batch_axis or not may_be_one_list:
+    dims = index.shapes[head.boxes[0].tensor]  # of the boxes, such as [B, N, 4]
+    if head.layout is Layout.ROWS:
+        # A graph that selects detections may list those of all images behind a first axis of 1.
+        has_batch_axis = len(dims) == BATCHED and dims[0] != 1
+    else:
+        has_batch_axis = len(dims) >= BATCHED
+    if has_batch_axis:
         return image.batch
     if image.batch not in {None, 1}:
         raise Unrecognised(
@@ -268,6 +271,12 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
 
     A transformer gives one box for each of its queries, whose number is fixed, and some graphs
     select a fixed number of the best detections.
+
+    Args:
+        index: The graph.
+        head: The tensors in it that hold boxes and scores. They may be those before its selection,
+            which then is left out; `max_detections` is how many it would select.
+        family: The family of detectors that the graph is of.
     """
     if head.max_detections is not None or not family.gives_one_box_per_object:
         return head.max_detections

@@ -46,7 +46,7 @@ from detcli.run.selections import (
     confident_selection,
     covering_selection,
     crowd_selection,
-    first_detections,
+    results_of_covered,
 )
 from detcli.run.shared_work import SharedWork
 
@@ -457,8 +457,8 @@ class BatchDetector:
     ) -> Callable[[], list[list[Detections]]]:
         """Start to detect in whole pictures, with several selections of what the network gives.
 
-        Where one selection covers all of them, the device runs only that, and the others are taken
-        from its result.
+        A selection says which detections of a picture are kept. If one selection covers all others,
+        the device runs only that, and their results are taken from its result.
 
         Returns:
             A function that waits for the device. It returns a list for each selection, with the
@@ -474,12 +474,7 @@ class BatchDetector:
             results = self._wait_for_groups(started_groups, len(pictures), len(device_selections))
             if covering is not None and len(selections) > 1:
                 [covering_results] = results
-                results = []
-                for options in selections:
-                    selected = [
-                        first_detections(detections, options) for detections in covering_results
-                    ]
-                    results.append(selected)
+                results = results_of_covered(selections, covering_results)
             self._report_end(Stage.REMAINDER)
             return results
 

@@ -403,8 +403,11 @@ class _SinkOpener:
             output = AppendedFile(destination.target)
         else:
             output = self._open_file(destination.target)
-        watched = self._config.watched
-        columns = [column.name for column in OPTIONAL_COLUMNS if getattr(watched, column.option)]
+        columns = []
+        for column in OPTIONAL_COLUMNS:
+            is_requested = getattr(self._config.watched, column.option)
+            if is_requested:
+                columns.append(column.name)
         self.sinks.append(open_record_sink(destination.format, output, columns))
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:

@@ -188,6 +188,9 @@ class Pipeline:
     def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
         """Put the items that were read into batches, and yield their records in order.
 
+        The other threads send messages: the reader thread one for each item and one at the end, and
+        the workers one when the items of a batch have their records, or when a device fails.
+
         Raises:
             DetcliError: A device cannot be used, or hangs.
             BaseException: The error that ended the source of the items.
@@ -200,13 +203,12 @@ class Pipeline:
         silent_s = 0.0
         while end is None or without_record:
             timeout_s = BATCH_TIMEOUT_S if next_batch else POLL_S
-            try:
-                message = self._inbox.get(timeout=timeout_s)
-                silent_s = 0.0
-            except queue.Empty:
-                message = None
+            message = self._next_message(timeout_s)
+            if message is None:
                 silent_s = self._silent_seconds(silent_s, timeout_s, without_record, workers)
-            _require_working_device(silent_s)
+                _require_working_device(silent_s)
+            else:
+                silent_s = 0.0
 
             match message:
                 case Entry():
@@ -229,6 +231,13 @@ class Pipeline:
                 self._room.release()
         if end.error is not None:
             raise end.error
+
+    def _next_message(self, timeout_s: float) -> Message | None:
+        """Wait for a message of another thread; None if none comes within a number of seconds."""
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
 
     def _silent_seconds(
         self,
@@ -387,19 +396,18 @@ class Worker:
         While a batch runs, the next ones are started; the oldest is waited for when there are
         enough of them, or when none is waiting to be started.
         """
-        running: deque[StartedBatch] = deque()
+        running: deque[StartedBatch] = deque()  # the oldest first
         while True:
             try:
                 batch = self._batches.get(block=not running)
-            except queue.Empty:
-                pass  # There is nothing to start, so wait for a running batch.
-            else:
-                if batch is None:
-                    break
-                running.append((batch, self._start(detector, batch)))
-                if len(running) < detector.in_flight:
-                    continue
-            self._finish(detector, running.popleft())
+            except queue.Empty:  # nothing can be started now
+                self._finish(detector, running.popleft())
+                continue
+            if batch is None:
+                break
+            running.append((batch, self._start(detector, batch)))
+            if len(running) >= detector.in_flight:
+                self._finish(detector, running.popleft())
         while running:
             self._finish(detector, running.popleft())
 

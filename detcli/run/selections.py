@@ -141,9 +141,9 @@ def crowd_selection(
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
     """Find one selection that can replace several, so that the device selects only once.
 
-    Its detections, best first, begin with those of each of the others; `first_detections` cuts them
-    off. Such a selection exists if the others differ only in `max_det` and in a confidence that is
-    the same for all classes.
+    Its detections, best first, begin with those of each of the others, see `results_of_covered`.
+    Such a selection exists if the others differ only in `max_det` and in a confidence that is the
+    same for all classes.
 
     Returns:
         That selection, with the lowest confidence and the highest `max_det`; None if there is none.
@@ -160,7 +160,26 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
     return covering
 
 
-def first_detections(detections: Detections, options: SelectionOptions) -> Detections:
+def results_of_covered(
+    selections: Sequence[SelectionOptions], covering_results: Sequence[Detections]
+) -> list[list[Detections]]:
+    """Take the results of several selections from the result of the one that covers them.
+
+    Args:
+        selections: The selections.
+        covering_results: The detections of each picture that `covering_selection` gave.
+
+    Returns:
+        For each selection, the detections of each picture.
+    """
+    results = []
+    for options in selections:
+        selected = [_first_detections(detections, options) for detections in covering_results]
+        results.append(selected)
+    return results
+
+
+def _first_detections(detections: Detections, options: SelectionOptions) -> Detections:
     """Reduce the detections of a covering selection to those that a selection itself would give.
 
     Args:
