@@ -148,6 +148,40 @@ def load_external(model: "ModelProto", path: Path, limit: int) -> tuple[External
     """
     from onnx import TensorProto
 
+    files = []
+    for location, tensors in sorted(_external_tensors(model, path, limit).items()):
+        with open_external(path, location) as file:
+            status_before = os.fstat(file.fileno())
+            for tensor in tensors:
+                _load_tensor(tensor, path, location, file)
+                tensor.data_location = TensorProto.DEFAULT
+            files.append(ExternalFile.of(location, file))
+            status_after = os.fstat(file.fileno())
+        has_new_time = status_before.st_mtime_ns != status_after.st_mtime_ns
+        if has_new_time or status_before.st_size != status_after.st_size:
+            raise ChangedError(path)
+    return tuple(files)
+
+
+def _external_tensors(
+    model: "ModelProto", path: Path, limit: int
+) -> "dict[str, list[TensorProto]]":
+    """Find the tensors of a model whose data is in files beside it, and check the others.
+
+    Args:
+        model: The model.
+        path: Its path, for messages.
+        limit: How many bytes all external data may have.
+
+    Returns:
+        The tensors, by the path of their file relative to the model's folder.
+
+    Raises:
+        ModelError: The external data is more than the limit.
+        ValueError: A tensor in the model itself has other data than its shape and type say.
+    """
+    from onnx import TensorProto
+
     from detcli.model.graph import model_tensors
 
     tensors_by_location = defaultdict[str, list["TensorProto"]](list)
@@ -161,20 +195,7 @@ def load_external(model: "ModelProto", path: Path, limit: int) -> tuple[External
             raise _external_error(path, "it is more than 2 GiB", "check what the file is")
         reference = {entry.key: entry.value for entry in tensor.external_data}
         tensors_by_location[reference.get("location", "")].append(tensor)
-
-    files = []
-    for location, tensors in sorted(tensors_by_location.items()):
-        with open_external(path, location) as file:
-            status_before = os.fstat(file.fileno())
-            for tensor in tensors:
-                _load_tensor(tensor, path, location, file)
-                tensor.data_location = TensorProto.DEFAULT
-            files.append(ExternalFile.of(location, file))
-            status_after = os.fstat(file.fileno())
-        has_new_time = status_before.st_mtime_ns != status_after.st_mtime_ns
-        if has_new_time or status_before.st_size != status_after.st_size:
-            raise ChangedError(path)
-    return tuple(files)
+    return tensors_by_location
 
 
 def _check_size(tensor: "TensorProto") -> None:

@@ -152,7 +152,8 @@ class BatchDetector:
     def _set_confidence(self, settings: Settings) -> None:
         """Set the confidence that the scores of each class have to exceed.
 
-        The settings come before what the model recommends.
+        Classes may have confidences of their own. The settings come before what the model
+        recommends, and a confidence for all classes also before what it recommends for single ones.
 
         Raises:
             UsageError: A class is unknown, or has two confidences.
@@ -168,7 +169,7 @@ class BatchDetector:
         self.min_conf = self.conf
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
-        # The same without the settings, see `crowd_selection`.
+        # The same without the settings, for counting crowds, see `crowd_selection`.
         self._default_conf_thresholds = conf_thresholds(
             Settings().effective_conf(contract.conf), contract.class_conf, contract.names
         )

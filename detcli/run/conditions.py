@@ -86,11 +86,12 @@ def parse_condition(
         class_name = text_after_dot
         zone_or_line = text_before_dot
     if class_name not in {ANY, *names}:
-        reason = f"the model has no class '{class_name}'"
-        hint = "name one of its classes, or any"
         if text_after_dot in {ANY, *names}:
             reason = f"no zone or line is named '{text_before_dot}'"
             hint = "add it with --zone or --line"
+        else:
+            reason = f"the model has no class '{class_name}'"
+            hint = "name one of its classes, or any"
         if zones_and_lines:
             hint += f"; there are {', '.join(zones_and_lines)}"
         raise UsageError(f"--fail-if '{text}': {reason}", hint)

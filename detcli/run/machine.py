@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from detcli import __version__
-from detcli.backend.nvidia import ask_driver, driver_version
+from detcli.backend.nvidia import DriverFacts, ask_driver, driver_version
 from detcli.config.device import Device, available_cores
 from detcli.core.text import pluralize
 from detcli.data.geometry import Picture
@@ -36,28 +36,20 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     from detcli.backend.session import onnxruntime
 
     gpu_ordinals = []  # in the order of the devices
-    has_openvino = False
+    openvino = None
     for device in devices:
         if device.is_gpu:
             gpu_ordinals.append(device.ordinal or 0)
         if device.unit is not None:  # a device of OpenVINO
-            has_openvino = True
-    openvino = None
-    if has_openvino:
-        openvino = package_version("openvino")
-
-    gpu_names = []
+            openvino = package_version("openvino")
+    gpu_names: list[str] = []
     driver = None
     driver_cuda = None
     if gpu_ordinals:
-        driver_answer = ask_driver()
+        driver_facts = ask_driver()
         driver = driver_version()
-        driver_cuda = driver_answer.cuda
-        for ordinal in dict.fromkeys(gpu_ordinals):  # each once, although it may run several clones
-            gpu_name = "unknown"
-            if ordinal < len(driver_answer.gpus):
-                gpu_name = driver_answer.gpus[ordinal].name
-            gpu_names.append(gpu_name)
+        driver_cuda = driver_facts.cuda
+        gpu_names = _gpu_names(gpu_ordinals, driver_facts)
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -74,6 +66,22 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "driver_cuda": driver_cuda,
         "precision": precision,
     }
+
+
+def _gpu_names(ordinals: Iterable[int], driver_facts: DriverFacts) -> list[str]:
+    """Return the names of some GPUs, each once.
+
+    Args:
+        ordinals: The numbers of the GPUs, as in "cuda:1".
+        driver_facts: What the driver says of all GPUs.
+    """
+    names = []
+    for ordinal in dict.fromkeys(ordinals):
+        name = "unknown"
+        if ordinal < len(driver_facts.gpus):
+            name = driver_facts.gpus[ordinal].name
+        names.append(name)
+    return names
 
 
 def processor_name(root: Path = Path("/")) -> str | None:
