@@ -244,7 +244,9 @@ class Contract:
             return False
         if unique or self.multi_label is MultiLabel.NEVER:
             return True
-        return nms is not None and self.multi_label is not MultiLabel.ALWAYS
+        # Suppression takes only the best class of an anchor, but for families that say ALWAYS.
+        has_suppression = nms is not None
+        return has_suppression and self.multi_label is not MultiLabel.ALWAYS
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names.

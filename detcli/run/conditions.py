@@ -132,10 +132,10 @@ def check_conditions(
             # count in the condition, and the next.
             possible_counts.add(max(detected, condition.count))
             possible_counts.add(max(detected, condition.count + 1))
-        results = {compare(possible_count, condition.count) for possible_count in possible_counts}
-        if results == {True}:
+        outcomes = {compare(possible_count, condition.count) for possible_count in possible_counts}
+        if outcomes == {True}:
             holding.append(f"{condition} ({detected} found)")
-        elif True in results:
+        elif True in outcomes:
             undecided.append(f"{condition} ({detected} found)")
     if holding:
         raise CheckError(f"--fail-if holds: {', '.join(holding)}")

@@ -125,8 +125,9 @@ class Pipeline:
     ) -> Generator[Record]:
         """Yield a record for each item, in order, on the calling thread.
 
-        The other threads, see above, are started here and end when the generator does. Items are
-        taken from their source while there is room for them.
+        The threads that read and load items, and that run batches of them on the detectors, are
+        started here and end when the generator does. Items are taken from their source while there
+        is room for them.
 
         Args:
             items: What to load and to detect on.
@@ -196,16 +197,16 @@ class Pipeline:
             BaseException: The error that ended the source of the items.
         """
         next_batch: list[Entry] = []
-        without_record: deque[Entry] = deque()  # in order; their records were not yielded yet
+        expected: deque[Entry] = deque()  # items whose records were not yielded yet, in order
         end = None
         # How long no device has finished anything. It is counted in waits, not measured, since the
         # process may have been suspended for hours.
         silent_s = 0.0
-        while end is None or without_record:
+        while end is None or expected:
             timeout_s = BATCH_TIMEOUT_S if next_batch else POLL_S
             message = self._next_message(timeout_s)
             if message is None:
-                silent_s = self._silent_seconds(silent_s, timeout_s, without_record, workers)
+                silent_s = self._silent_seconds(silent_s, timeout_s, expected, workers)
                 _require_working_device(silent_s)
             else:
                 silent_s = 0.0
@@ -213,7 +214,7 @@ class Pipeline:
             match message:
                 case Entry():
                     next_batch.append(message)
-                    without_record.append(message)
+                    expected.append(message)
                 case End():
                     end = message
                 case DetcliError():
@@ -224,13 +225,24 @@ class Pipeline:
             if next_batch and is_complete:
                 self._batches.put(next_batch)
                 next_batch = []
-            while without_record and (record := without_record[0].record) is not None:
-                entry = without_record.popleft()
-                self.times[Stage.DECODE] += entry.item.seconds
-                yield record
-                self._room.release()
+            yield from self._take_records(expected)
         if end.error is not None:
             raise end.error
+
+    def _take_records(self, expected: deque[Entry]) -> Iterator[Record]:
+        """Yield the records that are there already, up to the first item that has none yet.
+
+        When a record was yielded, there is room for another item.
+
+        Args:
+            expected: Items whose records were not yielded yet, in order. Those whose records are
+                yielded are taken out.
+        """
+        while expected and (record := expected[0].record) is not None:
+            entry = expected.popleft()
+            self.times[Stage.DECODE] += entry.item.seconds
+            yield record
+            self._room.release()
 
     def _next_message(self, timeout_s: float) -> Message | None:
         """Wait for a message of another thread; None if none comes within a number of seconds."""
@@ -243,7 +255,7 @@ class Pipeline:
         self,
         silent_s: float,
         waited_s: float,
-        without_record: Iterable[Entry],
+        expected: Iterable[Entry],
         workers: Iterable["Worker"],
     ) -> float:
         """Tell for how long no device has finished anything, after another wait without a message.
@@ -254,7 +266,7 @@ class Pipeline:
         Args:
             silent_s: For how many seconds it was before the wait.
             waited_s: How many seconds the wait took.
-            without_record: The items that have no record yet.
+            expected: The items whose records were not yielded yet.
             workers: All workers.
 
         Returns:
@@ -265,7 +277,7 @@ class Pipeline:
         if self._finished_before > finished_before:
             return 0.0
         # The time in which items are loaded is not the device's.
-        are_loaded = [entry.item.finished.is_set() for entry in without_record]
+        are_loaded = [entry.item.finished.is_set() for entry in expected]
         if are_loaded and all(are_loaded):
             return silent_s + waited_s
         return silent_s
