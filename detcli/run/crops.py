@@ -1,6 +1,5 @@
 """The parts of pictures that a detector looks at: a region, or overlapping tiles."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -59,10 +58,12 @@ class TiledPictures:
         small_side = 0.0  # in pixels; smaller detections in the whole picture do not count
         if self._in_whole is not None:
             small_side = self._tiling.overlap * self._tiling.size
-        remaining_results = iter(results)
         merged_results = []
+        first_view = 0  # of the picture, among all views
         for index, areas in enumerate(self._areas_of_pictures):
-            in_areas = list(itertools.islice(remaining_results, self._view_counts[index]))
+            view_count = self._view_counts[index]
+            in_areas = list(results[first_view : first_view + view_count])
+            first_view += view_count
             if self._in_whole is not None:
                 in_areas.append(self._in_whole[index])
             merged_results.append(merge(in_areas, areas, small_side))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.config.config import Config
+from detcli.config.outputs import Outputs
 from detcli.config.values import Format, Target
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, UsageError
@@ -188,12 +189,7 @@ def open_sinks(
         UsageError: An output is in the folder of the page.
         OutputError: A file or folder cannot be written, or no display is available.
     """
-    outputs = config.outputs
-    if outputs.report is not None:
-        from detcli.page.folder import require_apart
-
-        files = [path for path in outputs.files if isinstance(path, Path)]
-        require_apart(outputs.report, [*files, *outputs.folders])
+    _require_page_apart(config.outputs)
     with contextlib.ExitStack() as undo:
         opener = _SinkOpener(config, guard, before, undo)
         opener.open_images()
@@ -201,7 +197,7 @@ def open_sinks(
         opener.open_page(settings)
         opener.open_tables(class_names)
         skip: Skip = _skip_nothing
-        if outputs.resume is None:
+        if config.outputs.resume is None:
             opener.open_records(destination)
         else:
             skip = opener.open_journal(settings, implied)
@@ -212,6 +208,19 @@ def open_sinks(
         for sink in sinks:
             stack.callback(_close, sink)
         yield sinks, skip
+
+
+def _require_page_apart(outputs: Outputs) -> None:
+    """Refuse outputs in the folder of the page of `--report`, which holds nothing else.
+
+    Raises:
+        UsageError: There is one.
+    """
+    if outputs.report is not None:
+        from detcli.page.folder import require_apart
+
+        files = [path for path in outputs.files if isinstance(path, Path)]
+        require_apart(outputs.report, [*files, *outputs.folders])
 
 
 def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> None:

@@ -432,6 +432,7 @@ class Worker:
             A function that waits for the detections, or the error if they could not be started.
         """
         for entry in batch:
+            # The wait ends once a second, to see whether the run is over.
             while not entry.item.finished.wait(POLL_S) and not self._over.is_set():
                 pass
         if self._over.is_set():
