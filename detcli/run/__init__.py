@@ -97,7 +97,7 @@ class Run:
         decode = DecodeOptions(
             config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keeps_files
         )
-        if watched.read:
+        if watched.read:  # A barcode that can be read is one, however low its score.
             detector = detector.with_lower_conf(READ_FROM)
         return cls(config, detector, watched, decode)
 
@@ -208,7 +208,7 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
 
     Raises:
         ModelError: There is no such model, or it cannot be fetched.
-        UsageError: The preprocessing that was asked for is no such thing.
+        UsageError: The text of `--preprocess` is wrong.
     """
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)  # it raises an error if the text is wrong

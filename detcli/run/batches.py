@@ -34,6 +34,7 @@ from detcli.model.zoo import find
 from detcli.run.crops import TiledPictures, crop, indices_of_crowds, moved_from_crops
 from detcli.run.model_settings import (
     log_confidence_and_suppression,
+    log_model,
     log_preprocessing,
     prepare_for,
     require_anchors_for_unique,
@@ -177,19 +178,7 @@ class BatchDetector:
     def _log_settings(self, settings: Settings) -> None:
         """Log what the model is, and by which settings it runs."""
         contract = self.contract
-        height, width = self.canvas
-        log.info(
-            "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
-            self.model_name,
-            self.placement,
-            contract.layout,
-            contract.box_format,
-            contract.class_count,
-            contract.names_origin,
-            width,
-            height,
-            contract.input_dtype,
-        )
+        log_model(self.model_name, self.placement, contract, self.canvas)
         log_confidence_and_suppression(contract, settings, self.conf, self.class_conf, self.nms)
         if self.tiling is not None:
             tiling_origin = "as asked for" if settings.tile else "recommended for the model"
@@ -299,14 +288,22 @@ class BatchDetector:
         return self._backend.allocate(size)
 
     def submit(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch; the returned function waits for its detections.
+        """Start to detect in a batch of pictures.
 
         A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
-        the first. Any number of batches may be started, and waited for in any order.
+        the first. Any number of batches may be started, and waited for in any order. If all
+        pictures are cut into tiles, this returns only when everything is detected.
 
-        With tiles, it returns when all are done. A picture whose array `allocate` made must stay as
-        it is until its detections are there, as must all where a crowd is looked at again; others
-        may change when this returns.
+        The pixels of a picture must not change until its detections are there if `allocate` made
+        their array, or if pictures with crowds are looked at again in tiles. Otherwise they may
+        change when this returns.
+
+        Args:
+            pictures: Pictures of any sizes.
+
+        Returns:
+            A function that waits for the detections, and returns those of each picture in pixels of
+            the picture.
 
         Raises:
             InferenceError: The runtime failed.
@@ -538,6 +535,13 @@ class BatchDetector:
         selections: Sequence[SelectionOptions],
     ) -> list[Pending]:
         """Start to detect in pictures whose network inputs have the same size.
+
+        The device letterboxes them, runs the network, and selects detections from what it gives.
+
+        Args:
+            pictures: The pictures.
+            letterboxes: Where each picture lies on the network's input.
+            selections: Which detections to select, one time or several times.
 
         Returns:
             For each selection, a function that waits for the detections of each picture.

@@ -5,7 +5,7 @@ import logging
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
 from detcli.core.errors import ModelError, UsageError
-from detcli.model.contract import BOXES_OF_MORE, Contract, Layout
+from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, Size
 from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
 
@@ -107,6 +107,30 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
             f"--tile {tiling.size}: smaller than the model's stride, {stride}",
             f"use the side of its input, {longest_input_edge}, or more",
         )
+
+
+def log_model(name: str, placement: str, contract: Contract, input_shape: Size) -> None:
+    """Log what a model is: its output, boxes, classes and input.
+
+    Args:
+        name: Its name.
+        placement: Where it runs, such as "cuda:0".
+        contract: What it promises.
+        input_shape: Height and width of its input.
+    """
+    height, width = input_shape
+    log.info(
+        "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
+        name,
+        placement,
+        contract.layout,
+        contract.box_format,
+        contract.class_count,
+        contract.names_origin,
+        width,
+        height,
+        contract.input_dtype,
+    )
 
 
 def log_confidence_and_suppression(
