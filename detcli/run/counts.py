@@ -34,7 +34,11 @@ class Counts:
         return self.pictures + self.frames + self.failed
 
     def add(self, record: Record) -> None:
-        """Count a record: its picture or frame, its detections, and its warnings or its error."""
+        """Count a record: its picture or frame, its detections, and its warnings or its error.
+
+        Args:
+            record: What was detected in a picture or a frame of a video, or why it failed.
+        """
         source = record.origin.source
         if record.error is not None:
             self.failed += 1

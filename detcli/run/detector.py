@@ -223,7 +223,11 @@ def predict(
 
 
 def _records_of(run: Run) -> Iterator[Record]:
-    """Yield the records of a run; errors, raised or in records, name settings as Python does."""
+    """Yield the records of a run; errors, raised or in records, name settings as Python does.
+
+    Args:
+        run: The run, whose detector is open.
+    """
     with _errors_in_python_words(), run.sources() as sources:
         add_tracks_and_zones = run.watcher()
         with closing(run.pipeline().run(sources)) as records:

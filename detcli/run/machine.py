@@ -179,7 +179,10 @@ class Provenance:
         self._hashes = FileHashes()
 
     def __call__(self, record: Record) -> Record:
-        """Return a record with the hash of its file; the first also with the fields of the run."""
+        """Return a record with the hash of its file; the first also with the fields of the run.
+
+        A file without a hash, such as a pipe or a stream, adds nothing.
+        """
         added: AddedJson = {}
         digest = self._hashes.of(record.origin, record.picture)
         if digest is not None:

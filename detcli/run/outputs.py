@@ -60,7 +60,7 @@ class Destination:
 
     @property
     def appends(self) -> bool:
-        """Whether records are added to what is in `target`."""
+        """Whether records are added to what a file has, as those of a run that may never end."""
         return (
             self.endless
             and isinstance(self.target, Path)
@@ -224,7 +224,12 @@ def _require_page_apart(outputs: Outputs) -> None:
 
 
 def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> None:
-    """Warn of pictures from earlier runs, in the output folders, that show what `--blur` hides."""
+    """Warn of pictures from earlier runs, in the output folders, that show what `--blur` hides.
+
+    Args:
+        config: All options of the run.
+        class_names: The model's classes.
+    """
     outputs = config.outputs
     folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
     if outputs.resume is not None:  # otherwise the page begins anew, without earlier pictures
@@ -279,7 +284,11 @@ class _SinkOpener:
         self._folders: list[OutputFolder] = []
 
     def open_images(self) -> None:
-        """Open the window of --show, and the folder of annotated pictures and videos of --save."""
+        """Open the window of --show, and the folder of annotated pictures and videos of --save.
+
+        With --only-detections, videos have only frames with detections. With --blur they have no
+        sound, as a voice may tell who is hidden.
+        """
         options = self._options
         if options.show or options.save is not None:
             from detcli.sink.draw import Style

@@ -390,7 +390,10 @@ class Worker:
         return self._detector.finished
 
     def run(self) -> None:
-        """Open the detector, run batches on it, and close it."""
+        """Open the detector, run batches on it, and close it.
+
+        An error that ends this, such as a device that cannot be used, is reported to the run.
+        """
         try:
             with self._open_detector() as detector:
                 self.opened.set()
