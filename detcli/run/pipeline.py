@@ -106,18 +106,21 @@ class Pipeline:
         self.times = StageTimes()  # summed over the threads
         self._batch = batch
         self._detector = detector
-        self._clones = clones  # their devices
+        self._clones = clones
         self._input_timeout_s = input_timeout_s
-        log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
-        # There is room for the items of all batches on the devices, of one more that waits for each
-        # detector, and of the batch that is being gathered.
         detector_count = 1 + len(clones)
+        log.info("batches of %d, detectors: %d", batch, detector_count)
+        # How many more items may be taken from their source. There is room for those of all batches
+        # on the devices, of one more that waits for each detector, and of the batch that is being
+        # gathered.
         batches_per_detector = detector.in_flight + 1
         batch_count = detector_count * batches_per_detector + 1
         self._room = threading.Semaphore(batch * batch_count)
+        # Messages of the other threads to the calling thread.
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        # Batches that wait for a detector; None ends one worker.
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
-        self._over = threading.Event()
+        self._over = threading.Event()  # set when the run is over, so that all threads end
         self._finished_before = 0  # batches that all devices had finished, see `_silent_seconds`
 
     def run(
