@@ -31,14 +31,15 @@ HEAD = "detcli/head"  # no exporter makes that name
 
 @frozen
 class Adaptation:
-    """What has to be added to a graph."""
+    """What has to be added to a graph so that it takes pictures only and ends in one head."""
 
     head: Head
     image: ImageInput
     others: tuple[OtherInput, ...]
-    # scores become shares of all classes, and the one of this index, 0 or -1, is dropped
+    # Scores become shares of all classes, and the one of this index, 0 or -1, is dropped: it stands
+    # for no object.
     no_object: int | None
-    swapped: bool  # corners of rows are y1, x1, y2, x2
+    swapped: bool  # corners of detections that the graph selects are y1, x1, y2, x2
 
     @property
     def is_needed(self) -> bool:
@@ -95,7 +96,7 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     if plan.head.layout is Layout.ROWS:
         head = _detection_rows(add, plan)
     else:
-        head = _boxes_and_scores(add, plan)
+        head = _join_boxes_and_scores(add, plan)
     output = helper.make_tensor_value_info(HEAD, add.dtype(head), None)
     add("Identity", head, output=HEAD)
     del adapted.graph.output[:]
@@ -107,7 +108,12 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 def free(model: ModelProto, image: str) -> None:
-    """Let a graph take any pictures, in place of the number and size that it was traced with."""
+    """Let a graph take any pictures, in place of the number and size that it was traced with.
+
+    Args:
+        model: The model.
+        image: The name of its input for pictures, `[B, 3, H, W]`.
+    """
     del model.graph.value_info[:]
     for value in model.graph.input:
         if value.name == image:
@@ -124,7 +130,7 @@ def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
     return adapted
 
 
-def _boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
+def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     """Add the nodes that join boxes and scores in one tensor, and decode them where needed.
 
     Args:
@@ -138,38 +144,76 @@ def _boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     if plan.is_joined:
         return head.tensors[0]
 
-    axis = 2 if head.anchors_first else 1
+    channel_axis = 2 if head.anchors_first else 1
     if head.grid is not None and head.layout is Layout.SCALES:
         boxes, scores = decoded_grid(add, head.grid, plan.image)
     else:
-        boxes = add.channels(head.boxes[0], axis)
-        scores = add.channels(head.scores[0], axis)
+        boxes = add.channels(head.boxes[0], channel_axis)
+        scores = add.channels(head.scores[0], channel_axis)
     if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
-        objectness = add.cut(scores, start=0, stop=1, axis=axis)
-        scores = add("Mul", add.cut(scores, start=1, stop=None, axis=axis), objectness)
+        scores = _multiply_by_objectness(add, scores, channel_axis)
     if not head.anchors_first and plan.anchors_first:
         boxes = add.swapped(boxes)
         scores = add.swapped(scores)
-        axis = 2
+        channel_axis = 2
     if plan.no_object is not None:
-        if head.scores_are is Activation.LINEAR:
-            scores = add("Softmax", scores, axis=axis)
-        if plan.no_object == 0:
-            scores = add.cut(scores, start=1, stop=None, axis=axis)
-        else:
-            scores = add.cut(scores, start=0, stop=-1, axis=axis)
-    if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 are half pixels
+        scores = _drop_no_object(add, scores, plan, channel_axis)
+    if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 would be exact to half a pixel
         boxes = add.cast(boxes, FLOAT)
         scores = add.cast(scores, FLOAT)
-    return add("Concat", boxes, scores, axis=axis)
+    return add("Concat", boxes, scores, axis=channel_axis)
+
+
+def _multiply_by_objectness(add: NodeBuilder, scores: str, channel_axis: int) -> str:
+    """Add the nodes that multiply the scores of all classes by the objectness of their box.
+
+    Args:
+        add: Adds nodes to the graph.
+        scores: The tensor of scores; its first channel is the objectness, which is the probability
+            that there is any object, and then comes one for each class.
+        channel_axis: The axis of the channels.
+
+    Returns:
+        The name of the tensor with the products, which has a channel for each class.
+    """
+    objectness = add.cut(scores, start=0, stop=1, axis=channel_axis)
+    class_scores = add.cut(scores, start=1, stop=None, axis=channel_axis)
+    return add("Mul", class_scores, objectness)
+
+
+def _drop_no_object(add: NodeBuilder, scores: str, plan: Adaptation, channel_axis: int) -> str:
+    """Add the nodes that drop the score of the class that stands for no object.
+
+    The scores become shares of all classes (softmax) before that, unless they are already.
+
+    Args:
+        add: Adds nodes to the graph.
+        scores: The tensor of scores.
+        plan: Says whether that class is the first or the last.
+        channel_axis: The axis of the classes.
+
+    Returns:
+        The name of the tensor without it.
+    """
+    if plan.head.scores_are is Activation.LINEAR:
+        scores = add("Softmax", scores, axis=channel_axis)
+    if plan.no_object == 0:
+        return add.cut(scores, start=1, stop=None, axis=channel_axis)
+    return add.cut(scores, start=0, stop=-1, axis=channel_axis)
 
 
 def _detection_rows(add: NodeBuilder, plan: Adaptation) -> str:
-    """Add the nodes that join the detections which a graph selects to rows `[B, K, 6]`.
+    """Add the nodes that join the detections which a graph selects in one tensor.
 
-    A row is x1, y1, x2, y2, score and class id.
+    Args:
+        add: Adds nodes to the graph.
+        plan: Where the boxes, scores and class ids of detections are.
+
+    Returns:
+        The name of the joined tensor, `[B, K, 6]`: x1, y1, x2, y2, score and class id of each of
+        the K detections.
     """
     head = plan.head
     boxes = _columns_of_rows(add, head.boxes[0], width=4)
@@ -184,13 +228,23 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
     """Add the nodes that give columns of selected detections the shape `[B, K, width]` in float32.
 
     The graph may have them without a batch axis, and scores and class ids without a column axis.
+
+    Args:
+        add: Adds nodes to the graph.
+        columns: The columns, and the tensor that has them.
+        width: How many columns there are: 4 of boxes, 1 of scores or class ids.
+
+    Returns:
+        The name of the tensor with that shape.
     """
-    rank = len(add.index.shapes[columns.tensor])
-    tensor = add.channels(columns, rank - 1)
+    axis_count = len(add.index.shapes[columns.tensor])
+    tensor = add.channels(columns, axis_count - 1)
     has_column_axis = width == 4 or columns.stop is not None
-    batched_rank = 3 if has_column_axis else 2
-    batch = 0 if rank == batched_rank else 1  # 0 takes over the size of the batch
-    tensor = add("Reshape", tensor, [batch, -1, width])
+    axis_count_with_batch = 3 if has_column_axis else 2
+    batch_size = 1
+    if axis_count == axis_count_with_batch:
+        batch_size = 0  # to Reshape, this is the size that the axis has already
+    tensor = add("Reshape", tensor, [batch_size, -1, width])
     return add.cast(tensor, FLOAT)
 
 
@@ -224,7 +278,16 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
 
 
 def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
-    """Compute an input beside the image under its name: `[B, 2]`, or a mask `[B, H, W]`."""
+    """Add the nodes that compute one of the inputs that a graph has beside the image.
+
+    Such an input tells the graph how large a picture is, how much it was scaled, or which of its
+    pixels are not padding. All of the network's input counts as picture here.
+
+    Args:
+        add: Adds nodes to the graph.
+        other: The input; the nodes give a tensor of its name, `[B, 2]` or a mask `[B, H, W]`.
+        image: The graph's input for images.
+    """
     size = input_size(add, image)
     if image.single:
         batch = add.constant([1])
