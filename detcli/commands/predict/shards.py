@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -42,9 +42,9 @@ from detcli.run.shards.manifest import (
 from detcli.run.shards.parts import Merge, describe_failures, survey
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, noted_shards, open_store
-from detcli.run.shards.work import Progress, WorkRequest
+from detcli.run.shards.work import Progress, Ready, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import HASH, Hashes, Name, Names, contains, hash_of, stamp_in
+from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
@@ -53,18 +53,21 @@ MAX_SHARD_SIZE = 1000
 """The most names in a shard, unless --shard-size says another number."""
 
 MIN_SHARD_SIZE = 16
-"""The fewest."""
+"""The fewest names in a shard, unless --shard-size says another number."""
 
 SHARDS_OF_SHORT_RUN = 64
 """The number of shards that a run is cut into, if their sizes are between these."""
 
 CHANGE_S = 1.0
-"""How often at most a run writes down that it works other shards now."""
+"""How often at most a run writes its note anew when it works other shards than the note says."""
+
+MAX_NOTE_AGE_S = 3 * RENEW_S
+"""A note that is older was left behind by a process that is gone."""
 
 
 @frozen
 class OpenedRun:
-    """A run in shards that workers can now work."""
+    """A run in shards whose manifest exists, and how the inputs compare with the manifest."""
 
     manifest: Manifest
     added: int = 0  # names that this call added to the manifest
@@ -75,15 +78,22 @@ class OpenedRun:
 
 
 def predict_shards(config: Config) -> Counts:
-    """Work what is left of a run in shards.
+    """Detect in the inputs of those shards of a run that are not done yet.
+
+    A run in shards writes to a folder: a manifest with all the names, and one part file for each
+    shard, which is a group of names. The manifest is written now, or compared with that of an
+    earlier call, which this one continues.
+
+    Returns:
+        Counts of what this call did. `failed` includes the records with an error in parts that
+        were done before, and files that have changed since their records were written.
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was published stays.
         UsageError: The folder belongs to another run, or an input cannot be worked elsewhere.
         DetcliError: The run cannot go on.
     """
-    inputs, shards = config.inputs, config.shards
-    for name in inputs.source:
+    for name in config.inputs.source:
         if name == STDIN or is_live(name):
             raise UsageError(
                 f"{name} cannot be cut into shards: it can be read only once",
@@ -93,81 +103,112 @@ def predict_shards(config: Config) -> Counts:
     with download_progress() as show:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, set_up)) as engine:
-        ready = engine.ready()
-        header: HeaderJson = {
-            "detcli": __version__,
-            "format": Format.JSONL,
-            "shard_size": 0,
-            "settings": ready.settings,
-            "inputs": {
-                "start_s": inputs.start,
-                "end_s": inputs.end,
-                "max_pixels": inputs.max_pixels,
-                "strict": inputs.strict,
-                "lenient": inputs.lenient,
-            },
-        }
-        with Sources(inputs.source, inputs, config.outputs.written) as sources:
-            entries = None
-            if inputs.source or inputs.files_from is not None:
-                entries = sources.entries()
-            opened = begin(
-                store,
-                header,
-                entries,
-                shards.shard_size,
-                implied=ready.implied,
-                extend=shards.extend,
-            )
-        schedule, failed = _plan(store, opened, config)
-        counts = _run(engine, schedule, store, quiet=config.verbosity.quiet)
-        counts.failed += failed
+        opened = _open_run(store, config, engine.ready())
+        schedule, failed_before = _plan_schedule(store, opened, config)
+        counts = _work_shards(engine, schedule, store, quiet=config.verbosity.quiet)
+        counts.failed += failed_before
         return counts
 
 
-def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
-    """Plan what is left to do, and count the records left that have an error or are outdated."""
+def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
+    """List the inputs and write the run's manifest, or compare them with the existing manifest.
+
+    Args:
+        store: The folder of the run.
+        config: The options of this call.
+        ready: The settings as a worker reports them that has opened the model.
+    """
+    inputs = config.inputs
+    header: HeaderJson = {
+        "detcli": __version__,
+        "format": Format.JSONL,
+        "shard_size": 0,
+        "settings": ready.settings,
+        "inputs": {
+            "start_s": inputs.start,
+            "end_s": inputs.end,
+            "max_pixels": inputs.max_pixels,
+            "strict": inputs.strict,
+            "lenient": inputs.lenient,
+        },
+    }
+    with Sources(inputs.source, inputs, config.outputs.written) as sources:
+        entries = None
+        if inputs.source or inputs.files_from is not None:
+            entries = sources.entries()
+        return begin(
+            store,
+            header,
+            entries,
+            config.shards.shard_size,
+            implied=ready.implied,
+            extend=config.shards.extend,
+        )
+
+
+def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
+    """Choose the shards that this call works, and report what is done already.
+
+    These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
+    shards join them whose part has records with an error; of those only the failed names are
+    worked again.
+
+    Returns:
+        The schedule of these shards; and how many failures remain in the other parts: records with
+        an error, and names whose files have changed since.
+    """
     manifest = opened.manifest
     selection = config.shards.shards or ShardSelection()
     selected = range(selection.first - 1, len(manifest), selection.step)
-    failures_by_shard = survey(store, manifest, selected)  # of those that are done
+    # Only shards that are done are keys; a shard without failures has an empty counter.
+    failures_by_shard = survey(store, manifest, selected)
     retried: dict[int, Shard] = {}
     if config.shards.retry_failed:
         merge = Merge(store, manifest)
         for number, failures in failures_by_shard.items():
             if failures:
                 retried[number] = merge.failing(number)
-    remaining = [
+    remaining_shards = [
         number for number in selected if number not in failures_by_shard or number in retried
     ]
     if not config.verbosity.quiet:
-        _report_begin(store, opened, len(failures_by_shard), len(selected))
-    failed: Counter[str] = Counter()
+        _report_begin(
+            store,
+            opened,
+            done_count=len(failures_by_shard),
+            selected_count=len(selected),
+        )
+
+    remaining_failures: Counter[str] = Counter()
     for number, failures in failures_by_shard.items():
         if number not in retried:
-            failed += failures
-    if failed:
-        print_line(f"{describe_failures(failed)}; in parts done already")
+            remaining_failures += failures
+    if remaining_failures:
+        print_line(f"{describe_failures(remaining_failures)}; in parts done already")
         print_line("  hint: work them again with --retry-failed", prefix="")
-    changed = _report_changed(opened, retried.values())
-    return Schedule(store, manifest, remaining, retried), failed.total() + changed
+    changed_count = _report_changed_files(opened, retried.values())
+    schedule = Schedule(store, manifest, remaining_shards, retried)
+    return schedule, remaining_failures.total() + changed_count
 
 
-def _report_changed(opened: OpenedRun, retried: Iterable[Shard]) -> int:
-    """Report which files have changed, but for those that are worked now; returns how many."""
-    changed = set(opened.changed)
-    for shard in retried:
-        changed.difference_update(hash_of(name) for name in shard.names)
-    if not changed:
+def _report_changed_files(opened: OpenedRun, retried_shards: Iterable[Shard]) -> int:
+    """Print which input files have changed since the manifest was written, and count them.
+
+    Names in `retried_shards` do not count: they are worked again now, as their files are now.
+    """
+    changed_hashes = set(opened.changed)
+    for shard in retried_shards:
+        changed_hashes.difference_update(hash_of(name) for name in shard.names)
+    count = len(changed_hashes)
+    if count == 0:
         return 0
-    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed)
-    if len(changed) == 1:
+    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed_hashes)
+    files = f"{count} files have"
+    if count == 1:
         files = "1 file has"
-    else:
-        files = f"{len(changed)} files have"
-    print_line(f"{files} changed since written down: {shortened(names, len(changed))}")
+    print_line(f"{files} changed since written down: {shortened(names, count)}")
     print_line("  hint: work them as they are now, in further shards, with --extend", prefix="")
-    return len(changed)
+    return count
 
 
 def begin(
@@ -179,14 +220,17 @@ def begin(
     implied: Container[str] = (),
     extend: bool = False,
 ) -> OpenedRun:
-    """Write the manifest, or compare the existing one with what would be written now.
+    """Write the manifest of a run in shards, or check that the existing one fits the inputs.
+
+    The manifest is the file with the settings of the run and the names of all its inputs. If it
+    exists, an earlier call or another process has begun the run, and this call joins in.
 
     Args:
-        store: Where manifest and parts are.
-        header: The settings; its shard size is set here.
-        entries: What the sources stand for; None to take the manifest's names.
+        store: The folder with the manifest and the parts.
+        header: The settings of the run; its shard size is filled in here.
+        entries: The inputs as the sources list them; None to take the manifest's names.
         shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
-        implied: Settings that others decide, which are not compared.
+        implied: Names of settings that follow from other settings, which are not compared.
         extend: Whether names that the manifest lacks become further shards.
 
     Raises:
@@ -211,7 +255,9 @@ def begin(
         manifest.require_same(implied, **{**header, "shard_size": size})
         if entries is None or begun:
             return OpenedRun(manifest, len(names), names.repeated)
-        return _go_on(store, manifest, names, extend=extend)
+        if extend:
+            return _extend_manifest(store, manifest, names)
+        return _compare_with_manifest(store, manifest, names)
 
 
 def _require_no_parts(store: Store) -> None:
@@ -234,83 +280,103 @@ def _default_shard_size(name_count: int) -> int:
     return max(MIN_SHARD_SIZE, min(MAX_SHARD_SIZE, size))
 
 
-def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
-    """Compare the names with the manifest's, and add the new ones if `extend` says so."""
-    added = 0
+def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
+    """Add the inputs that the manifest lacks to the run, as further shards.
+
+    The hash of a name covers its file's stamp here, which is its size and time of change: a file
+    that has changed counts as new.
+    """
+    added_count = 0
     while True:
         manifest_hashes = manifest.hashes(names.hash_of)
-        new = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
-        gone = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
-        if not extend:
-            _require_same_names(store, manifest, names, new, gone)
-        if len(new) == 0:
-            if extend and len(gone):  # with other stamps; perhaps the names are here
-                input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
-                gone = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
-            changed: frozenset[bytes] = frozenset()
-            if not extend:
-                changed = _changed(store, manifest, names)
-            return OpenedRun(manifest, added, names.repeated, len(gone), changed)
-        added = len(new)
-        added_names = names.only(new, names)
-        if not publish(store, manifest.next_file, manifest.header, added_names, len(manifest)):
-            added = 0  # another process has extended it meanwhile
+        new_hashes = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
+        if len(new_hashes) == 0:
+            break
+        added_count = len(new_hashes)
+        new_names = names.only(new_hashes, names)
+        if not publish(store, manifest.next_file, manifest.header, new_names, len(manifest)):
+            # Another process has published a manifest file with this number meanwhile, so its
+            # names have to be compared as well.
+            added_count = 0
         manifest = Manifest(store)
 
+    gone_hashes = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
+    if len(gone_hashes):
+        # Earlier versions of changed files are among them. A name is gone only if the inputs do
+        # not have it with any stamp.
+        input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
+        gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
+    return OpenedRun(manifest, added_count, names.repeated, len(gone_hashes))
 
-def _require_same_names(
-    store: Store, manifest: Manifest, names: Names, new: Hashes, gone: Hashes
-) -> None:
-    """Refuse names that the manifest lacks, and a manifest with other names, by their hashes."""
+
+def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
+    """Continue a run whose manifest has the same names as the inputs.
+
+    Raises:
+        UsageError: The inputs have other names than the manifest.
+    """
+    manifest_hashes = manifest.hashes(names.hash_of)
+    new_hashes = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
+    gone_hashes = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
+
     differences = []
-    if len(new):
-        examples = shortened(names.only(new, names), len(new))
-        differences.append(f"{len(new)} new: {examples}")
-    if len(gone):
-        examples = shortened(names.only(gone, manifest.all_names()), len(gone))
-        differences.append(f"{len(gone)} gone: {examples}")
+    if len(new_hashes):
+        examples = shortened(names.only(new_hashes, names), len(new_hashes))
+        differences.append(f"{len(new_hashes)} new: {examples}")
+    if len(gone_hashes):
+        examples = shortened(names.only(gone_hashes, manifest.all_names()), len(gone_hashes))
+        differences.append(f"{len(gone_hashes)} gone: {examples}")
     if differences:
         raise UsageError(
             f"{store} was begun with other names: {'; '.join(differences)}",
             "name the same inputs, or make new ones further shards with --extend",
         )
+    changed_hashes = _find_changed_files(store, manifest, names)
+    return OpenedRun(manifest, repeated=names.repeated, changed=changed_hashes)
 
 
-def _changed(store: Store, manifest: Manifest, names: Iterable[Name]) -> frozenset[bytes]:
-    """Hashes of the names whose files have changed since their records were made.
+def _find_changed_files(
+    store: Store, manifest: Manifest, names: Iterable[Name]
+) -> frozenset[bytes]:
+    """Find the inputs whose files have changed since the run detected in them.
 
-    A name without a stamp, as of an address or of a file that is missing, here or in the manifest,
-    has nothing to compare.
+    The manifest notes each name with a stamp, which is its file's size and time of change. Names
+    without a stamp here or there, such as addresses, cannot be compared and do not count.
+
+    Returns:
+        Hashes of the names, without their stamps.
     """
-    stamped = partial(hash_of, stamped=True)
-    recorded = manifest.hashes(stamped)
-    candidates: list[Name] = []
+    hash_with_stamp = partial(hash_of, stamped=True)
+    manifest_hashes = manifest.hashes(hash_with_stamp)
+    changed_names: list[Name] = []
     for name in names:
-        if stamp_in(name) is None or contains(recorded, hash_of(name)):
-            continue
-        if not contains(recorded, stamped(name)):
-            candidates.append(name)
-    if not candidates:
+        has_no_stamp = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
+        if not has_no_stamp and not contains(manifest_hashes, hash_with_stamp(name)):
+            changed_names.append(name)
+    if not changed_names:
         return frozenset()
-    retried = Merge(store, manifest).retried()
-    changed = set()
-    for name in candidates:
+
+    # A retry has worked some names again: its record is of the file as it was then.
+    stamps_of_retries = Merge(store, manifest).retried()
+    changed_hashes = set()
+    for name in changed_names:
         name_hash = hash_of(name)
-        if name_hash in retried and retried[name_hash] in {None, stamp_in(name)}:
+        is_retried = name_hash in stamps_of_retries
+        if is_retried and stamps_of_retries[name_hash] in {None, stamp_in(name)}:
             continue
-        changed.add(name_hash)
-    return frozenset(changed)
+        changed_hashes.add(name_hash)
+    return frozenset(changed_hashes)
 
 
 def set_up(config: Config) -> None:
-    """Set up a worker's process."""
+    """Prepare the process of a worker: standard error, log level, and the libraries it loads."""
     protect_stderr()
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     set_up_process()
 
 
-def _report_begin(store: Store, opened: OpenedRun, done: int, selected: int) -> None:
-    """Report what there is to do, of the shards that this run has selected."""
+def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_count: int) -> None:
+    """Print what was written down of the inputs, and how many selected shards are done already."""
     if opened.added:
         shards = pluralize(len(opened.manifest), "shard")
         print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
@@ -321,118 +387,151 @@ def _report_begin(store: Store, opened: OpenedRun, done: int, selected: int) -> 
     if opened.gone:
         names = pluralize(opened.gone, "name")
         print_line(f"{names} of the manifest not among the inputs: they stay in it")
-    if done:
-        print_line(f"{store}: {done} of {pluralize(selected, 'shard')} done already")
+    if done_count:
+        shards = pluralize(selected_count, "shard")
+        print_line(f"{store}: {done_count} of {shards} done already")
 
 
-class _Note:
-    """A file that says which shards a run is working, for `detcli status`."""
+class _WorkingNote:
+    """A small file in the run's folder that lists the shards this process is working now.
+
+    `detcli status` reads it. A process that is killed leaves its note behind; a note that was not
+    written anew for MAX_NOTE_AGE_S counts as left behind.
+    """
 
     def __init__(self, store: Store, schedule: Schedule) -> None:
         self._store = store
         self._schedule = schedule
-        self._name = f"{NOTE}{os.urandom(8).hex()}.json"
-        self._shards: list[int] = []  # as they were last written
-        self._written_s = 0.0  # when that was; 0 for never
+        self._file_name = f"{NOTE}{os.urandom(8).hex()}.json"
+        self._written_shards: list[int] = []
+        self._written_s = 0.0  # on the monotonic clock; 0 if never
 
     def renew(self) -> None:
-        """Write the shards that are being worked now, if it is time to."""
+        """Write the list of shards anew if it has changed or the file is getting old."""
         shards = self._schedule.held
         interval_s = CHANGE_S
-        if shards == self._shards:
+        if shards == self._written_shards:
             interval_s = RENEW_S
         if time.monotonic() - self._written_s >= interval_s:
-            self._store.note(self._name, json.dumps(shards).encode())
-            self._shards = shards
+            self._store.note(self._file_name, json.dumps(shards).encode())
+            self._written_shards = shards
             self._written_s = time.monotonic()
 
     def remove(self) -> None:
         """Remove the file, if it was written."""
         if self._written_s:
-            self._store.note(self._name)
+            self._store.note(self._file_name)
 
 
 @contextlib.contextmanager
-def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
-    """Write down which shards are being worked when the function is called, if it is time to."""
-    for other, time_s in store.times(NOTE).items():
-        if time.time() - time_s > 3 * RENEW_S:  # of a run that was killed, or writes it again
-            store.note(other)
-    note = _Note(store, schedule)
+def _working_note(store: Store, schedule: Schedule) -> Iterator[_WorkingNote]:
+    """Provide the note of this process while it works shards, and remove it at the end.
+
+    Notes that killed processes left behind are removed as well.
+    """
+    for file_name, written_s in store.times(NOTE).items():
+        if time.time() - written_s > MAX_NOTE_AGE_S:  # a process that lives writes it again
+            store.note(file_name)
+    note = _WorkingNote(store, schedule)
     try:
-        yield note.renew
+        yield note
     finally:
         note.remove()
-    _remove_done_notes(store, schedule.manifest)
+    _remove_stale_notes(store, schedule.manifest)
 
 
-def _remove_done_notes(store: Store, manifest: Manifest) -> None:
-    """Remove what killed runs wrote down: of shards that are all done by now, or long ago.
+def _remove_stale_notes(store: Store, manifest: Manifest) -> None:
+    """Remove the notes of other processes that were probably killed.
 
-    A run that lives is at work on others, or about to remove its own.
+    Each process that works shards of this run keeps a note: a small file in the run's folder with
+    the numbers of its shards. A note is stale if it was not written anew for MAX_NOTE_AGE_S, or if
+    all its shards are done: a process that is still alive would be working other shards by now, or
+    is about to remove the note itself.
     """
-    with contextlib.suppress(StoreError):  # it is only tidied up
-        done = manifest.parts().keys()
-        for name, time_s in store.times(NOTE).items():
-            shards = noted_shards(store, name)
-            is_old = time.time() - time_s > 3 * RENEW_S
-            if is_old or (shards and done >= shards):
-                store.note(name)
+    # The run is complete, so notes that cannot be read do no harm and may stay.
+    with contextlib.suppress(StoreError):
+        done_shards = manifest.parts().keys()
+        for file_name, written_s in store.times(NOTE).items():
+            shards = noted_shards(store, file_name)
+            is_old = time.time() - written_s > MAX_NOTE_AGE_S
+            is_done = bool(shards) and done_shards >= shards
+            if is_old or is_done:
+                store.note(file_name)  # without content, it removes the file
 
 
-def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
-    """Work what is left, with progress meanwhile and a summary at the end."""
-    counts = Counts()
-    start_s = time.perf_counter()
-    records = 0
-    parts = 0
-    interrupted = False
+class _RunReport:
+    """Counts what the workers of a run in shards have done, and prints it."""
 
-    def status() -> str:
-        facts = ["shards", pluralize(records, "input")]
-        if counts.failed:
-            facts.append(f"{counts.failed} failed")
-        if engine.nodes > 1:
-            facts.append(f"{engine.nodes} nodes")
-        if schedule.deaths:
-            facts.append(f"{pluralize(schedule.deaths, 'worker')} died")
-        facts.append(f"{records / seconds():.1f}/s")
+    def __init__(self, engine: Workers, schedule: Schedule, store: Store) -> None:
+        self._engine = engine
+        self._schedule = schedule
+        self._store = store
+        self._start_s = time.perf_counter()
+        self.counts = Counts()
+        self.record_count = 0  # also those of shards that are not finished
+        self.part_count = 0
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards this process has to work, without those that other processes took."""
+        return self._schedule.total - self._schedule.elsewhere
+
+    def status(self) -> str:
+        """Return the inputs, failures, nodes, deaths of workers and rate, for a progress bar."""
+        facts = ["shards", pluralize(self.record_count, "input")]
+        if self.counts.failed:
+            facts.append(f"{self.counts.failed} failed")
+        if self._engine.nodes > 1:
+            facts.append(f"{self._engine.nodes} nodes")
+        if self._schedule.deaths:
+            facts.append(f"{pluralize(self._schedule.deaths, 'worker')} died")
+        facts.append(f"{self.record_count / self._elapsed_s():.1f}/s")
         return ", ".join(facts)
 
-    def seconds() -> float:
-        return time.perf_counter() - start_s
+    def print_summary(self, *, interrupted: bool, quiet: bool) -> None:
+        """Print what was done and how many shards remain; only the messages if quiet."""
+        remaining_count = self.shard_count - self.part_count
+        print_message_counts(self.counts)
+        lines = list(self.counts.summary(self._elapsed_s()))
+        lines.append(f"wrote {pluralize(self.part_count, 'part')} to {self._store}")
+        if self._schedule.deaths:
+            lines.append(f"replaced {pluralize(self._schedule.deaths, 'worker')} that died")
+        if interrupted:
+            lines.append(f"interrupted with {pluralize(remaining_count, 'shard')} left")
+        if quiet:
+            return
+        for line in lines:
+            print_line(line)
+        if remaining_count:
+            print_line("  hint: the same command goes on from here", prefix="")
 
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - self._start_s
+
+
+def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
+    """Have the workers work the scheduled shards, with a progress bar and a summary at the end."""
+    report = _RunReport(engine, schedule, store)
+    interrupted = False
     try:
         with (
-            _noting(store, schedule) as renew,
+            _working_note(store, schedule) as note,
             progress(
-                lambda: schedule.total - schedule.elsewhere, enabled=not quiet, status=status
+                lambda: report.shard_count, enabled=not quiet, status=report.status
             ) as advance,
         ):
             for event in engine.run(schedule):
-                renew()
-                if isinstance(event, Progress):
-                    records += event.records
+                note.renew()
+                if isinstance(event, Progress):  # some inputs of a shard that is not finished
+                    report.record_count += event.records
                     continue
-                parts += 1
-                counts.include(event)
-                print_new_messages(counts, quiet=quiet)
+                report.part_count += 1
+                report.counts.include(event)
+                print_new_messages(report.counts, quiet=quiet)
                 advance()
     except KeyboardInterrupt:
         interrupted = True
         raise
     finally:
-        left = schedule.total - schedule.elsewhere - parts
-        print_message_counts(counts)
-        lines = list(counts.summary(seconds()))
-        lines.append(f"wrote {pluralize(parts, 'part')} to {store}")
-        if schedule.deaths:
-            lines.append(f"replaced {pluralize(schedule.deaths, 'worker')} that died")
-        if interrupted:
-            lines.append(f"interrupted with {pluralize(left, 'shard')} left")
-        if not quiet:
-            for line in lines:
-                print_line(line)
-            if left:
-                print_line("  hint: the same command goes on from here", prefix="")
-    return counts
+        report.print_summary(interrupted=interrupted, quiet=quiet)
+    return report.counts
