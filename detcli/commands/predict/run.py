@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcli.cli.command import DECIDING
 from detcli.cli.console import (
@@ -31,7 +31,7 @@ from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
-from detcli.run.conditions import check_conditions, parse_condition
+from detcli.run.conditions import Condition, check_conditions, parse_condition
 from detcli.run.counts import Counts
 from detcli.run.model_settings import prepare_for
 from detcli.run.outputs import (
@@ -50,26 +50,40 @@ from detcli.source.names import is_live
 from detcli.source.sources import Sources
 from detcli.storage.folder import OutputState
 
+if TYPE_CHECKING:
+    from detcli.model.file import ModelFile
+    from detcli.run.marks import Marks
+
 log = logging.getLogger(__name__)
 
 WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
-def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KNOWN) -> Counts:
-    """Run in this process, and write to sinks; `before` are the states of files at the start.
+def predict_here(
+    config: Config, states_before: Mapping[Path, OutputState] = NOTHING_KNOWN
+) -> Counts:
+    """Detect in all inputs of a run in this process, and write records, pictures and labels.
+
+    Args:
+        config: The options of the run.
+        states_before: The states of the output files when the command began, to notice if another
+            process writes to one of them meanwhile.
+
+    Returns:
+        Counts of the records that were written.
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was written is complete.
         UsageError: An output file is one of the inputs.
-        CheckError: A condition holds.
+        CheckError: A condition of --fail-if holds.
         DetcliError: The run failed.
     """
     destination = choose_destination(config)
     outputs = config.outputs
     with download_progress() as show:
         model = locate(config, show)
-    guard = _guard_of_inputs(config, model.path)
+    guard = _guard_inputs(config, model.path)
     guard.refuse(outputs.files)
     marks = None
     if outputs.apply is not None:
@@ -77,50 +91,26 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
 
         marks = Marks(outputs.apply)
     with open_run(config, model) as run:
-        names = run.detector.contract.names
-        left_out = _classes_left_out(config, names)
-        conditions = [
-            parse_condition(text, names, run.watched.zones_and_lines, left_out)
-            for text in outputs.fail_if
-        ]
+        conditions = _parse_conditions(run)
         settings = None
         if outputs.need_identity:
             settings = run.settings()
-        steps: list[Callable[[Record], Record]] = [run.watcher()]
-        if outputs.provenance:
-            steps.append(_provenance(run, model.path, settings))
-
-        anonymize = open_anonymizer(config, names)
-        if anonymize is not None:
-            steps.append(anonymize)
         summary = _Summary(config, destination)
-        max_det = min(config.settings.max_det, run.detector.contract.max_detections or sys.maxsize)
-
-        def add(record: Record) -> Record | None:
-            for step in steps:
-                record = step(record)
-            corrected: Record | None = record
-            if marks is not None:
-                corrected = marks.applied(record)
-            if anonymize is not None and record.detections is not None and corrected is not None:
-                if len(record.detections) >= max_det:
-                    summary.at_max_det += 1
-                remaining_boxes = anonymize.count(corrected.detections)
-                summary.hidden_boxes_dropped += anonymize.count(record.detections) - remaining_boxes
-            return corrected
-
+        finisher = _RecordFinisher(run, marks, summary)
+        if outputs.provenance:
+            finisher.add_provenance(model.path, settings)
         with run.sources() as sources:
             opening = open_sinks(
                 config,
                 destination,
                 guard,
                 settings,
-                names,
-                before,
+                run.detector.contract.names,
+                states_before,
                 implied=run.implied_settings,
             )
             try:
-                _detect(run, sources, add, opening, summary)
+                _detect(run, sources, finisher.finish, opening, summary)
             except BrokenPipeError:
                 check_conditions(conditions, summary.counts, complete=summary.complete)
                 raise
@@ -130,8 +120,8 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
     return summary.counts
 
 
-def _guard_of_inputs(config: Config, model_path: Path) -> InputGuard:
-    """Make what keeps outputs from replacing inputs, and other files that the run reads."""
+def _guard_inputs(config: Config, model_path: Path) -> InputGuard:
+    """Collect the files that the run reads, so that no output replaces one of them."""
     outputs = config.outputs
     paths = [str(model_path)]
     for path in (config.settings.names, outputs.coco_images, outputs.apply):
@@ -140,27 +130,98 @@ def _guard_of_inputs(config: Config, model_path: Path) -> InputGuard:
     return InputGuard([*config.inputs.source, *paths], config.inputs, outputs.written)
 
 
-def _classes_left_out(config: Config, names: tuple[str, ...]) -> set[str]:
-    """The classes that --classes leaves out."""
-    selected_ids = class_ids(config.settings.classes, names)
-    if selected_ids is None:
-        return set()
-    return set(names) - {names[class_id] for class_id in selected_ids}
+def _parse_conditions(run: Run) -> list[Condition]:
+    """Parse the conditions of --fail-if, which name classes of the model, zones and lines."""
+    config = run.config
+    class_names = run.detector.contract.names
+    selected_ids = class_ids(config.settings.classes, class_names)
+    excluded_names: set[str] = set()  # by --classes: a condition on them could never hold
+    if selected_ids is not None:
+        excluded_names = set(class_names) - {class_names[class_id] for class_id in selected_ids}
+    return [
+        parse_condition(text, class_names, run.watched.zones_and_lines, excluded_names)
+        for text in config.outputs.fail_if
+    ]
+
+
+class _RecordFinisher:
+    """Completes the record of each picture between the detector and the files.
+
+    It adds tracks, zones and provenance, hides the classes of --blur in the picture, and leaves out
+    the detections that a person has marked as wrong, in the file of --apply.
+    """
+
+    def __init__(self, run: Run, marks: "Marks | None", summary: "_Summary") -> None:
+        contract = run.detector.contract
+        self._run = run
+        self._marks = marks
+        self._summary = summary
+        self._watcher = run.watcher()
+        self._provenance: Callable[[Record], Record] | None = None
+        self._anonymizer = open_anonymizer(run.config, contract.names)
+        # With as many detections, some may have been left out, and so not been blurred.
+        self._max_detections = min(
+            run.config.settings.max_det, contract.max_detections or sys.maxsize
+        )
+
+    def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:
+        """Have records say what made them: versions, the model's precision, the device."""
+        self._provenance = _provenance_step(self._run, model_path, settings)
+
+    def finish(self, record: Record) -> Record | None:
+        """Complete a record; None if the marks drop all of it."""
+        record = self._watcher(record)
+        if self._provenance is not None:
+            record = self._provenance(record)
+        if self._anonymizer is not None:
+            record = self._anonymizer(record)
+        corrected: Record | None = record
+        if self._marks is not None:
+            corrected = self._marks.applied(record)
+        if corrected is not None:
+            self._count_hidden(record, corrected)
+        return corrected
+
+    def _count_hidden(self, record: Record, corrected: Record) -> None:
+        """Count for the summary what a user of --blur has to know about a picture.
+
+        Args:
+            record: The record with all detections.
+            corrected: The record without those that the marks drop, which are blurred even so.
+        """
+        if self._anonymizer is None or record.detections is None:
+            return
+        if len(record.detections) >= self._max_detections:
+            self._summary.at_max_det += 1
+        hidden_count = self._anonymizer.count(record.detections)
+        remaining_count = self._anonymizer.count(corrected.detections)
+        self._summary.hidden_boxes_dropped += hidden_count - remaining_count
 
 
 def _detect(
     run: Run,
     sources: Sources,
-    add: Callable[[Record], Record | None],
+    finish_record: Callable[[Record], Record | None],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     summary: "_Summary",
 ) -> None:
-    """Run, and print what was done, found and written."""
+    """Send all inputs through the detector, write the records, and print what was done.
+
+    Args:
+        run: The open model and its options.
+        sources: The inputs.
+        finish_record: Completes a record before it is written; None if it is not to be written.
+        opening: Opens the sinks, which write the records, and closes them at the end. With the
+            sinks it yields a function that tells whether an earlier run has an input's record.
+        summary: Counts the records, and words what is printed.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; what was written is complete.
+    """
     config = run.config
     pipeline = run.pipeline()
-    destination = summary.destination
-    quiet = config.verbosity.quiet
-    has_bar = not (quiet or destination.on_terminal or is_one_picture(config))
+    is_silent = config.verbosity.quiet or summary.destination.on_terminal
+    has_bar = not (is_silent or is_one_picture(config))
 
     def skip(item: Item) -> bool:
         if not has_record(item):
@@ -179,9 +240,10 @@ def _detect(
             ) as advance,
         ):
             for detected in pipeline.run(sources, skip):
-                record = add(detected)
+                record = finish_record(detected)
                 if record is None:
                     continue
+                # An interrupt waits until all sinks have the record.
                 with interrupts.held(WRITE_LIMIT_S):
                     try:
                         with pipeline.times.stage(Stage.WRITE):
@@ -193,69 +255,119 @@ def _detect(
             summary.complete = True
     except KeyboardInterrupt:
         interrupted = True
-    print_message_counts(summary.counts)
-    done = summary.counts.input_count
-    if not quiet and (done or not interrupted):
-        for line in summary.lines(pipeline.times, sources.progress.dropped):
-            print_line(line)
+    _report_end(config, summary, sources, pipeline.times, interrupted=interrupted)
     if interrupted:
-        if done and not quiet and not destination.endless:  # where that is how a run ends
-            _report_interrupt(done, sources.progress.total, config, destination)
         raise KeyboardInterrupt
 
 
-SETS = ("model", "device", "half", "batch", "workers")
-"""The options that a table sets."""
+def _report_end(
+    config: Config,
+    summary: "_Summary",
+    sources: Sources,
+    times: StageTimes,
+    *,
+    interrupted: bool,
+) -> None:
+    """Print the summary of a run, and how to continue one that was interrupted."""
+    print_message_counts(summary.counts)
+    if config.verbosity.quiet:
+        return
+    done_count = summary.counts.input_count
+    if interrupted and not done_count:
+        return
+    for line in summary.lines(times, sources.progress.dropped):
+        print_line(line)
+    # A run over a camera or with --follow ends by an interrupt; there is nothing to continue.
+    if interrupted and not summary.destination.endless:
+        _report_interrupt(done_count, sources.progress.total, config, summary.destination)
+
+
+TUNED_OPTIONS = ("model", "device", "half", "batch", "workers")
+"""The options that a table of `detcli tune` may set."""
 
 
 def use_tuned(
     config: Config, value_sources: Mapping[str, str], tables: Mapping[str, Any]
 ) -> Config:
-    """Return a Config with what is fastest for its model here, as far as options are not given.
+    """Return the options with those that `detcli tune` has found to be fastest for the model here.
+
+    What the user has set takes precedence: the options are returned as they are if one of them
+    decides what can be fast at all, such as --device.
 
     Args:
-        config: Of the run.
-        value_sources: The options that are given, and where each value comes from.
-        tables: What `detcli tune --write` wrote, by model, machine and kind of run.
+        config: The options of the run.
+        value_sources: The options that the user has set, and where each value comes from.
+        tables: The tables that `detcli tune --write` wrote into the user's file of defaults:
+            values of options by the model's hash, the name of the machine and the kind of run.
 
     Raises:
-        UsageError: A table has something that no option takes.
+        UsageError: A table sets an option that tune does not write.
     """
-    from detcli.run.machine import machine_name  # runs without a table do without it
-
-    try:
-        named = find(config.runtime.model, fetch=False)
-    except ModelError:  # which may have to be fetched
-        return config
-    options = options_of(Config)
     name = config.runtime.model
-    table: Any = tables
-    for key in (prepare_for(named, config.settings).sha256, machine_name(), _kind_of_run(config)):
-        table = table.get(key) if isinstance(table, Mapping) else None
-    if not isinstance(table, Mapping):
+    try:
+        model = find(name, fetch=False)
+    except ModelError:  # it is not on this disk, so it was not tuned here either
+        return config
+    table = _tuned_table(config, model, tables)
+    if table is None:
         log.info("nothing was tuned for %s on this machine", name)
         return config
-    for option in DECIDING:
-        if option in value_sources:
-            log.info("what was tuned for %s gives way to %s", name, options[option].flag)
+
+    options = options_of(Config)
+    for option_name in DECIDING:
+        if option_name in value_sources:
+            log.info("what was tuned for %s gives way to %s", name, options[option_name].flag)
             return config
-    unknown = set(table) - set(SETS)
-    if unknown:
-        what = f"{defaults_file()}: [{TUNED}] sets '{unknown.pop()}'"
+    unknown_names = set(table) - set(TUNED_OPTIONS)
+    if unknown_names:
+        what = f"{defaults_file()}: [{TUNED}] sets '{unknown_names.pop()}'"
         raise UsageError(what, "run detcli tune --write again")
-    values = {option: options[option].parse_value(value) for option, value in table.items()}
+    values = {}
+    for option_name, raw_value in table.items():
+        values[option_name] = options[option_name].parse_value(raw_value)
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
-    for option in {"batch", "workers"} & value_sources.keys():
-        values.pop(option, None)
+    for option_name in {"batch", "workers"} & value_sources.keys():
+        values.pop(option_name, None)
     tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned
 
 
+def _tuned_table(
+    config: Config, model: "ModelFile", tables: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Look up what was tuned for a model, this machine and this kind of run, if anything was.
+
+    Args:
+        config: The options of the run.
+        model: The model, on this disk.
+        tables: Values of options, in tables of tables: `tables[model_hash][machine][kind_of_run]`.
+
+    Returns:
+        The table of values by option; None if a key is missing, or the file has no table there.
+    """
+    from detcli.run.machine import machine_name  # slow to import; only runs with tables need it
+
+    model_hash = prepare_for(model, config.settings).sha256
+    table: Any = tables
+    for key in (model_hash, machine_name(), _kind_of_run(config)):
+        if not isinstance(table, Mapping):
+            return None
+        table = table.get(key)
+    if not isinstance(table, Mapping):
+        return None
+    return table
+
+
 def _kind_of_run(config: Config) -> str:
-    """The kind of run that a table was tuned for."""
+    """Name the kind of run as the tables of `detcli tune` do.
+
+    Returns:
+        "one" for live sources, whose frames come one by one; "start" for a single picture, where
+        the time to start matters; "many" for anything else.
+    """
     if any(is_live(source) for source in config.inputs.source):
         return "one"
     if is_one_picture(config):
@@ -264,61 +376,63 @@ def _kind_of_run(config: Config) -> str:
 
 
 class _Summary:
-    """What is said of a run while it goes on, and at its end."""
+    """Counts the records and files of a run, and words what is printed of them."""
 
     def __init__(self, config: Config, destination: Destination) -> None:
-        """Note which files exist before the run."""
+        """Begin with empty counts, and note which output files exist before the run."""
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
         self.skipped = 0  # inputs of which the journal has the records
         self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
         self.at_max_det = 0  # pictures that --blur may show parts of, as --max-det left out boxes
-        self._rows = 0  # of the records, in a format whose rows are detections
-        self._numbered = 0  # frames of videos and streams
-        self._tracks = config.watched.track is not None
+        self._row_count = 0  # rows of the output, in a format with a row for each detection
+        self._frame_count = 0  # frames of videos and streams
+        self._has_tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
         self.destination = destination
         self._outputs = config.outputs
         self._quiet = config.verbosity.quiet
-        self._stages = config.verbosity.verbose > 0
-        self._replaced: set[Path] = set()
+        self._shows_stages = config.verbosity.verbose > 0
+        self._replaced_files: set[Path] = set()
         for path in (destination.target, config.outputs.save_coco):
             if isinstance(path, Path) and path.is_file():
-                self._replaced.add(path)
-        self._files: Counter[Path] = Counter()  # by folder
-        self._videos: set[Path] = set()  # and tracks, which each of their frames names
-        # of each live source: its frames, and the times of the first and the last
-        self._streams: dict[str, tuple[int, float, float]] = {}
+                self._replaced_files.add(path)
+        self._files_by_folder: Counter[Path] = Counter()
+        # Videos and files of tracks, which the record of each of their frames names again.
+        self._files_of_videos: set[Path] = set()
+        # By live source: how many frames it gave, and the times of the first and the last.
+        self._frames_by_stream: dict[str, tuple[int, float, float]] = {}
 
     def add(self, record: Record) -> None:
-        """Count a record and its files, and say what was wrong."""
+        """Count a record and the files that it names, and print its errors and warnings."""
         origin = record.origin
         self.counts.add(record)
-        self._rows += max(1, len(record.detections or ()))
-        if self.destination.show_errors:
+        self._row_count += max(1, len(record.detections or ()))
+        if self.destination.show_errors:  # the table on the terminal has them already
             self.counts.messages.clear()
         print_new_messages(self.counts, quiet=self._quiet)
         if origin.frame is not None:
-            self._numbered += 1
+            self._frame_count += 1
         if origin.time is not None and origin.time_s is not None:
-            frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
-            self._streams[origin.source] = (frames + 1, first_s, origin.time_s)
+            no_frames = (0, origin.time_s, 0.0)
+            frames, first_s, _ = self._frames_by_stream.get(origin.source, no_frames)
+            self._frames_by_stream[origin.source] = (frames + 1, first_s, origin.time_s)
         for path in record.saved:
             if path.suffix == ".mp4" or path.parent == self._outputs.save_mot:
-                if path in self._videos:
+                if path in self._files_of_videos:
                     continue
-                self._videos.add(path)
+                self._files_of_videos.add(path)
             self._count_file(path)
 
     def _count_file(self, path: Path) -> None:
-        """Count a file that was written, in the innermost folder that it is in."""
+        """Count a file that was written, for the innermost output folder that contains it."""
         folders = [folder for folder in self._outputs.folders if path.is_relative_to(folder)]
         folders.sort(key=lambda folder: len(folder.parts))
         if folders:
-            self._files[folders[-1]] += 1
+            self._files_by_folder[folders[-1]] += 1
 
     def status(self) -> str:
-        """Detections, failures and rate, for a progress bar."""
+        """Return the number of detections and failures and the rate, for a progress bar."""
         parts = [pluralize(self.counts.detections_by_class.total(), "detection")]
         if self.counts.failed:
             parts.append(f"{self.counts.failed} failed")
@@ -326,16 +440,21 @@ class _Summary:
         parts.append(f"{rate:.1f}/s")
         return ", ".join(parts)
 
-    def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
-        """Yield what was done, found and written."""
+    def lines(self, times: StageTimes, dropped_frames: Counter[str]) -> Iterator[str]:
+        """Yield the lines to print at the end: what was done, detected and written.
+
+        Args:
+            times: How long each stage took.
+            dropped_frames: For each live source, how many frames came faster than they could be
+                worked.
+        """
         seconds = time.perf_counter() - self._start_s
-        frames_left_out = dropped.total()
         yield from self.counts.summary(
-            seconds, self.skipped, frames_left_out, times, stages=self._stages
+            seconds, self.skipped, dropped_frames.total(), times, stages=self._shows_stages
         )
-        if len(dropped) > 1:
-            for source, number in dropped.items():
-                yield f"{source}: {self._stream(source, number)}"
+        if len(dropped_frames) > 1:
+            for source, dropped_count in dropped_frames.items():
+                yield f"{source}: {self._describe_stream(source, dropped_count)}"
         yield from self._lines_about_files()
         if self.hidden_boxes_dropped:
             detections = pluralize(self.hidden_boxes_dropped, "detection")
@@ -346,17 +465,17 @@ class _Summary:
                 f"{pictures} with as many detections as --max-det admits: what it left out is not "
                 "blurred; raise it"
             )
-        if self._tracks and self.counts.input_count and not self._numbered:
+        if self._has_tracks and self.counts.input_count and not self._frame_count:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 
     def _lines_about_files(self) -> Iterator[str]:
-        """Yield what was written to which files and folders."""
+        """Yield a line for each output file and folder that says what was written to it."""
         outputs = self._outputs
         target = self.destination.target
         records = pluralize(self.counts.input_count, "record")
         rows = ""
         if FORMATS[self.destination.format].has_detection_rows:
-            rows = f"{pluralize(self._rows, 'row')} of "
+            rows = f"{pluralize(self._row_count, 'row')} of "
 
         if outputs.resume is not None:
             addition = ""
@@ -371,36 +490,48 @@ class _Summary:
         if outputs.save_coco is not None and not is_special(outputs.save_coco):
             yield self._line_about_file("COCO results", outputs.save_coco)
         for folder in dict.fromkeys(outputs.folders):
-            yield f"wrote {pluralize(self._files[folder], 'file')} to {folder}"
+            yield f"wrote {pluralize(self._files_by_folder[folder], 'file')} to {folder}"
         if outputs.report is not None:
             yield f"wrote {records} to the page {outputs.report / 'index.html'}"
 
     def _line_about_file(self, content: str, path: Target) -> str:
         """Say what was written to a file, and whether there was one before."""
         line = f"wrote {content} to {path}"
-        if path in self._replaced:
+        if path in self._replaced_files:
             line += ", in place of the file that was there"
         return line
 
-    def _stream(self, source: str, dropped: int) -> str:
-        """Describe the frames of a live source, their rate, and how many were dropped."""
-        frames, first_s, last_s = self._streams.get(source, (0, 0.0, 0.0))
-        parts = [pluralize(frames, "frame")]
+    def _describe_stream(self, source: str, dropped_count: int) -> str:
+        """Describe the frames of a live source, as in "90 frames, 29.8/s, 12 dropped"."""
+        frame_count, first_s, last_s = self._frames_by_stream.get(source, (0, 0.0, 0.0))
+        parts = [pluralize(frame_count, "frame")]
         if last_s > first_s:
-            parts.append(f"{(frames - 1) / (last_s - first_s):.1f}/s")
-        if dropped:
-            parts.append(f"{dropped} dropped")
+            interval_count = frame_count - 1  # between the first frame and the last
+            parts.append(f"{interval_count / (last_s - first_s):.1f}/s")
+        if dropped_count:
+            parts.append(f"{dropped_count} dropped")
         return ", ".join(parts)
 
 
-def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable[[Record], Record]:
-    """Make the step that adds the provenance to records: what made them."""
+def _provenance_step(
+    run: Run, model_path: Path, settings: SettingsJson | None
+) -> Callable[[Record], Record]:
+    """Make the function that adds to records what made them, for --provenance.
+
+    Args:
+        run: The open model and its devices.
+        model_path: The model's file.
+        settings: What the detections depend on; records have them unless a journal does.
+
+    Returns:
+        A function that takes a record and returns it with its provenance.
+    """
     from detcli.model.file import ModelFile  # loads onnx
     from detcli.model.precision import precision_in
     from detcli.run.machine import Provenance, describe_run
 
     config = run.config
-    file = ModelFile.read(path, config.settings.box_format, config.settings.preprocess)
+    file = ModelFile.read(model_path, config.settings.box_format, config.settings.preprocess)
     precision = precision_in(file.model, run.detector.where, half=config.runtime.half)
     provenance = describe_run(run.devices, str(precision))
     fields: AddedJson = {"provenance": provenance}
@@ -410,13 +541,16 @@ def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable
 
 
 def _report_interrupt(
-    done: int, total: int | None, config: Config, destination: Destination
+    done_count: int, total_count: int | None, config: Config, destination: Destination
 ) -> None:
-    """Say how far an interrupted run got, and how to continue it."""
-    if total is None:
-        inputs = pluralize(done, "input")
+    """Print how many inputs an interrupted run has worked, and how to continue it.
+
+    `total_count` is None while the inputs are still being listed.
+    """
+    if total_count is None:
+        inputs = pluralize(done_count, "input")
     else:
-        inputs = f"{done} of {pluralize(total, 'input')}"
+        inputs = f"{done_count} of {pluralize(total_count, 'input')}"
     print_line(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
     if config.outputs.resume is None:
@@ -425,17 +559,21 @@ def _report_interrupt(
 
 
 def _hint_to_resume(config: Config, destination: Destination) -> str:
-    """How to go on with an interrupted run that has no journal, or with the next one."""
+    """Say how to continue an interrupted run that was begun without --resume.
+
+    --resume writes JSON Lines, and can continue a file that was written without it. It excludes
+    some options, which the hint says to leave out.
+    """
     options = options_of(Config)
     values = values_of(config)
     refused_flags = []
     for name in [*options["resume"].excludes, "format"]:
         if values[name] != options[name].default:
             refused_flags.append(options[name].flag)
-    place = ""
+    replaced_options = ""
     if refused_flags:
-        place = f" in place of {' and '.join(refused_flags)}"
+        replaced_options = f" in place of {' and '.join(refused_flags)}"
     target = destination.target
     if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):
-        return f"with --resume {target}{place}, the same command goes on from here"
-    return f"this run cannot be continued; one with --resume NEW.jsonl{place} can"
+        return f"with --resume {target}{replaced_options}, the same command goes on from here"
+    return f"this run cannot be continued; one with --resume NEW.jsonl{replaced_options} can"
