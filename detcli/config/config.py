@@ -24,7 +24,7 @@ from detcli.config.option import (
 from detcli.config.outputs import Outputs
 from detcli.config.shapes import Shape, read_shapes
 from detcli.config.shards import Shards
-from detcli.config.typed import settle_fields
+from detcli.config.typed import convert_fields
 from detcli.config.values import (
     BoxFormat,
     Format,
@@ -172,7 +172,7 @@ class Inputs:
     )
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        convert_fields(self)
         for name in self.source:
             if name.lower().endswith(".onnx"):
                 raise UsageError(f"{name} is a model, and not an input", f"name it with -m {name}")
@@ -403,7 +403,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        convert_fields(self)
         confs = [conf for _, conf in self.class_conf]
         if self.conf is not None:
             confs.insert(0, self.conf)
@@ -480,7 +480,7 @@ class Watched:
     )
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        convert_fields(self)
         count_by_name = Counter(shape.name for shape in self.zone + self.line)
         for name, count in count_by_name.items():
             if count > 1:

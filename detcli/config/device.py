@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 
-from detcli.config.typed import settle_fields, shortened
+from detcli.config.typed import convert_fields, describe_value
 from detcli.core import frozen
 from detcli.core.errors import UsageError
 
@@ -66,7 +66,7 @@ class Device:
             return name
         if not isinstance(name, str):
             raise UsageError(
-                f"device is {shortened(name)}",
+                f"device is {describe_value(name)}",
                 f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0",
             )
         match = re.fullmatch(NAME, name)
@@ -151,7 +151,7 @@ class DeviceOptions:
     cores: int | None = None
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        convert_fields(self)
         for name, count in (("workers", self.workers), ("cores", self.cores)):
             if count is not None and not 1 <= count <= MAX_CORES:
                 raise UsageError(f"{name} is {count}", f"give 1 to {MAX_CORES}")

@@ -21,10 +21,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from detcli.config.option import bind
 from detcli.core.errors import UsageError
 
-Read = Callable[[str], Any]
-"""Makes a value, or a tuple of them, of a text of the command line."""
+ParseText = Callable[[str], Any]
+"""Parses a text as the command line does, to a value, or to a list of values for `@FILE`."""
 
-PLAIN = {
+PLAIN_TYPES = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
@@ -32,19 +32,22 @@ PLAIN = {
     Path: "a path",
     NoneType: "None",
 }
-"""What values of these types are called; those of other types can be read from text."""
+"""What error messages call values of these types. Any other type can be parsed from text."""
 
 
-NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
-"""Types that are iterable and stand for one value."""
+SINGLE_VALUE_TYPES = (str, bytes, bytearray, memoryview, Mapping)
+"""Types that Python can iterate over, but whose values are not lists of values."""
 
 
 class UnfitError(Exception):
     """A value is not of the type, and nothing of that type can be made of it."""
 
 
-def settle_fields(config: Any) -> None:
-    """Check the fields of a frozen dataclass that is being made, and convert what is convertible.
+def convert_fields(config: Any) -> None:
+    """Convert each field of a frozen dataclass to its type; to be called in `__post_init__`.
+
+    A library's user may pass a list for a tuple, a NumPy number for an int, or the text of the
+    command line for a type such as `Tiling`. Fields that have their default are not looked at.
 
     Raises:
         UsageError: A value is not of its field's type, or out of its range.
@@ -52,36 +55,39 @@ def settle_fields(config: Any) -> None:
     for field in fields(config):
         value = getattr(config, field.name)
         if value is not field.default:
-            object.__setattr__(config, field.name, _settled(field, value))
+            object.__setattr__(config, field.name, _convert_field(field, value))
 
 
-def _settled(field: "Field[Any]", value: Any) -> Any:
-    """The value of a field as its type has it, within its range."""
+def _convert_field(field: "Field[Any]", value: Any) -> Any:
+    """Convert the value of a dataclass field to the field's type, and check its range."""
     option = field.metadata.get("option")
-    read = None
-    if option is not None and option.declaration:
-        read = _reader(field)
+    parse = None
+    if option is not None and option.declaration:  # it can be typed on the command line
+        parse = _text_parser(field)
     try:
-        settled = convert(value, field.type, read)
+        converted = convert(value, field.type, parse)
     except UnfitError:
-        message = f"{field.name} is {shortened(value)}"
-        raise UsageError(message, f"give {describe(field.type)}") from None
-    if option is not None and type(settled) in {int, float}:
-        _require_range(field.name, settled, option.range)
-    return settled
+        message = f"{field.name} is {describe_value(value)}"
+        raise UsageError(message, f"give {describe_type(field.type)}") from None
+    if option is not None and type(converted) in {int, float}:
+        _require_range(field.name, converted, option.range)
+    return converted
 
 
-def shortened(value: object) -> str:
-    """What an error shows of a value of the wrong type."""
+def describe_value(value: object) -> str:
+    """Word a value of the wrong type for an error message, shortened if it is long."""
     if isinstance(value, str):
         return f"the string {reprlib.repr(value)}"
     return reprlib.repr(value)
 
 
-def _reader(field: "Field[Any]") -> Read:
-    """What reads a text as the command line does; its errors name the field."""
+def _text_parser(field: "Field[Any]") -> ParseText:
+    """Make the function that parses a text for a field as the command line does.
 
-    def read(text: str) -> Any:
+    Its errors name the field, `max_det`, where those of the command line name the flag, --max-det.
+    """
+
+    def parse(text: str) -> Any:
         option = bind(field, field.name, field.type)
         try:
             return option.parse_value(text)
@@ -89,138 +95,204 @@ def _reader(field: "Field[Any]") -> Read:
             message = str(error).replace(option.flag, field.name)
             raise UsageError(message, error.hint.replace(option.flag, field.name)) from None
 
-    return read
+    return parse
 
 
 def _require_range(name: str, number: float, limits: tuple[float | None, float | None]) -> None:
-    """Refuse a number that is out of range, or none, where there are limits."""
-    low, high = limits
-    if low is None and high is None:
+    """Refuse a number outside of its option's range, and NaN and infinity if there is a range.
+
+    Args:
+        name: The field, for the error message.
+        number: Its value.
+        limits: The least and the greatest value, each allowed; None for no limit.
+    """
+    minimum, maximum = limits
+    if minimum is None and maximum is None:
         return
-    if not -math.inf < number < math.inf:  # `isfinite` takes no large int
+    if not -math.inf < number < math.inf:  # `isfinite` fails for an int that no float can hold
         raise UsageError(f"{name} is {number}", "give a finite number")
-    is_too_low = low is not None and number < low
-    is_too_high = high is not None and number > high
-    if is_too_low or is_too_high:
-        hint = f"use {low} to {high}"
-        if high is None:
-            hint = f"use {low} or more"
-        elif low is None:
-            hint = f"use {high} or less"
+    is_too_small = minimum is not None and number < minimum
+    is_too_large = maximum is not None and number > maximum
+    if is_too_small or is_too_large:
+        hint = f"use {minimum} to {maximum}"
+        if maximum is None:
+            hint = f"use {minimum} or more"
+        elif minimum is None:
+            hint = f"use {maximum} or less"
         raise UsageError(f"{name} is {number}", hint)
 
 
-def convert(value: Any, kind: Any, read: Read | None = None) -> Any:
-    """A value as a type has it; `read` makes values of types that are not plain of text.
+def convert(value: Any, value_type: Any, parse: ParseText | None = None) -> Any:
+    """Convert a value to the type that a field is annotated with, such as `tuple[str, ...] | None`.
+
+    Args:
+        value: Anything that a user of the library has passed.
+        value_type: A class, `Literal`, a union, or a tuple type.
+        parse: Parses text for types that are written as text on the command line, such as
+            `Tiling`; without it, only values of such a type itself are accepted.
 
     Raises:
-        UnfitError: The type has no such value.
+        UnfitError: The value cannot be converted.
     """
-    if hasattr(value, "dtype") and not isinstance(value, type):  # of NumPy
+    if hasattr(value, "dtype") and not isinstance(value, type):  # an array or a number of NumPy
         value = value.tolist()
-    origin = get_origin(kind)
+    origin = get_origin(value_type)
     if origin in {Union, UnionType}:
-        return _as_any_of(value, get_args(kind), read)
+        return _convert_to_union(value, get_args(value_type), parse)
     if origin is Literal:
-        return _as_literal(value, get_args(kind))
+        return _require_literal(value, get_args(value_type))
     if origin is tuple:
-        return _as_tuple(value, get_args(kind), read)
-    if kind in PLAIN:
-        return _as_plain(value, kind)
-    return _as_other(value, kind, read)
+        return _convert_to_tuple(value, get_args(value_type), parse)
+    if value_type in PLAIN_TYPES:
+        return _convert_to_plain_type(value, value_type)
+    return _convert_to_parsed_type(value, value_type, parse)
 
 
-def _as_any_of(value: Any, kinds: tuple[Any, ...], read: Read | None) -> Any:
-    """A value of one of several types: of its own if that is among them, else of the first."""
-    for kind in kinds:
-        is_bool = isinstance(value, bool)  # which is an int to Python
-        if isinstance(kind, type) and isinstance(value, kind) and is_bool == (kind is bool):
+def _convert_to_union(value: Any, member_types: tuple[Any, ...], parse: ParseText | None) -> Any:
+    """Convert a value to the first type of a union that takes it.
+
+    A value that is of one of the types already stays as it is: 1 stays an int in `float | int`.
+    """
+    value_is_bool = isinstance(value, bool)
+    for member_type in member_types:
+        if not isinstance(member_type, type) or not isinstance(value, member_type):
+            continue
+        # Python counts True as an int, which no option means.
+        if value_is_bool == (member_type is bool):
             return value
-    for kind in kinds:
+    for member_type in member_types:
         try:
-            return convert(value, kind, read)
+            return convert(value, member_type, parse)
         except UnfitError:
             continue
     raise UnfitError
 
 
-def _as_literal(value: Any, literals: tuple[Any, ...]) -> Any:
+def _require_literal(value: Any, literals: tuple[Any, ...]) -> Any:
+    """Return a value if it is one of the literals of a `Literal` type, and of the same type."""
     for literal in literals:
         if type(value) is type(literal) and value == literal:
             return value
     raise UnfitError
 
 
-def _as_tuple(value: Any, kinds: tuple[Any, ...], read: Read | None) -> tuple[Any, ...]:
-    """A tuple of any length, `(X, ...)`, or of one value of each type."""
-    if kinds[-1] is not ...:
-        if not isinstance(value, list | tuple) or len(value) != len(kinds):
+def _convert_to_tuple(
+    value: Any, entry_types: tuple[Any, ...], parse: ParseText | None
+) -> tuple[Any, ...]:
+    """Convert a value to a tuple.
+
+    Args:
+        value: A list, a tuple or another iterable. A mapping is taken as its pairs where the
+            entries are pairs.
+        entry_types: The arguments of the tuple type: `(int, ...)` for a tuple of any length whose
+            entries have one type, `(str, float)` for a tuple with an entry of each type.
+        parse: Parses text for entries that are written as text, as in `convert`.
+
+    Raises:
+        UnfitError: It is not iterable, has another length, or an entry cannot be converted.
+    """
+    has_any_length = entry_types[-1] is ...
+    if not has_any_length:
+        if not isinstance(value, list | tuple) or len(value) != len(entry_types):
             raise UnfitError
-        return tuple(convert(entry, kind) for entry, kind in zip(value, kinds, strict=True))
-    kind = kinds[0]
-    if _is_read(kind):
-        return _as_read_tuple(value, kind, read)
-    if isinstance(value, Mapping) and get_origin(kind) is tuple:
-        value = value.items()
-    if not isinstance(value, Iterable) or isinstance(value, NO_LISTS):
+        entries_and_types = zip(value, entry_types, strict=True)
+        return tuple(convert(entry, entry_type) for entry, entry_type in entries_and_types)
+
+    entry_type = entry_types[0]
+    if _is_parsed_type(entry_type):
+        return _convert_to_tuple_of_parsed(value, entry_type, parse)
+    entries = value
+    if isinstance(value, Mapping) and get_origin(entry_type) is tuple:
+        entries = value.items()
+    if not isinstance(entries, Iterable) or isinstance(entries, SINGLE_VALUE_TYPES):
         raise UnfitError
-    return tuple(convert(entry, kind) for entry in value)
+    return tuple(convert(entry, entry_type) for entry in entries)
 
 
-def _as_read_tuple(value: Any, kind: Any, read: Read | None) -> tuple[Any, ...]:
-    """A tuple of what texts stand for; one alone may be given without a tuple around it."""
-    if isinstance(value, str | kind) or not isinstance(value, Iterable):
-        value = [value]
-    if isinstance(value, bytes | Mapping):
+def _convert_to_tuple_of_parsed(
+    value: Any, entry_type: Any, parse: ParseText | None
+) -> tuple[Any, ...]:
+    """Convert a value to a tuple of a type that is parsed from text, such as `Device`.
+
+    Args:
+        value: Several values or texts, or one alone: "cpu" becomes `(Device.parse("cpu"),)`.
+        entry_type: The type of the tuple's entries.
+        parse: Parses a text to a list of entries; without it, texts are refused.
+
+    Raises:
+        UnfitError: An entry is neither of the type nor a text.
+    """
+    values = value
+    if isinstance(value, str | entry_type) or not isinstance(value, Iterable):
+        values = [value]
+    if isinstance(values, bytes | Mapping):
         raise UnfitError
     entries: list[Any] = []
-    for entry in value:
-        if isinstance(entry, kind):
+    for entry in values:
+        if isinstance(entry, entry_type):
             entries.append(entry)
-        elif isinstance(entry, str) and read is not None:
-            entries.extend(read(entry))
+        elif isinstance(entry, str) and parse is not None:
+            entries.extend(parse(entry))
         else:
             raise UnfitError
     return tuple(entries)
 
 
-def _as_plain(value: Any, kind: Any) -> Any:
-    if kind is float and type(value) is int:
-        return _as_float(value)
-    if isinstance(value, os.PathLike) and kind is str:
+def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
+    """Convert a value to bool, int, float, str, Path or None.
+
+    An int may stand for a float, a path for a string, and a string for a path; True and False for
+    no other type, and a string for no number.
+    """
+    if plain_type is float and type(value) is int:
+        return _int_to_float(value)
+    if isinstance(value, os.PathLike) and plain_type is str:
         return os.fsdecode(value)
-    if isinstance(value, os.PathLike | str) and kind is Path:
+    if isinstance(value, os.PathLike | str) and plain_type is Path:
         return Path(os.fsdecode(value))
-    if isinstance(value, bool) and kind is not bool:
+    if isinstance(value, bool) and plain_type is not bool:
         raise UnfitError
-    if isinstance(value, kind):
+    if isinstance(value, plain_type):
         return value
     raise UnfitError
 
 
-def _as_float(number: int) -> float:
+def _int_to_float(number: int) -> float:
     try:
         return float(number)
-    except OverflowError:
+    except OverflowError:  # from about 1.8e308 on
         raise UnfitError from None
 
 
-def _as_other(value: Any, kind: Any, read: Read | None) -> Any:
-    """A value of a type that is read from text, from that text, or from numbers for it."""
-    if isinstance(value, kind):
+def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | None) -> Any:
+    """Convert a value to an enumeration, or to a type that is parsed from text, such as `Tiling`.
+
+    Args:
+        value: A value of the type; or its text as on the command line, or numbers that make up
+            such a text, as 640 for "640".
+        parsed_type: The type.
+        parse: Parses the text; without it, texts are refused. Enumerations do not need it.
+
+    Raises:
+        UnfitError: The value is nothing of these.
+    """
+    if isinstance(value, parsed_type):
         return value
-    if issubclass(kind, Enum):
-        if isinstance(value, str) and value in {member.value for member in kind}:
-            return kind(value)
+    if issubclass(parsed_type, Enum):
+        if isinstance(value, str) and value in {member.value for member in parsed_type}:
+            return parsed_type(value)
         raise UnfitError
-    text = _as_text(value)
-    if read is None or text is None:
+    text = _as_typed_text(value)
+    if parse is None or text is None:
         raise UnfitError
-    return read(text)
+    return parse(text)
 
 
-def _as_text(value: Any) -> str | None:
-    """What one would type on the command line for a text, a number or several numbers."""
+def _as_typed_text(value: Any) -> str | None:
+    """Write a value as one would type it on the command line: (0, 0.5) as "0,0.5".
+
+    None if the value is neither a text, nor a number, nor a list of numbers.
+    """
     if isinstance(value, str):
         return value
     numbers = [value]
@@ -231,34 +303,41 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-def _is_read(kind: Any) -> bool:
-    """Whether values of a type can be read from text."""
-    return isinstance(kind, type) and get_origin(kind) is None and kind not in PLAIN
+def _is_parsed_type(value_type: Any) -> bool:
+    """Whether values of a type are parsed from text: a class that is not one of PLAIN_TYPES."""
+    is_class = isinstance(value_type, type) and get_origin(value_type) is None
+    return is_class and value_type not in PLAIN_TYPES
 
 
-def describe(kind: Any) -> str:
-    """What values of a type are called."""
-    origin, arguments = get_origin(kind), get_args(kind)
+def describe_type(value_type: Any) -> str:
+    """Word a type for the hint of an error, such as "a whole number or None"."""
+    origin = get_origin(value_type)
+    arguments = get_args(value_type)
     if origin in {Union, UnionType}:
-        return " or ".join(describe(argument) for argument in arguments)
+        return " or ".join(describe_type(argument) for argument in arguments)
     if origin is Literal:
         return " or ".join(repr(argument) for argument in arguments)
     if origin is tuple:
         return _describe_tuple(arguments)
-    if kind in PLAIN:
-        return PLAIN[kind]
-    if issubclass(kind, Enum):
-        members = [repr(str(member)) for member in kind]
+    if value_type in PLAIN_TYPES:
+        return PLAIN_TYPES[value_type]
+    if issubclass(value_type, Enum):
+        members = [repr(str(member)) for member in value_type]
         return f"one of {', '.join(members)}"
-    return f"a {kind.__name__} or its text"
+    return f"a {value_type.__name__} or its text"
 
 
-def _describe_tuple(kinds: tuple[Any, ...]) -> str:
-    """What a tuple of any length is called, or one of values of these types."""
-    if kinds[-1] is not ...:
-        return f"a tuple of {', '.join(describe(kind) for kind in kinds)}"
-    entry = kinds[0]
-    if get_origin(entry) is tuple:
-        keys, values = get_args(entry)
-        return f"a mapping from {describe(keys)} to {describe(values)}, or pairs of them"
-    return f"a tuple, each of whose entries is {describe(entry)}"
+def _describe_tuple(entry_types: tuple[Any, ...]) -> str:
+    """Word a tuple type for the hint of an error.
+
+    `entry_types` are the arguments of the type: `(int, ...)` for a tuple of any length.
+    """
+    if entry_types[-1] is not ...:
+        descriptions = [describe_type(entry_type) for entry_type in entry_types]
+        return f"a tuple of {', '.join(descriptions)}"
+    entry_type = entry_types[0]
+    if get_origin(entry_type) is tuple:
+        key_type, item_type = get_args(entry_type)
+        keys = describe_type(key_type)
+        return f"a mapping from {keys} to {describe_type(item_type)}, or pairs of them"
+    return f"a tuple, each of whose entries is {describe_type(entry_type)}"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from detcli.config.typed import settle_fields
+from detcli.config.typed import convert_fields
 from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
@@ -318,7 +318,7 @@ class Tiling:
     crowd: int = 0
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        convert_fields(self)
         if self.size < 1:
             raise UsageError(f"{self.size} is not a size in pixels", "use 640")
         if not 0 <= self.overlap <= MAX_OVERLAP:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from detcli.config.config import Config, Inputs, Settings, Watched
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.option import options_of
-from detcli.config.typed import shortened
+from detcli.config.typed import describe_value
 from detcli.core.errors import DetcliError, InputError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import Detections
@@ -93,7 +93,7 @@ class Detector:
         """
         if not isinstance(model, str | os.PathLike):
             raise UsageError(
-                f"model is {shortened(model)}", "give the path of an ONNX file or a name"
+                f"model is {describe_value(model)}", "give the path of an ONNX file or a name"
             )
         if not isinstance(model, str):
             model = Path(os.fsdecode(model))
@@ -253,12 +253,12 @@ def _names_of(sources: object) -> list[str]:
     # A number of NumPy has the method of iterables, but raises an error when it is iterated over.
     is_numpy_number = getattr(sources, "ndim", None) == 0
     if isinstance(sources, Detector) or not isinstance(sources, Iterable) or is_numpy_number:
-        raise UsageError(f"sources is {shortened(sources)}", hint)
+        raise UsageError(f"sources is {describe_value(sources)}", hint)
     names: list[str] = []
     for source in sources:
         if not isinstance(source, str | bytes | os.PathLike):
             hint += "; pictures in memory go to the detector itself: detector(images)"
-            raise UsageError(f"sources has {shortened(source)} in it", hint)
+            raise UsageError(f"sources has {describe_value(source)} in it", hint)
         names.append(os.fsdecode(source))
     return names
 
@@ -278,7 +278,7 @@ def _require_type(parameter: str, value: object, expected_type: type, example: s
     if not isinstance(value, expected_type):
         type_name = expected_type.__name__
         hint = f"give an object of {type_name}, as in {type_name}({example})"
-        raise UsageError(f"{parameter} is {shortened(value)}", hint)
+        raise UsageError(f"{parameter} is {describe_value(value)}", hint)
 
 
 def _with_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:

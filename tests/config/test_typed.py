@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
 from detcli.config.shapes import Shape
-from detcli.config.typed import UnfitError, convert, describe
+from detcli.config.typed import UnfitError, convert, describe_type
 from detcli.config.values import BoxFormat, Tracker, Tracking
 from detcli.core.errors import UsageError
 
@@ -237,14 +237,14 @@ def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
 
 
 def test_types_are_described():
-    types = {field.name: describe(field.type) for kind, field in PUBLIC}
+    types = {field.name: describe_type(field.type) for kind, field in PUBLIC}
     assert types["conf"] == "a number or None"
     assert types["classes"] == "a tuple, each of whose entries is a whole number or a text"
     assert types["nms"] == "'none' or a number or None"
     assert types["class_conf"].startswith("a mapping from a text or a whole number to a number")
     assert types["box_format"] == "one of 'xyxy', 'cxcywh' or None"
     assert types["region"] == "a Shape or its text or None"
-    assert describe(tuple[int, str]) == "a tuple of a whole number, a text"
+    assert describe_type(tuple[int, str]) == "a tuple of a whole number, a text"
 
 
 def test_a_whole_number_of_any_size_is_in_range_or_not():
