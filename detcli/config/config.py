@@ -185,9 +185,9 @@ class Inputs:
         return self.end
 
     def step(self, number: int, time_s: float) -> int:
-        """The step that a frame of a video belongs to; the first frame of each is used.
+        """Number the interval that a frame falls into; of each interval the first frame is used.
 
-        Its number counts from the first frame that may be used, its time from the video's start.
+        `number` counts frames from --start on, `time_s` is the frame's time in the whole video.
         """
         if self.every is None:
             return number // self.vid_stride
@@ -404,7 +404,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        confs = [conf for _, conf in self.class_conf]
+        confs = [conf for _, conf in self.class_conf]  # of single classes
         if self.conf is not None:
             confs.insert(0, self.conf)
         for conf in confs:
@@ -419,7 +419,7 @@ class Settings:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
     def effective_conf(self, recommended: float | None) -> float:
-        """`conf` where it is given, else what the model recommends, else the default."""
+        """Return `conf` where it is given, else what the model recommends, else the default."""
         if self.conf is not None:
             return self.conf
         if recommended is not None:
@@ -429,9 +429,9 @@ class Settings:
     confidence = effective_conf  # its name up to this version
 
     def suppression(self, recommended: float | None) -> float | None:
-        """The IoU of non-maximum suppression: `nms` where it is given, else the recommended one.
+        """Return the IoU of non-maximum suppression: `nms` if it is given, else the recommended.
 
-        None for no suppression.
+        None means that there is no suppression.
         """
         if self.nms is None:
             return recommended
@@ -490,13 +490,13 @@ class Watched:
 
     @property
     def zones_and_lines(self) -> list[str]:
-        """The names of zones, of lines, and of both directions across these."""
-        zones = [zone.name for zone in self.zone]
-        lines = [line.name for line in self.line]
-        crossings = []
-        for line in lines:
-            crossings += [f"{line} left", f"{line} right"]
-        return zones + lines + crossings
+        """The names of zones, of lines, and of both directions across these: "door left"."""
+        zone_names = [zone.name for zone in self.zone]
+        line_names = [line.name for line in self.line]
+        crossing_names = []
+        for line_name in line_names:
+            crossing_names += [f"{line_name} left", f"{line_name} right"]
+        return zone_names + line_names + crossing_names
 
     @property
     def places(self) -> list[str]:
@@ -531,8 +531,9 @@ class Config:
     verbosity: Verbosity = panel(Verbosity(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
+        """Refuse options that do not go together."""
         changed_names = changed_options(self)
-        self.runtime.options()  # which refuses a limit that is too small
+        self.runtime.options()  # raises an error for a memory limit that is too small
         if self.outputs.in_shards:
             self._check_shards()
         elif self.shards != Shards():
@@ -564,7 +565,7 @@ class Config:
             raise UsageError(f"{outputs.save_coco} is given twice", "write to two files")
 
     def _check_shards(self) -> None:
-        """Refuse what a run in shards cannot do."""
+        """Refuse options that a run in shards cannot have, and formats other than JSON Lines."""
         output = self.outputs.output
         record_format = self.outputs.format
         options = options_of(Config)

@@ -61,7 +61,13 @@ class Device:
 
     @classmethod
     def parse(cls, name: "str | Device") -> "Device":
-        """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
+        """Parse the name of a device, as in `--device cuda:0`.
+
+        Without a number, "cuda" and "tensorrt" mean the first GPU; "openvino" is "openvino:CPU".
+
+        Raises:
+            UsageError: It is neither "auto" nor one of DEVICE_NAMES.
+        """
         if isinstance(name, Device):
             return name
         if not isinstance(name, str):
@@ -71,12 +77,13 @@ class Device:
             )
         match = re.fullmatch(NAME, name)
         if match is not None:
-            plain, gpu, ordinal, openvino, unit = match.groups()
-            if gpu:
-                return cls(DeviceKind(gpu), ordinal=int(ordinal or 0))
+            # Only the groups of one alternative of NAME are set.
+            auto_or_cpu, gpu_kind, ordinal, openvino, unit = match.groups()
+            if gpu_kind:
+                return cls(DeviceKind(gpu_kind), ordinal=int(ordinal or 0))
             if openvino:
                 return cls(DeviceKind(openvino), unit=unit or "CPU")
-            return cls(DeviceKind(plain))
+            return cls(DeviceKind(auto_or_cpu))
         if "," in name:
             raise UsageError(f"'{name}' names several devices", "name one of them here")
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
@@ -166,10 +173,13 @@ class DeviceOptions:
         return self.half and not device.computes_half
 
     def check(self, device: Device) -> None:
-        """Refuse what a device cannot do, and let pass what does not concern it.
+        """Refuse options that the device cannot fulfil; those that do not concern it are ignored.
 
-        So one command line serves machines with and without a GPU: `--no-cuda-graph` and
-        `--gpu-mem-limit` always hold on the CPU.
+        So one command line serves machines with and without a GPU: on the CPU, `--no-cuda-graph`
+        and `--gpu-mem-limit` are fulfilled anyway.
+
+        Raises:
+            UsageError: The device cannot do it; the hint says which one can.
         """
         if self.half and not device.computes_half:
             raise UsageError(
@@ -195,7 +205,7 @@ def has_openvino() -> bool:
 
 
 def available_cores() -> int:
-    """CPU cores that this process may use; a container may have fewer than the machine."""
+    """Count the CPU cores that this process may use; a container may have fewer than the machine."""
     return math.ceil(min(visible_cores(), cpu_quota()))
 
 
@@ -207,30 +217,46 @@ def visible_cores() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
-    """The cores' worth of time that Linux control groups grant this process; infinity for no limit.
+    """Read how much CPU time Linux control groups grant this process, in cores.
 
-    `docker run --cpus 2` leaves all cores visible, and stops a process that uses more than two.
+    A container has such a limit: `docker run --cpus 2` leaves all cores visible, and pauses a
+    process whose threads together use more than two. Control groups are nested, and the smallest
+    limit counts.
+
+    Args:
+        root: The root folder of the file system; another one in tests.
+
+    Returns:
+        2.0 for the time of two cores; infinity if there is no limit.
     """
     try:
-        groups = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        groups = []
+        lines = []
     group = Path()
-    for line in groups:
-        if line.startswith("0::/"):
+    for line in lines:
+        if line.startswith("0::/"):  # the line of version 2 of control groups
             group = Path(line.removeprefix("0::/"))
             break
 
     folder = root / "sys/fs/cgroup"
-    # Version 2, where each level may have a limit.
-    quotas = [_read_quota([folder / level / "cpu.max"]) for level in (group, *group.parents)]
-    # Version 1, as a container sees it.
+    # Version 2 has a file for each group on the path to this process.
+    quotas = [_read_quota([folder / part / "cpu.max"]) for part in (group, *group.parents)]
+    # Version 1 has two files, which a container sees at this place.
     quotas.append(_read_quota([folder / "cpu/cpu.cfs_quota_us", folder / "cpu/cpu.cfs_period_us"]))
     return min(quotas)
 
 
 def _read_quota(files: list[Path]) -> float:
-    """Quota by period, from files that hold both; infinity if there is none ("max", or -1)."""
+    """Read a CPU quota, in cores: the time granted in each period, by the period's length.
+
+    Args:
+        files: A file with both numbers, as in "200000 100000" for two cores, or a file for each.
+
+    Returns:
+        The quota; infinity if there is none ("max" or -1 in place of the first number), or the
+        files cannot be read.
+    """
     try:
         text = " ".join(file.read_text() for file in files)
         quota, period = [int(number) for number in text.split()]

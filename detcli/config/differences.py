@@ -12,11 +12,19 @@ MAX_SHOWN = 80  # characters of a value that an error shows
 def differences(
     before: Mapping[str, Any], current: Mapping[str, Any], implied: Container[str] = ()
 ) -> list[str]:
-    """How what detections depended on differs from what they depend on now, in a sentence each.
+    """Compare the settings of an earlier run with those of this one, and word each difference.
 
-    An option that one side does not have yet has its default there; other names that only one side
-    has are left out, as an earlier version did not note them. So are those that are `implied` by
-    the others now: where these are equal, detections do not depend on them.
+    Only settings that detections depend on are noted. A setting that is noted on one side only was
+    new in a later version: if it is an option, the other side had its default; if not, it cannot be
+    compared and is left out.
+
+    Args:
+        before: The settings of the earlier run, as it noted them.
+        current: The settings of this run.
+        implied: Names of settings that follow from others, which are not compared.
+
+    Returns:
+        Texts such as "conf 0.25 instead of 0.4": the value before and the one now.
     """
     import json  # `--help` does without
 
@@ -31,14 +39,16 @@ def differences(
         is_noted = name in current or name in defaults
         if name in implied or not was_noted or not is_noted:
             continue
-        earlier = before.get(name, defaults.get(name))
-        value = current.get(name, defaults.get(name))
-        if earlier == value:
+        earlier_value = before.get(name, defaults.get(name))
+        current_value = current.get(name, defaults.get(name))
+        if earlier_value == current_value:
             continue
+        longest = max(len(str(earlier_value)), len(str(current_value)))
         if name == "model_sha256":
             sentences.append("another file of the model")
-        elif max(len(str(earlier)), len(str(value))) > MAX_SHOWN:
+        elif longest > MAX_SHOWN:
             sentences.append(f"another {name}")
         else:
-            sentences.append(f"{name} {json.dumps(earlier)} instead of {json.dumps(value)}")
+            values = f"{json.dumps(earlier_value)} instead of {json.dumps(current_value)}"
+            sentences.append(f"{name} {values}")
     return sentences

@@ -62,7 +62,15 @@ class Option:
     group: Any = None  # class of its group
 
     def missing_needs(self, given_names: Iterable[str]) -> list[tuple[list[str], str]]:
-        """Options that it needs and that are not given: alternatives, and the hint."""
+        """List what else this option needs and the user has not given.
+
+        Args:
+            given_names: Names of all options that the user has given.
+
+        Returns:
+            For each need that is not met, the names of the options that would meet it, of which
+            one is enough; and the hint for the error message.
+        """
         given_names = set(given_names)
         missing = []
         for names, hint in self.needs.items():
@@ -72,7 +80,14 @@ class Option:
         return missing
 
     def is_overridden(self, typed: Mapping[str, Any]) -> bool:
-        """Whether options typed on the command line override a default of this one."""
+        """Whether the command line makes a default of this option from the user's file void.
+
+        That is so if another option was typed that excludes this one, or that it is
+        `overridden_by`: with --resume typed, an `output` in detcli.toml does not count.
+
+        Args:
+            typed: What was typed, by name of the option.
+        """
         for name in self.excludes.keys() | self.overridden_by.keys():
             overrides = self.overridden_by.get(name, bool)
             if name in typed and overrides(typed[name]):
@@ -112,7 +127,10 @@ class Option:
 
     @property
     def value_type(self) -> Any:
-        """The type of its value, or of the items of a list, without None and Literal."""
+        """The type of its value, or of the items of a list: `Shape` for `tuple[Shape, ...] | None`.
+
+        Of a union, it is the last type that is not None: `float` for `Literal["none"] | float`.
+        """
         value_type = self.type
         while get_origin(value_type) in {Union, UnionType, tuple}:
             arguments = [arg for arg in get_args(value_type) if arg not in (NoneType, ...)]
@@ -165,9 +183,15 @@ class Option:
         return f"{minimum}<=x<={maximum}"
 
     def combine_texts(self, texts: Sequence[str]) -> Any:
-        """Combine all texts that were typed for an option, in their order, to one raw value.
+        """Combine the texts of an option that was typed several times to one raw value.
 
-        The items of lists add up.
+        The items of lists add up: `--classes car --classes bus` is as `--classes car,bus`.
+
+        Args:
+            texts: The texts in their order.
+
+        Returns:
+            What `parse_value` takes: a list for lists without a separator, else one text.
 
         Raises:
             UsageError: It takes one value and got several, or a list is empty.
@@ -177,13 +201,13 @@ class Option:
         if len(texts) == 1:
             return texts[0]
         if not self.is_repeatable:
-            raise self._repeated(texts)
+            raise self._repetition_error(texts)
         for text in texts:
-            self._split(text)  # an empty list is an error
+            self._split(text)  # only to refuse an empty list
         return self.separator.join(texts)
 
-    def _repeated(self, texts: Sequence[str]) -> UsageError:
-        """The error for an option that takes one value and was typed several times."""
+    def _repetition_error(self, texts: Sequence[str]) -> UsageError:
+        """Make the error for an option that takes one value and was typed several times."""
         times = f"{len(texts)} times"
         if len(texts) == 2:
             times = "twice"
@@ -210,12 +234,18 @@ class Option:
     def parse_value(self, raw: Any) -> Any:
         """Convert what was typed, or read from TOML or JSON, to the option's value.
 
+        Args:
+            raw: A text, or a bool, number or list of TOML or JSON; None stays None.
+
+        Returns:
+            A value of the option's type; a tuple if it is a list.
+
         Raises:
             UsageError: It is not a value of this option.
         """
         if raw is None:
             return None
-        if not self.declaration:
+        if not self.declaration:  # it cannot be typed: it comes from JSON, and was checked before
             return _as_tuples(raw)
         if not self.is_list:
             return self._parse_item(raw)
@@ -228,14 +258,18 @@ class Option:
         values: list[Any] = []
         for item in items:
             value = self._parse_item(item)
-            if isinstance(value, list):
+            if isinstance(value, list):  # a text may stand for several values, as @FILE does
                 values.extend(value)
             else:
                 values.append(value)
         return tuple(values)
 
     def _parse_item(self, raw: Any) -> Any:
-        """Convert a value, or one item of a list, and check it."""
+        """Convert the raw value, or one item of a list, and refuse it if it is out of range.
+
+        Raises:
+            UsageError: It is not of the option's type, not finite, or out of range.
+        """
         if self.is_list and self.value_type is str and type(raw) is int:
             return raw  # a class id in --classes, as given in Python
         text = str(raw)
@@ -301,16 +335,20 @@ def _as_tuples(value: Any) -> Any:
     return value
 
 
-def _field_of(make_option: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
-    """Turn the constructor of Option into a function that declares a field, fully typed."""
+def _field_declaration(option_class: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
+    """Make the function `option`, which declares a dataclass field as an option.
+
+    It takes the field's default and then the arguments of Option. This detour lets type checkers
+    know these arguments, and that the field is of its default's type.
+    """
 
     def option(default: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return field(default=default, metadata={"option": make_option(*args, **kwargs)})
+        return field(default=default, metadata={"option": option_class(*args, **kwargs)})
 
     return option
 
 
-option = _field_of(Option)
+option = _field_declaration(Option)
 """Declare a field as an option: its default, then the arguments of `Option`."""
 
 
@@ -321,10 +359,13 @@ def panel(default: T, title: str, *, affects_detections: bool) -> T:
 
 
 def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Option:
-    """Complete the option of a dataclass field or a command's parameter.
+    """Complete the Option that a field declares with its name, type, default and group.
+
+    Where the option does not say in which panel of the help it is shown and whether detections
+    depend on it, its group says so.
 
     Args:
-        declaration: The field that `option` made.
+        declaration: The dataclass field, or default of a command's parameter, that `option` made.
         name: Name of the field or parameter.
         value_type: Its annotation.
         group: The group that it is in, a field that `panel` made; None for a command's own option.
@@ -352,7 +393,10 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
 
 @cache
 def options_of(config_type: Any) -> Mapping[str, Option]:
-    """The options of a Config class, by name."""
+    """List the options of a Config class by name, in the order of their declaration.
+
+    The fields of a Config are groups, which are dataclasses; the fields of a group are options.
+    """
     options = {}
     for group in fields(config_type):
         group_type: Any = group.type
@@ -363,7 +407,7 @@ def options_of(config_type: Any) -> Mapping[str, Option]:
 
 
 def values_of(config: Any) -> Fields:
-    """The values of a Config, by option name."""
+    """List the values of all options of a Config by the option's name, without the groups."""
     values: Fields = {}
     for group_field in fields(config):
         group = getattr(config, group_field.name)
@@ -373,7 +417,12 @@ def values_of(config: Any) -> Fields:
 
 
 def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
-    """The arguments that set these options of a Config; those that are None are left out."""
+    """Write options of a Config as arguments of the command line, as in ["--batch", "4"].
+
+    Args:
+        config: The Config.
+        names: Names of the options to write; those that are None are left out.
+    """
     config_type: Any = type(config)
     options = options_of(config_type)
     values = values_of(config)
@@ -395,7 +444,10 @@ def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
 
 
 def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
-    """Make a Config from values by option name; options without a value get their default."""
+    """Make a Config from values by option name; options without a value get their default.
+
+    It is the reverse of `values_of`: the values are sorted into the groups that the Config has.
+    """
     groups: Fields = {}
     for group_field in fields(cast("Any", config_type)):
         group_type: Any = group_field.type
@@ -406,10 +458,15 @@ def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
 
 
 def check_combination(options: Mapping[str, Option], given_names: Iterable[str]) -> None:
-    """Refuse a given option that needs one that is not given, or excludes one that is.
+    """Refuse options that do not go together, or that lack one that they need.
+
+    Args:
+        options: The options of a command, by name.
+        given_names: Names of those that the user has given.
 
     Raises:
-        UsageError: The first such option, in the order of `options`.
+        UsageError: An option needs another one that is not given, or excludes one that is; of the
+            first such option, in the order of `options`.
     """
     given_names = set(given_names)
     for name, option in options.items():
@@ -424,10 +481,11 @@ def check_combination(options: Mapping[str, Option], given_names: Iterable[str])
 
 
 def changed_options(config: Any) -> list[str]:
-    """The names of the options that differ from their defaults.
+    """List the names of the options of a Config that differ from their defaults.
 
     Raises:
-        UsageError: A value is of another type than its option's.
+        UsageError: A value is of another type than its option's, so that JSON would not give it
+            back as it is: a list for a tuple, for example.
     """
     config_type: Any = type(config)
     values = values_of(config)

@@ -24,7 +24,10 @@ def output_option(
     help_text: str,
     **traits: Any,  # noqa: ANN401 - as `Option` has them
 ) -> Path | None:
-    """Declare an option that names an output, which a run in shards cannot have."""
+    """Declare an option of a run that names a file or folder to write to.
+
+    A run in shards cannot have it: it writes records only.
+    """
     return option(None, declaration, help_text, sharded=False, parse=parse_writable, **traits)
 
 
@@ -213,9 +216,9 @@ class Outputs:
 
     @property
     def target(self) -> "Target | None":
-        """What records are written to; None for standard output, where a hyphen sends them too.
+        """The file or object that records are written to; None for standard output.
 
-        Also None for a run in shards, which writes a folder of parts.
+        It is also None for a run in shards, which writes a folder of parts.
         """
         if self.in_shards:
             return None
@@ -247,5 +250,5 @@ class Outputs:
 
     @property
     def need_identity(self) -> bool:
-        """Whether something that is written says what the detections depend on."""
+        """Whether an output says what the detections depend on: model, settings and version."""
         return self.provenance or self.resume is not None or self.report is not None

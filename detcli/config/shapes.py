@@ -17,12 +17,19 @@ MAX_COORDINATE = 1e6  # pixels from the corner of a picture, beyond which nothin
 
 @frozen
 class Shape:
-    """A zone or a line, with its name, or a region without one."""
+    """A zone or a line, which have a name, or a region, which has none.
 
-    name: str  # letters, digits, hyphens and underscores
-    # the corners of a zone, the two ends of a line, two corners of a region; x and y
+    Attributes:
+        name: Letters, digits, hyphens and underscores; empty for a region.
+        points: x and y of the corners of a zone, of the two ends of a line, or of the top left and
+            the bottom right corner of a region.
+        fractions: Whether the points are fractions of the picture's width and height; else they
+            are pixels.
+    """
+
+    name: str
     points: tuple[tuple[float, float], ...]
-    fractions: bool  # whether these are fractions of the picture's width and height, not pixels
+    fractions: bool
 
     @classmethod
     def zone(cls, text: str) -> Self:
@@ -31,7 +38,10 @@ class Shape:
         import numpy as np  # `--help` does without
 
         corners = np.array(zone.points)
-        if np.linalg.matrix_rank(corners[1:] - corners[0]) < 2:
+        # The vectors from the first corner to the others span a plane, unless all corners are on
+        # one line or there are only two.
+        vectors = corners[1:] - corners[0]
+        if np.linalg.matrix_rank(vectors) < 2:
             raise UsageError(
                 f"--zone '{text}': its corners enclose nothing",
                 "name three or more that are not on one line",
@@ -64,7 +74,7 @@ class Shape:
 
     @classmethod
     def _parse(cls, option: str, text: str, form: str, *, has_name: bool = True) -> Self:
-        """Read a name and points.
+        """Parse the text of --zone, --line or --region, as in `door=0.1,0.4,0.5,0.4,0.5,1`.
 
         Args:
             option: The flag that errors name.
@@ -92,15 +102,18 @@ class Shape:
             raise UsageError(f"{option} '{text}' is not a list of numbers", hint) from None
         if len(numbers) % 2:
             raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
-        if not all(abs(number) <= MAX_COORDINATE for number in numbers):  # nor is nan
+        # Written so that it refuses NaN too, which compares as False with everything.
+        if not all(abs(number) <= MAX_COORDINATE for number in numbers):
             raise UsageError(f"{option} '{text}': no picture has such a point", hint)
-        fractions = all(0 <= number <= 1 for number in numbers)
-        if not fractions and not _may_be_pixels(numbers):
+        are_fractions = all(0 <= number <= 1 for number in numbers)
+        if not are_fractions and not _may_be_pixels(numbers):
             raise UsageError(
                 f"{option} '{text}' is neither all fractions nor all pixels", f"{hint}, not both"
             )
-        points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-        return cls(name, points, fractions)
+        x_coordinates = numbers[::2]
+        y_coordinates = numbers[1::2]
+        points = tuple(zip(x_coordinates, y_coordinates, strict=True))
+        return cls(name, points, are_fractions)
 
     def __str__(self) -> str:
         numbers = ",".join(f"{x:.12g},{y:.12g}" for x, y in self.points)
@@ -109,18 +122,29 @@ class Shape:
         return f"{self.name}={numbers}"
 
     def pixels(self, size: "Size") -> "Points":
-        """The points in a picture of (height, width), float32 of (N, 2), each x and y."""
+        """Convert the points to pixels of one picture.
+
+        Args:
+            size: Height and width of the picture in pixels.
+
+        Returns:
+            float32 of shape (N, 2): x and y of each point.
+        """
         import numpy as np
 
-        height, width = 1, 1
+        x_scale, y_scale = 1, 1
         if self.fractions:
-            height, width = size
-        return np.array([(x * width, y * height) for x, y in self.points], np.float32)
+            y_scale, x_scale = size
+        return np.array([(x * x_scale, y * y_scale) for x, y in self.points], np.float32)
 
     def area(self, size: "Size") -> "Area":
-        """Left, top, right and bottom of a region in a picture of (height, width).
+        """Convert a region to whole pixels of one picture.
 
-        In whole pixels, at least one along each side.
+        Args:
+            size: Height and width of the picture in pixels.
+
+        Returns:
+            Left, top, right and bottom; the area has at least one pixel along each side.
 
         Raises:
             SourceError: The picture does not reach as far.
@@ -132,24 +156,36 @@ class Shape:
                 f"the picture has {width}x{height} pixels, and so no region {self}",
                 "name the region in fractions of the picture, from 0 to 1, in --region",
             )
+        # A region of less than a pixel, after rounding, becomes the pixel that it is in.
         left = min(left, width - 1)
         top = min(top, height - 1)
-        return left, top, max(right, left + 1), max(bottom, top + 1)
+        right = max(right, left + 1)
+        bottom = max(bottom, top + 1)
+        return left, top, right, bottom
 
 
 def _may_be_pixels(numbers: list[float]) -> bool:
-    """Whether numbers, of which some are not from 0 to 1, may all be pixels.
+    """Whether coordinates that are not all fractions can all be pixels.
 
-    A number between 0 and 1 is then a mistake, as is one that is hardly larger.
+    Pixels are whole in practice. So a number between 0 and 1 among them is a fraction that was
+    mixed in by mistake; and if none reaches 2, such as 1.2, they were probably meant as fractions.
     """
-    sizes = [abs(number) for number in numbers if number != 0]
-    return max(sizes) >= 2 and min(sizes) >= 1
+    magnitudes = [abs(number) for number in numbers if number != 0]
+    return max(magnitudes) >= 2 and min(magnitudes) >= 1
 
 
 def read_shapes(parse_shape: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
-    """The value of an option, or in place of `@FILE` that of each line of a file.
+    """Parse the value of --zone or --line: one shape, or `@FILE` for a file with one in each line.
 
-    Empty lines and those that begin with # are left out.
+    Empty lines of the file and those that begin with # are left out.
+
+    Args:
+        parse_shape: Parses the text of one shape.
+        option: The flag, for error messages.
+        text: What was typed.
+
+    Raises:
+        UsageError: The file cannot be read or has no shapes, or a text is not a shape.
     """
     if not text.startswith("@"):
         return [parse_shape(text)]

@@ -188,13 +188,16 @@ class Tolerance:
 def _parse_numbers(
     option: str, text: str, hint: str, *, allow_percent: bool = False
 ) -> dict[str, float]:
-    """Read a list such as `0.25,person=0.5`, by name; a number without a name has the name "".
+    """Parse a list of numbers with names, such as `0.25,person=0.5`.
 
     Args:
-        option: The flag that errors name.
+        option: The flag, for error messages.
         text: What was typed.
-        hint: How to write it, for errors.
+        hint: How to write it, for error messages.
         allow_percent: Take "1%" as 0.01.
+
+    Returns:
+        The numbers by name: {"": 0.25, "person": 0.5}. A number without a name has the name "".
 
     Raises:
         UsageError: An entry is not a number, a name comes twice, or the list is empty.
@@ -225,14 +228,19 @@ def _parse_numbers(
 
 
 def parse_conf(text: str) -> dict[str, Any]:
-    """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
+    """Parse the value of --conf, such as `0.25,person=0.5`.
+
+    Returns:
+        The values of two fields of Settings: `conf`, the confidence of all classes, None if it is
+        not given; and `class_conf`, pairs of a class and its confidence.
+    """
     conf_by_name = _parse_numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
     conf = conf_by_name.pop("", None)
     return {"conf": conf, "class_conf": tuple(conf_by_name.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:
-    """Read "score=0.02,corner=2,boxes=1%" by name."""
+    """Parse the value of --tolerance: "score=0.02,boxes=1%" is {"score": 0.02, "boxes": 0.01}."""
     field_names = [field.name for field in fields(Tolerance)]
     hint = f"write NAME=NUMBER for any of {', '.join(field_names)}, as in {field_names[0]}=0.01"
     numbers = _parse_numbers("--tolerance", text, hint, allow_percent=True)
@@ -279,7 +287,17 @@ def parse_duration(text: str) -> float:
 
 
 def _parse_quantity(text: str, units: Mapping[str, float], *, quantity: str, hint: str) -> float:
-    """Read a number with one of these units, or without one."""
+    """Parse a number with a unit.
+
+    Args:
+        text: What was typed, as in "512 MiB".
+        units: How much each unit stands for, in lower case; "" for a number without a unit.
+        quantity: What the text should be, for the error message.
+        hint: How to write it.
+
+    Returns:
+        The number multiplied by its unit.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
     if match is None or match[2].lower() not in units:
         raise UsageError(f"'{text}' is not {quantity}", hint)
@@ -302,12 +320,13 @@ MAX_OVERLAP = 0.9
 
 @frozen
 class Tiling:
-    """How a picture is cut into tiles.
+    """How a large picture is cut into tiles, in which small objects are detected too.
 
     Attributes:
         size: Side of a tile in pixels of the picture.
         overlap: The least part of a tile's side that it shares with the next.
-        crowd: The least number of detections in the whole picture for it to be cut; 0 to cut all.
+        crowd: The picture is first looked at as a whole, and only cut into tiles if it has at least
+            this many detections; 0 to cut every picture.
 
     Raises:
         UsageError: A value is out of range.
@@ -353,10 +372,16 @@ class Tiling:
         return text
 
     def areas(self, size: "Size") -> "list[Area]":
-        """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
+        """List the areas of a picture to detect in: its tiles row by row, then the whole picture.
 
-        All tiles are equally large and the distances between them equal, to the pixel. A picture
-        that fits into one tile is looked at once.
+        All tiles are equally large, and the distances between them are equal to the pixel. A
+        picture that fits into one tile has only that one area.
+
+        Args:
+            size: Height and width of the picture in pixels.
+
+        Returns:
+            Left, top, right and bottom of each area.
 
         Examples:
             >>> Tiling(640).areas((480, 1000))
@@ -374,7 +399,14 @@ class Tiling:
         return areas
 
     def _tile_starts(self, length: int) -> list[int]:
-        """Where tiles begin along a side of the picture."""
+        """Compute where the tiles begin along one side of the picture.
+
+        There are as few tiles as the overlap allows, and they are spread evenly: with tiles of 640
+        pixels and an overlap of 0.2, a side of 1500 pixels has tiles at 0, 430 and 860.
+
+        Args:
+            length: Length of the side in pixels.
+        """
         last_start = max(0, length - self.size)
         if last_start == 0:
             return [0]
@@ -384,14 +416,16 @@ class Tiling:
 
 
 def parse_writable(text: str) -> Path:
-    """Read a path that is written to: on a disk, not in a store or on standard output.
+    """Parse the path of an output that has to be on a disk, such as that of --save.
 
     Raises:
-        ValueError: It is not such a path; with the message and its hint.
+        ValueError: It names an object in a store, an address, or standard output; with the message
+            and its hint.
     """
     if text == "-":
         raise ValueError("cannot write to standard output", "name a place on a disk, not -")
-    schemes_with_one_slash = tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)  # as in a `Path`
+    # The text may come from a `Path`, which makes s3:/bucket of s3://bucket.
+    schemes_with_one_slash = tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)
     if text.startswith(schemes_with_one_slash):
         raise ValueError(
             "cannot write to an object store",
@@ -406,7 +440,14 @@ Target: TypeAlias = "Path | Address"  # what records are written to: a file, or 
 
 
 def read_target(output: str | None) -> "Target | None":
-    """The value of `--output`; None for standard output."""
+    """Convert the text of `--output` to the file or the object that records are written to.
+
+    Returns:
+        A path, or the address of an object such as s3://bucket/a.jsonl; None for standard output.
+
+    Raises:
+        UsageError: It is the address of something that cannot be written to, or has no name in it.
+    """
     if output is None or output == "-":
         return None
     from detcli.core.text import is_object
