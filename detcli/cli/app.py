@@ -79,14 +79,18 @@ class Commands(Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in Typer
-        """Run, and report a request that cannot be parsed as any other error."""
+        """Run detcli and exit; a line that cannot be parsed ends with a message like other errors.
+
+        Errors of the command itself do not arrive here: `invoke` has printed them.
+        """
         try:
             with bash_words():
                 kwargs["standalone_mode"] = False
                 code = super().main(*args, **kwargs)
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)
-            if context is not None and error.message == context.get_help():  # there was no word
+            if context is not None and error.message == context.get_help():
+                # Nothing was typed after `detcli`, and Typer's error is the help.
                 sys.stderr.write(f"{error.message}\n")
                 sys.exit(error.exit_code)
             usage_error = _as_usage_error(error)
@@ -98,8 +102,12 @@ class Commands(Group):
         sys.exit(code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Parse what comes before the command."""
-        typed = list(args)  # parsing takes them out
+        """Parse what comes before the name of the command, such as --version.
+
+        Raises:
+            UsageError: An option of a command comes before its name.
+        """
+        typed = list(args)  # parsing removes words from `args`
         remember_typed(typed)
         try:
             return super().parse_args(ctx, args)
@@ -113,28 +121,36 @@ class Commands(Group):
                 hint = f"options follow their command: {_predict_line(typed)}"
                 raise UsageError(f"no command before {name}", hint) from error
             raise
-        except BrokenPipeError:  # of --help
+        except BrokenPipeError:  # the reader of --help has seen enough
             raise typer.Exit(0) from None
-        except OSError as error:  # of the scripts for completion
+        except OSError as error:  # a script for completion cannot be written
             raise unwritable(error.filename or "standard output", error) from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or suggest one."""
+        """Find the command that the first word names.
+
+        Raises:
+            UsageError: There is no such command; the hint is `detcli predict` with the same words
+                if the word looks like an input, else the command that it may be a typo of.
+        """
         name = args[0]
         if name in COMMANDS or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         message = f"'{public_name(name)}' is not a command"
         if _is_input(name):
             raise UsageError(message, f"to detect objects in it: {_predict_line(args)}")
-        close = closest(name, [*COMMANDS, *OTHER_NAMES])
-        suggestion = OTHER_NAMES.get(close, close)
+        similar_name = closest(name, [*COMMANDS, *OTHER_NAMES])
+        suggestion = OTHER_NAMES.get(similar_name, similar_name)
         hint = "see: detcli --help"
         if suggestion:
             hint = f"did you mean detcli {suggestion}?"
         raise UsageError(message, hint)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
-        """Run the subcommand."""
+        """Run the command, and turn the exception that ends it into a message and an exit code.
+
+        Any exception is reported as a DetcliError, but for those with which Typer ends itself.
+        """
         interrupts.begin()
         try:
             return super().invoke(ctx)
@@ -160,23 +176,29 @@ class Commands(Group):
 
 @functools.cache
 def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
-    """Load a command's module."""
-    module, _, function = FUNCTIONS.get(name, f"{name}.{name}").partition(".")
-    loaded = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
-    if isinstance(loaded, typer.Typer):  # a group of commands
-        application = loaded
+    """Import a command's module and return Click's object for the command."""
+    module_name, _, attribute_name = FUNCTIONS.get(name, f"{name}.{name}").partition(".")
+    module = importlib.import_module(f"detcli.commands.{module_name}")
+    function_or_group = getattr(module, attribute_name)
+    if isinstance(function_or_group, typer.Typer):  # a group of commands, such as `models`
+        application = function_or_group
     else:
-        from detcli.cli.command import Command  # loads what options may hold
+        from detcli.cli.command import Command  # slow to import, and not needed for --help of all
 
+        function = function_or_group
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
-        application.command(name, cls=Command, epilog=loaded.examples)(loaded)
+        application.command(name, cls=Command, epilog=function.examples)(function)
     command = typer.main.get_command(application)
     command.name = name
     return command
 
 
 def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
-    """Typer's usage error in the words of detcli."""
+    """Convert Typer's error for a line that cannot be parsed to one in the style of detcli.
+
+    The message begins with a small letter and has no full stop; addresses in it lose their
+    passwords. The hint names a similar option, or what took the place of one that is gone.
+    """
     message = error.format_message()
     option_name = getattr(error, "option_name", None)
     command_path = error.ctx.command_path if error.ctx else "detcli"
@@ -199,7 +221,16 @@ def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of 
 
 
 def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
-    """The option that goes by another name elsewhere, or has a name of which this is a typo."""
+    """Find the option that was probably meant by an unknown one.
+
+    Args:
+        typed: What was typed, without hyphens.
+        error: Typer's error, with the command and its options.
+
+    Returns:
+        The name of the option that other tools call so, or that this is a typo of, without
+        hyphens; empty if there is none.
+    """
     for option in getattr(error.ctx.command, "options", {}).values():
         if typed in option.other_names.split():
             return str(option.flag[2:])
@@ -209,13 +240,13 @@ def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
 
 def _is_input(name: str) -> bool:
     """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
-    # Not `Path.exists`, which does not take every name.
     has_sign_of_path = any(sign in name for sign in "./\\:*?[")
+    # `Path.exists` would raise an error for a name that is too long, for example.
     return name == "-" or has_sign_of_path or os.path.exists(name)  # noqa: PTH110
 
 
 def _predict_line(arguments: list[str]) -> str:
-    """The command line that detects in what was named, shortened if it is long."""
+    """Write the command line that detects in these inputs, shortened if it is long."""
     names = [public_name(argument) for argument in arguments[:MAX_WORDS]]
     line = shell_line(["detcli", "predict", *names])
     if len(arguments) > MAX_WORDS:

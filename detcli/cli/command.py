@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Annotated, Any, cast
 
@@ -57,7 +57,15 @@ MIN_HIDDEN_OPTIONS = 10
 
 
 def complete_classes(ctx: Any, incomplete: str) -> list[str]:
-    """The classes of the model in the line, or of the default one, if its file is here."""
+    """List the classes that may complete a word of --classes or --blur in the shell.
+
+    Args:
+        ctx: Click's context, with the options that are on the line already.
+        incomplete: The word so far, perhaps with classes before it, as in "car,pe".
+
+    Returns:
+        The classes of the model on the line, or of the default model, if its file is on this disk.
+    """
     from detcli.model.file import prepare
     from detcli.model.zoo import find
 
@@ -107,11 +115,12 @@ def command(
     from_file: str = "",
     examples: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a function into a command, whose parameters are the command's own options.
+    """Make a decorator that turns a function into a command of the command line.
 
-    A parameter `config` gets the Config, `value_sources` where each value comes from that the user
-    has set, by option, and `tuned` the tables that `detcli tune` wrote. A parameter whose type is a
-    dataclass with a field `config` gets the options that are fields of it.
+    The function's parameters whose default is an `option(...)` are options that only this command
+    has. So are the fields of a parameter whose type is a dataclass with a field `config`. Three
+    other parameters may be named: `config` gets the Config, `value_sources` where the value of each
+    option comes from that the user has set, and `tuned` the tables that `detcli tune` wrote.
 
     Args:
         selection: Options of Config: groups, single names, or options with changes.
@@ -121,65 +130,125 @@ def command(
         examples: Lines at the end of the help.
     """
     config_options = selected_options(selection, without.split())
+    file_names = set(from_file.split())
+    for name, option in config_options.items():
+        if whole_file or option.shared:
+            file_names.add(name)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        parameters = inspect.signature(function, eval_str=True).parameters
-        groups = _own_groups(parameters)
-        own_options = _own_options(parameters, groups)
-        all_options = config_options | own_options
-        typed_options = {name: option for name, option in all_options.items() if option.declaration}
-        file_names = set(from_file.split())
-        for name, option in config_options.items():
-            if whole_file or option.shared:
-                file_names.add(name)
-        file_names -= own_options.keys()
+        call = _CommandCall(function, config_options, file_names)
 
         def run(context: typer.Context, **typed: Any) -> None:
-            entries = read_defaults() if file_names else {}
-            is_quiet = typed.get("quiet")
-            if file_names and not is_quiet:
-                report_stray_variables()
-            defaults = {name: entries[name] for name in file_names & entries.keys()}
-            raw_values = collect_values(typed_options, typed, defaults)
-            is_unblurred = "blur" in entries and "blur" not in typed_options
-            if "report" in raw_values and is_unblurred and not is_quiet:
-                report_unblurred_page(context.command_path)
-            context.meta[RAW_VALUES] = [
-                (typed_options[name], raw) for name, raw in raw_values.items()
-            ]
-            values = {name: option.default for name, option in all_options.items()}
-            hint = f"see: {context.command_path} --help"
-            values |= _parse_values(typed_options, raw_values, hint)
-            config_values = {name: values[name] for name in values if name not in own_options}
-            config = config_from(Config, config_values)
-            # An option counts as given even if its value is the default.
-            given_names = [name for name in raw_values if values[name] is not False]
-            check_combination(typed_options, given_names)
-            arguments = dict(values)
-            arguments["config"] = config
-            arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
-            arguments["tuned"] = entries.get(TUNED, {})
-            for name, group in groups.items():
-                group_values = {field.name: values[field.name] for field in _option_fields(group)}
-                arguments[name] = group(config=config, **group_values)
-            function(**{name: arguments[name] for name in parameters})
+            call(context, typed)
 
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
+        # Typer makes the options of the command line of the signature that it reads here.
         typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
-        for option in typed_options.values():
+        for option in call.typed_options.values():
             typer_parameters.append(_typer_parameter(option, has_no_form=whole_file))
         signature = inspect.Signature(typer_parameters)
-        vars(run).update(__signature__=signature, options=typed_options, examples=examples)
+        vars(run).update(__signature__=signature, options=call.typed_options, examples=examples)
         return run
 
     return decorate
 
 
+class _CommandCall:
+    """Calls the function of a command with the values that are typed or set for its options."""
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        config_options: Mapping[str, Option],
+        file_names: Collection[str],
+    ) -> None:
+        """Find out which options the function has.
+
+        Args:
+            function: The function of the command.
+            config_options: The options of Config that the command takes, by name.
+            file_names: Names of the options whose entries of detcli.toml apply.
+        """
+        self._function = function
+        self._parameters = inspect.signature(function, eval_str=True).parameters
+        self._groups = _own_groups(self._parameters)
+        self._own_options = _own_options(self._parameters, self._groups)
+        self._all_options = {**config_options, **self._own_options}
+        self._file_names = set(file_names) - self._own_options.keys()
+        # Those without a declaration are set by others: `class_conf` by --conf.
+        self.typed_options: dict[str, Option] = {}
+        for name, option in self._all_options.items():
+            if option.declaration:
+                self.typed_options[name] = option
+
+    def __call__(self, context: typer.Context, typed: Mapping[str, Any]) -> None:
+        """Collect and parse the values of all options, and call the function with them.
+
+        Args:
+            context: Click's context of the call.
+            typed: What was typed, as Typer has it, by name of the option.
+
+        Raises:
+            UsageError: A value cannot be parsed, or options do not go together.
+        """
+        entries: dict[str, Any] = {}  # of detcli.toml
+        if self._file_names:
+            entries = read_defaults()
+        raw_values = self._collect_values(context, typed, entries)
+        context.meta[RAW_VALUES] = [
+            (self.typed_options[name], raw) for name, raw in raw_values.items()
+        ]
+        values = {name: option.default for name, option in self._all_options.items()}
+        hint = f"see: {context.command_path} --help"
+        values |= _parse_values(self.typed_options, raw_values, hint)
+        config_values = {name: values[name] for name in values if name not in self._own_options}
+        config = config_from(Config, config_values)
+        # An option counts as given even if its value is the default.
+        given_names = [name for name in raw_values if values[name] is not False]
+        check_combination(self.typed_options, given_names)
+
+        arguments = dict(values)
+        arguments["config"] = config
+        arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
+        arguments["tuned"] = entries.get(TUNED, {})
+        for name, group in self._groups.items():
+            group_values = {field.name: values[field.name] for field in _option_fields(group)}
+            arguments[name] = group(config=config, **group_values)
+        self._function(**{name: arguments[name] for name in self._parameters})
+
+    def _collect_values(
+        self, context: typer.Context, typed: Mapping[str, Any], entries: Mapping[str, Any]
+    ) -> dict[str, RawValue]:
+        """Collect the values that are set on the line, in variables and in detcli.toml.
+
+        Unless --quiet was typed, variables that set nothing are reported, and a page that shows
+        pictures without the blur that detcli.toml asks for.
+        """
+        is_quiet = typed.get("quiet")
+        if self._file_names and not is_quiet:
+            report_stray_variables()
+        defaults = {name: entries[name] for name in self._file_names & entries.keys()}
+        raw_values = collect_values(self.typed_options, typed, defaults)
+        is_unblurred = "blur" in entries and "blur" not in self.typed_options
+        if "report" in raw_values and is_unblurred and not is_quiet:
+            report_unblurred_page(context.command_path)
+        return raw_values
+
+
 def selected_options(
     selection: Iterable[type | str | OptionOverride], excluded_names: Collection[str] = ()
 ) -> dict[str, Option]:
-    """The options of Config that a command takes, with its changes to them."""
+    """Select the options of Config that a command takes.
+
+    Args:
+        selection: Groups of options by their class, single options by their name, and options with
+            changes as `override_option` makes them.
+        excluded_names: Names of options to leave out.
+
+    Returns:
+        The options by name, in the order of Config, with the changes applied.
+    """
     selected: set[type | str] = set()
     changes: dict[str, Mapping[str, Any]] = {}
     for entry in selection:
@@ -198,7 +267,11 @@ def selected_options(
 
 
 def _own_groups(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The dataclasses of a command's own options, by parameter."""
+    """List the parameters of a command's function whose type is a dataclass of options.
+
+    Returns:
+        The dataclass by the name of the parameter; the parameter of type Config is not among them.
+    """
     groups = {}
     for name, parameter in parameters.items():
         if is_dataclass(parameter.annotation) and parameter.annotation is not Config:
@@ -209,7 +282,15 @@ def _own_groups(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
 def _own_options(
     parameters: Mapping[str, inspect.Parameter], groups: Mapping[str, Any]
 ) -> dict[str, Option]:
-    """A command's own options: its parameters, then the fields of its groups."""
+    """List the options that only one command has.
+
+    Args:
+        parameters: The parameters of the command's function, by name.
+        groups: Those whose type is a dataclass of options, with this dataclass.
+
+    Returns:
+        The options by name: those of parameters, then those of fields of the dataclasses.
+    """
     options = {}
     for name, parameter in parameters.items():
         if isinstance(parameter.default, Field):
@@ -228,7 +309,15 @@ def _option_fields(group: Any) -> list[Field[Any]]:
 def _parse_values(
     options: Mapping[str, Option], raw_values: Mapping[str, RawValue], hint: str
 ) -> dict[str, Any]:
-    """Parse the values that are set.
+    """Parse the values that are set on the line, in variables or in the file.
+
+    Args:
+        options: The options of the command, by name.
+        raw_values: What they are set to; options that are not set are missing.
+        hint: The hint for an error that has none.
+
+    Returns:
+        The values by name; one raw value may set several options, as --conf does.
 
     Raises:
         UsageError: A text is not a value of its option, or a required option is missing.
@@ -259,10 +348,15 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
-    """What Typer knows of an option: its names, and that it is a text, a list of texts, or a flag.
+    """Make the parameter that tells Typer of an option.
 
-    A flag has a form --no-... if the user's file may set it, `has_no_form`, or if something happens
-    without it.
+    Typer only learns its names, and whether it is an argument, a flag, a flag that is counted, or
+    has texts: all values are parsed by `_parse_values`.
+
+    Args:
+        option: The option.
+        has_no_form: Whether flags have a form --no-... that turns them off, as detcli.toml may turn
+            them on. Flags whose default is to decide later have it in any case.
     """
     details: dict[str, Any] = {
         "help": option.help_text,
@@ -279,14 +373,13 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         argument = typer.Argument(metavar=option.declaration, **details)
         return _parameter(option.name, Annotated[annotation, argument])
     names = option.names
-    annotation = cast(
-        "Any", list[str] | None
-    )  # all that is typed for it, see `Option.combine_texts`
+    # A list even for one value: `Option.combine_texts` decides whether it may be typed twice.
+    annotation = cast("Any", list[str] | None)
     if option.value_type is bool:
         annotation = bool | None
         if has_no_form or option.default is None:
             names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
-    elif not option.metavar:
+    elif not option.metavar:  # -v, which is counted
         annotation = int | None
         details["count"] = True
     typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
@@ -294,7 +387,7 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
 
 
 def _completion_of_choices(option: Option) -> Callable[[str], list[str]]:
-    """What completes the values of an enumeration."""
+    """Make the function that completes a value of an enumeration in the shell."""
 
     def complete(incomplete: str) -> list[str]:
         return [choice for choice in option.choices if choice.startswith(incomplete)]
@@ -321,9 +414,10 @@ def _require_address_space() -> None:
 
 
 class Command(Help, TyperCommand):
-    """A command whose --help shows its options in panels; its epilog is a list of examples.
+    """Click's object for one command, made of a function that `command` has decorated.
 
-    -h shows common options alone, and the command's own.
+    --help shows its options in panels, and -h only the common options and those that only this
+    command has. An error of a run names the options that it is about.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -335,14 +429,18 @@ class Command(Help, TyperCommand):
                 vars(param)["process_value"] = lambda _, value: value
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; an error names the option, and where its value comes from if it was not typed."""
+        """Run the command, and complete the error that it may end with.
+
+        The library names its setting, `max_det`, where the error should name the option, --max-det;
+        and a value that was not typed may come from a variable or detcli.toml.
+        """
         try:
             if "model" in self.options:
                 _require_address_space()
             return super().invoke(ctx)
         except DetcliError as error:
             raw_values = ctx.meta.get(RAW_VALUES, ())
-            for option, _ in raw_values:  # the library names its setting: max_det is 0
+            for option, _ in raw_values:
                 message = re.sub(f"^{option.name} is ", f"{option.flag} is ", str(error))
                 error.args = (message,)
             sources = sources_of_mentioned(error, raw_values)
@@ -351,7 +449,7 @@ class Command(Help, TyperCommand):
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """What follows the command's name."""
+        """Return what follows the command's name in the usage: MODEL, or [SOURCE]..."""
         pieces = ["[OPTIONS]"]
         for option in self.options.values():
             if option.names:
@@ -368,7 +466,7 @@ class Command(Help, TyperCommand):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Candidates for a word; an option that takes one value and has it is not among them."""
+        """Return candidates for a word, without options that are on the line and take one value."""
         complete_names: set[str] = set()
         for name, option in self.options.items():
             if ctx.params.get(name) and option.metavar and not option.is_repeatable:
@@ -377,14 +475,18 @@ class Command(Help, TyperCommand):
         return [item for item in candidates if item.value not in complete_names]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help: all of it, or with -h what fits on a screen."""
+        """Write the help: all of it for --help, and what fits on a screen for -h."""
         hidden_names = []
         for name, option in self.options.items():
             if option.names and not option.is_in_brief_help:
                 hidden_names.append(name)
-        if not self._is_brief or len(hidden_names) < MIN_HIDDEN_OPTIONS:
+        if self._is_brief and len(hidden_names) >= MIN_HIDDEN_OPTIONS:
+            self._format_brief_help(ctx, formatter, hidden_names)
+        else:
             super().format_help(ctx, formatter)
-            return
+
+    def _format_brief_help(self, ctx: Any, formatter: Any, hidden_names: Sequence[str]) -> None:
+        """Write the help without some options, each of the others in one sentence."""
         self.format_usage(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(self.get_short_help_str())
@@ -410,7 +512,16 @@ class Command(Help, TyperCommand):
                     formatter.write_dl(entries)
 
     def _sections(self, ctx: Any, hidden_names: Collection[str] = ()) -> dict[str, list[HelpEntry]]:
-        """The entries of the help by section; flags have their form --no-... if none is hidden."""
+        """Sort the options that the help shows into its sections.
+
+        Args:
+            ctx: Click's context.
+            hidden_names: Names of options to leave out. If there are any, the help is brief, and
+                flags are shown without their form --no-...
+
+        Returns:
+            By title of the section, each option as it is typed, with its help text.
+        """
         sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
             option = self.options.get(param.name or "")
@@ -422,7 +533,9 @@ class Command(Help, TyperCommand):
             declaration = option.declaration
             if param.secondary_opts and not hidden_names:
                 declaration = declaration.replace("--", "--[no-]")
-            title = option.panel if option.names else "Arguments"
+            title = option.panel
+            if not option.names:
+                title = "Arguments"
             sections[title].append((declaration, option.help_text))
         return sections
 

@@ -14,7 +14,14 @@ VARIABLE = "_DETCLI_COMPLETE"
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """The devices of this machine, whether they work or not, and the same after a comma."""
+    """List the devices of this machine that may complete a word of --device in the shell.
+
+    Args:
+        incomplete: The word so far, perhaps with devices before it, as in "cuda:0,cu".
+
+    Returns:
+        All devices, whether they work or not, each behind the devices that the word has already.
+    """
     from detcli.backend.nvidia import count_gpus
     from detcli.config.device import Device, DeviceKind, has_openvino
 
@@ -45,15 +52,18 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Folders, and files with these suffixes, whose paths begin like this."""
+    """Yield the folders, and the files with one of these suffixes, whose paths begin like this.
+
+    Hidden ones are only yielded if the dot was typed.
+    """
     folder = incomplete[: incomplete.rfind("/") + 1]
-    start = incomplete.removeprefix(folder)
+    name_start = incomplete.removeprefix(folder)
     with contextlib.suppress(OSError, ValueError):
         with os.scandir(os.path.expanduser(folder) or ".") as entries:  # noqa: PTH111 - as it is typed
             names = sorted((entry.name, entry.is_dir()) for entry in entries)
         for name, is_folder in names:
-            is_hidden = name.startswith(".") and not start.startswith(".")
-            if name.startswith(start) and name.isprintable() and not is_hidden:
+            is_hidden = name.startswith(".") and not name_start.startswith(".")
+            if name.startswith(name_start) and name.isprintable() and not is_hidden:
                 if is_folder:
                     yield f"{folder}{name}/"
                 elif name.lower().endswith(suffixes):
@@ -62,24 +72,27 @@ def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bash_words() -> Iterator[None]:
-    """Let Typer see `cuda:1` and `--format=csv` as words, and quote its candidates.
+    """Let completion by Typer work in bash for words with a colon or an equals sign.
 
-    Bash takes each for three, and replaces what follows the last colon or equals sign, so
-    candidates lose what is before it.
+    When the user presses Tab, bash runs detcli with the words of the line in variables, and Typer
+    prints candidates for the last of them. But bash cuts `cuda:1` and `--format=csv` into three
+    words each, and replaces only the last piece by a candidate. So the pieces are joined before the
+    block, and what Typer prints in the block loses the pieces that bash does not replace.
     """
     pieces = os.environ.get("COMP_WORDS", "").split("\n")
-    position = os.environ.get("COMP_CWORD", "")
-    if os.environ.get(VARIABLE) != "complete_bash" or not position.isdecimal():
+    position_text = os.environ.get("COMP_CWORD", "")
+    if os.environ.get(VARIABLE) != "complete_bash" or not position_text.isdecimal():
         yield
         return
-    current = ""
-    if int(position) < len(pieces):
-        current = pieces[int(position)]
-    words = _join_pieces(pieces[: int(position)] + [current])
+    position = int(position_text)
+    current_piece = ""
+    if position < len(pieces):
+        current_piece = pieces[position]
+    words = _join_pieces(pieces[:position] + [current_piece])
     value = words[-1]
     if value.startswith("--"):
         value = value.partition("=")[2]
-    prefix = ""
+    prefix = ""  # what bash keeps of the value; a colon is no piece if COMP_WORDBREAKS lacks it
     if ":" in pieces:
         prefix = value.rpartition(":")[0]
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
@@ -93,12 +106,15 @@ def bash_words() -> Iterator[None]:
                 # With one candidate, bash would end the word after the folder.
                 candidates.append(f"{candidates[0]}...")
             for candidate in candidates:
-                quoted = _quote_for_bash(candidate, current[:1])
+                quoted = _quote_for_bash(candidate, current_piece[:1])
                 stdout.write(quoted.removeprefix(f"{prefix}:") + "\n")
 
 
 def _join_pieces(pieces: list[str]) -> list[str]:
-    """Words as they were typed, from the pieces that bash cut them into at `:` and `=`."""
+    """Join the pieces of a line that bash has cut at `:` and `=` to the words that were typed.
+
+    For example, ["--device", "cuda", ":", "1"] becomes ["--device", "cuda:1"].
+    """
     words: list[str] = []
     for piece in pieces:
         if words and (piece in {":", "="} or words[-1].endswith((":", "="))):
@@ -109,7 +125,13 @@ def _join_pieces(pieces: list[str]) -> list[str]:
 
 
 def _quote_for_bash(candidate: str, quote: str) -> str:
-    """A candidate as bash reads it back, behind the quotation mark that was typed, if any."""
+    """Escape a candidate so that bash reads it back as one word.
+
+    Args:
+        candidate: The candidate.
+        quote: The first character of the word on the line: the word is inside of quotation marks
+            if this is one.
+    """
     if quote == "'":
         return candidate.replace("'", "'\\''")
     special = r"[^\w@%+=:,./~-]"

@@ -31,10 +31,18 @@ class RawValue(NamedTuple):
 def collect_values(
     options: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
 ) -> dict[str, RawValue]:
-    """The raw values of a command's options: from the line, else a variable, else the file.
+    """Collect what a command's options are set to: on the line, else in a variable, else the file.
 
-    A default from a variable or the file is dropped where the option needs another one that is not
-    set, so that the default is for other runs, and where what is on the line overrides it.
+    A default in a variable or the file is meant for many runs. It is dropped in a run that does not
+    set another option that it needs, and where an option on the line overrides it.
+
+    Args:
+        options: The options of the command, by name.
+        typed: What was typed for each option, as Typer has it.
+        entries: The entries of the user's file, by name of the option.
+
+    Returns:
+        The values by name, not parsed yet, each with where it comes from.
     """
     file = str(defaults_file())
     raw_values: dict[str, RawValue] = {}
@@ -53,7 +61,8 @@ def collect_values(
     for name, raw in raw_values.items():
         if raw.source == COMMAND_LINE:
             typed_values[name] = raw.value
-    for name in list(raw_values):  # in the order of options: what one needs comes before it
+    # An option is declared after those that it needs: if one of these is dropped, it is too.
+    for name in list(raw_values):
         option = options[name]
         is_default = raw_values[name].source != COMMAND_LINE
         if is_default and (option.missing_needs(raw_values) or option.is_overridden(typed_values)):
@@ -62,7 +71,7 @@ def collect_values(
 
 
 def report_unblurred_page(command_path: str) -> None:
-    """Say that the user's default of --blur does not hold for the page of a comparison."""
+    """Print that the page of a comparison is not blurred, though detcli.toml sets --blur."""
     print_line(f"the page of {command_path} shows pictures as they are")
     print_line(
         f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix=""
@@ -70,14 +79,14 @@ def report_unblurred_page(command_path: str) -> None:
 
 
 def _combine_typed(option: Option, typed: Any) -> Any:
-    """What was typed for an option, as one raw value: Typer lists all texts."""
+    """Combine what was typed for an option to one raw value: Typer lists all texts."""
     if typed and option.names and isinstance(typed, list | tuple):
         return option.combine_texts(typed)
     return typed
 
 
 def report_stray_variables() -> None:
-    """Say which variables look like defaults, and are none."""
+    """Print which environment variables begin with DETCLI_ but set no option."""
     variables = [option.variable for option in options_of(Config).values() if option.variable]
     variables += [FILE_VARIABLE, CACHE_VARIABLE]
     for name in sorted(os.environ):
@@ -89,7 +98,15 @@ def report_stray_variables() -> None:
 
 
 def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
-    """Where the options that an error mentions are set, if that is not on the command line."""
+    """Say where options are set that an error is about, if that is not on the command line.
+
+    Args:
+        error: The error; it mentions an option by its flag or by its value.
+        raw_values: The options that are set, each with its value and where that comes from.
+
+    Returns:
+        A text such as "--device is from DETCLI_DEVICE"; empty if there is nothing to say.
+    """
     sentences = []
     for option, raw in raw_values:
         names_option = option.flag in f"{error} {error.hint}"
@@ -100,7 +117,7 @@ def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, 
 
 
 def defaults_file() -> Path | None:
-    """The user's file of defaults, existing or not; None without a home folder."""
+    """Return the path of the user's detcli.toml, existing or not; None without a home folder."""
     path = os.environ.get(FILE_VARIABLE)
     if path:
         return Path(path)
@@ -116,7 +133,14 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """The entries of the user's file, by option; a file that does not exist has none."""
+    """Read the user's detcli.toml; if it does not exist, there are no defaults.
+
+    Returns:
+        The raw values by name of the option, and the tables of `detcli tune` under TUNED.
+
+    Raises:
+        UsageError: The file cannot be read, or an entry in it is not a default of an option.
+    """
     path = defaults_file()
     if path is None or {str(path).lower(), path.as_posix()} & {os.devnull, "/dev/null"}:
         return {}
@@ -129,18 +153,25 @@ def read_defaults() -> dict[str, Any]:
             ) from None
         return {}
     except (OSError, ValueError) as error:
-        raise _unusable(path, system_reason(error)) from error
+        raise _unusable_file_error(path, system_reason(error)) from error
     import tomllib  # most users have no such file
 
     try:
         entries = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unusable(path, f"not TOML: {error}") from error
+        raise _unusable_file_error(path, f"not TOML: {error}") from error
     return _check_entries(path, entries)
 
 
 def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a file by option, as the command line would give their values.
+    """Check the entries of detcli.toml, and convert them to what the command line would give.
+
+    Args:
+        path: The file, for error messages.
+        entries: Its entries by key; the key of an option is its long name without the hyphens.
+
+    Returns:
+        The raw values by name of the option, and the tables of `detcli tune` under TUNED.
 
     Raises:
         UsageError: An entry has no option, or its value is of another type.
@@ -156,9 +187,10 @@ def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
         else:
             hint = f"remove the line [{key}]; the file has no sections"
             if not isinstance(value, dict):
-                close = closest(key, options)
-                guess = f"did you mean {close}? " if close else ""
-                hint = f"{guess}the names are those of predict's options, as in max-det = 100"
+                hint = "the names are those of predict's options, as in max-det = 100"
+                similar_key = closest(key, options)
+                if similar_key:
+                    hint = f"did you mean {similar_key}? {hint}"
             raise UsageError(f"{path}: predict has no option '{key}'", hint)
     return raw_values
 
@@ -173,7 +205,12 @@ TOML_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
 
 
 def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
-    """A value of the file as the command line would give it.
+    """Convert a value of detcli.toml to what the command line would give for the option.
+
+    Args:
+        path: The file, for error messages.
+        option: The option.
+        value: A value of TOML.
 
     Raises:
         UsageError: It is of another type than the option's.
@@ -184,7 +221,7 @@ def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
     if option.separator and isinstance(value, list):
         return _entries_as_raw_value(path, option, value)
     types, description = _toml_types(option)
-    is_wrong_bool = isinstance(value, bool) and bool not in types
+    is_wrong_bool = isinstance(value, bool) and bool not in types  # a bool is an int to Python
     if not isinstance(value, types) or is_wrong_bool:
         raise UsageError(f"{path}: {key} must be {description}, not {value!r}", "correct the file")
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
@@ -195,7 +232,7 @@ def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
 
 
 def _as_texts(path: Path, key: str, value: Any) -> list[str]:
-    """The value of an option that is repeated on the command line: a list of texts."""
+    """Require a list of texts, for an option that is repeated on the command line."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return value
     hint = "correct the file"
@@ -205,17 +242,33 @@ def _as_texts(path: Path, key: str, value: Any) -> list[str]:
 
 
 def _toml_types(option: Option) -> tuple[tuple[type, ...], str]:
-    """The types that an option's value may have in the file, and what these are called."""
+    """Say which types of TOML an option's value may have, and what error messages call these.
+
+    An option of a number with a parser of its own may be a text too, as gpu-mem-limit = "2GiB".
+    """
+    text_or_number = ((str, int, float), "a text or a number")
     value_type = option.value_type
     if option.choices:
-        value_type = Path  # both are texts
-    elif option.parse_fields or (option.parse and value_type in {int, float}):
-        value_type = None  # parsed from a text such as 2GiB, or a number
-    return TOML_TYPES.get(value_type, ((str, int, float), "a text or a number"))
+        return TOML_TYPES[Path]  # like a path, the name of a choice is a text
+    if option.parse_fields or (option.parse and value_type in {int, float}):
+        return text_or_number
+    return TOML_TYPES.get(value_type, text_or_number)
 
 
 def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str | None:
-    """A list in the file as the command line would give it: one text; None for an empty one."""
+    """Join a list of TOML to the text that the command line would have: "car,bus".
+
+    Args:
+        path: The file, for error messages.
+        option: The option, whose separator joins the entries.
+        entries: The list.
+
+    Returns:
+        The text; None for an empty list, which sets nothing.
+
+    Raises:
+        UsageError: An entry is neither a text nor a number.
+    """
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, str | int | float):
             raise UsageError(
@@ -228,7 +281,7 @@ def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str
     return str(option.combine_texts(texts))
 
 
-def _unusable(path: Path, reason: str) -> UsageError:
+def _unusable_file_error(path: Path, reason: str) -> UsageError:
     return UsageError(
         f"the defaults in {path} cannot be used: {reason}",
         'correct or remove the file; it has lines such as model = "yolov10s" and conf = 0.4',

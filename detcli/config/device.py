@@ -205,7 +205,7 @@ def has_openvino() -> bool:
 
 
 def available_cores() -> int:
-    """Count the CPU cores that this process may use; a container may have fewer than the machine."""
+    """Count the CPU cores that this process may use; a container may have a limit."""
     return math.ceil(min(visible_cores(), cpu_quota()))
 
 
