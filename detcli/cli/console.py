@@ -51,12 +51,13 @@ TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in ste
 
 
 def protect_stderr() -> None:
-    """Keep stderr from ending or stopping the run: what cannot be written to it is dropped.
+    """Replace `sys.stderr` by a stream that drops what cannot be written.
 
-    The descriptors 0 to 2 are occupied if they are closed; the next file to be opened would become
-    what native libraries write their messages to.
+    A reader that is gone, or that stopped reading, so neither ends nor stops the run.
     """
     if sys.platform != "win32":
+        # If a standard descriptor is closed, the next file to be opened would get its number, and
+        # native libraries would write their messages into that file. So the null device gets it.
         for descriptor in range(3):
             try:
                 os.fstat(descriptor)
@@ -64,21 +65,22 @@ def protect_stderr() -> None:
                 os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     sys.stderr = io.TextIOWrapper(
-        _Droppable(2), encoding=encoding, errors="backslashreplace", line_buffering=True
+        _LossyStream(2), encoding=encoding, errors="backslashreplace", line_buffering=True
     )
 
 
-class _Droppable(io.RawIOBase):
-    """A copy of a descriptor whose writes neither fail nor wait for long."""
+class _LossyStream(io.RawIOBase):
+    """Writes to a copy of a descriptor, and drops what the reader does not take in time."""
 
     name = "<stderr>"
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
         self._patience_s = PATIENCE_S
-        self._unit = getattr(select, "PIPE_BUF", 512)
+        # A write of this many bytes does not block if `select` reports room.
+        self._unit_bytes = getattr(select, "PIPE_BUF", 512)
         if self.isatty():
-            self._unit = TERMINAL_UNIT
+            self._unit_bytes = TERMINAL_UNIT
 
     def fileno(self) -> int:
         return self._descriptor
@@ -94,59 +96,77 @@ class _Droppable(io.RawIOBase):
         size = len(rest)
         with contextlib.suppress(OSError):
             while rest and self._has_room():
-                written = os.write(self._descriptor, rest[: self._unit])
-                rest = rest[written:]
-        return size
+                written_bytes = os.write(self._descriptor, rest[: self._unit_bytes])
+                rest = rest[written_bytes:]
+        return size  # what is dropped counts as written, or Python would try again
 
     def _has_room(self) -> bool:
-        """True if a write of one unit would not block."""
+        """Whether one unit can be written without blocking, perhaps after waiting a little.
+
+        Once a reader was waited for in vain, it is not waited for again until it has read.
+        """
         if sys.platform == "win32":
             return True
-        _, ready, _ = select.select([], [self._descriptor], [], self._patience_s)
-        self._patience_s = PATIENCE_S if ready else 0
-        return bool(ready)
+        _, writable, _ = select.select([], [self._descriptor], [], self._patience_s)
+        if not writable:
+            self._patience_s = 0
+            return False
+        self._patience_s = PATIENCE_S
+        return True
 
 
 def _divert_libraries(*, logged: bool) -> None:
-    """Give libraries a descriptor 2 of their own, where `protect_stderr` has kept a copy for us.
+    """Redirect what native libraries print on descriptor 2 to the log, or to the null device.
 
-    What they print about a damaged picture, say, is in its record, or of no interest.
+    It is about damaged pictures, say, whose records have an error, or of no interest. Messages of
+    detcli still arrive: `protect_stderr` has made a copy of the descriptor for them. Without it,
+    nothing is redirected.
     """
-    if not isinstance(getattr(sys.stderr, "buffer", None), _Droppable):
+    if not isinstance(getattr(sys.stderr, "buffer", None), _LossyStream):
         return
     if logged:
-        inlet, outlet = os.pipe()
+        read_end, write_end = os.pipe()
         if sys.platform != "win32":
-            os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
-        threading.Thread(target=_log_lines, args=[inlet], daemon=True).start()
+            # A library that prints may hold the GIL, which the thread needs to empty the pipe: a
+            # full pipe must not block it.
+            os.set_blocking(write_end, False)
+        threading.Thread(target=_log_lines, args=[read_end], daemon=True).start()
     else:
-        outlet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(outlet, 2)
-    os.close(outlet)
+        write_end = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(write_end, 2)
+    os.close(write_end)
 
 
-def _log_lines(inlet: int) -> None:
-    with open(inlet, encoding="utf-8", errors="replace") as lines:
+def _log_lines(descriptor: int) -> None:
+    with open(descriptor, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             log.info("%s", line.strip())
 
 
 def print_error(error: DetcliError, source: str = "") -> None:
-    """Print an error and its hint, after the input that it belongs to."""
-    message = f"{source}: {error}" if source else str(error)
+    """Print an error and its hint; `source` is the input that it belongs to, if any."""
+    message = str(error)
+    if source:
+        message = f"{source}: {error}"
     print_line(message)
     if error.hint:
         print_line(f"  hint: {error.hint}", prefix="")
 
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
-    """The error of a detcli process, from its exit code and its stderr."""
-    messages = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
-    if messages:
-        message, hint = messages[-1]
+    """Reconstruct the error with which another process of detcli has ended.
+
+    Args:
+        exit_code: The exit code of the process, which tells the class of the error.
+        stderr: What it printed; the last message and its hint are those of the error.
+    """
+    messages_and_hints = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
+    if messages_and_hints:
+        message, hint = messages_and_hints[-1]
     else:
         last_line = stderr.strip().rpartition("\n")[2]
-        message, hint = last_line or f"exited with status {exit_code}", ""
+        message = last_line or f"exited with status {exit_code}"
+        hint = ""
     error_type: type[DetcliError] = DetcliError
     if exit_code != DetcliError.exit_code:
         for subclass in DetcliError.__subclasses__():
@@ -157,9 +177,9 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
 
 
 def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
-    """Print errors and, unless quiet, warnings of inputs, and take them out.
+    """Print the errors of inputs that were counted since the last call, and warnings if not quiet.
 
-    From `MAX_PRINTED` on, they are only counted.
+    They are removed from `counts.messages`. After `MAX_PRINTED` in a run, they are only counted.
     """
     for source, message in counts.messages:
         hint = ""
@@ -225,9 +245,12 @@ class _LogFormatter(logging.Formatter):
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
-    """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv).
+    """Decide which messages are printed: of the log, of Python's warnings, and of libraries.
 
-    What libraries print themselves appears as info.
+    Args:
+        quiet: Print fatal errors only, for -q.
+        verbose: 0 for warnings, 1 for the log of -v, with what native libraries print, 2 for the
+            tracebacks of -vv.
     """
     _divert_libraries(logged=bool(verbose) and not quiet)
     level = logging.WARNING - 10 * verbose
@@ -236,7 +259,10 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
     if quiet:
         logging.disable()
-    warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
+    if quiet:
+        warnings.simplefilter("ignore", DetcliWarning)
+    else:
+        warnings.simplefilter("always", DetcliWarning)
     show_other_warning = warnings.showwarning
 
     def show_warning(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in showwarning
@@ -271,10 +297,18 @@ class Advance(Protocol):
 def progress(
     total: Callable[[], int | None], *, enabled: bool, status: Callable[[], str] = lambda: ""
 ) -> Iterator[Advance]:
-    """Show progress on stderr, if that is a terminal; yields what counts an input.
+    """Show a progress bar on stderr while the block runs, if that is a terminal.
 
-    The bar disappears at the end, so results may be written to stdout afterwards. `total` may not
-    know the number of inputs yet; `status` returns a text to show beside the bar.
+    On a terminal that cannot draw, lines are printed now and then. The bar disappears at the end,
+    so results may be written to stdout afterwards.
+
+    Args:
+        total: Returns the number of inputs, or None if that is not known yet.
+        enabled: Whether to show it at all.
+        status: Returns a text to show beside the bar.
+
+    Yields:
+        The function to call for each input that is done, with its name.
     """
     if not enabled or not is_terminal(sys.stderr):
         yield lambda _="": None
@@ -291,7 +325,10 @@ def progress(
 
 
 class _BarText:
-    """What stands beside a bar: numbers, status, and as much as fits of the last input's name."""
+    """The text beside a progress bar: numbers, status, and as much of an input's name as fits.
+
+    The name is that of the last input. rich draws the text by `__rich_console__`.
+    """
 
     def __init__(self, total: Callable[[], int | None], status: Callable[[], str]) -> None:
         self._total = total
@@ -312,22 +349,28 @@ class _BarText:
             print_line(f"{self._numbers()}  {self._name}")
 
     def _numbers(self) -> str:
+        """Return the number of inputs and the status, as in "3/10  2 detections, 5.0/s"."""
         total = self._total()
-        total_text = "?" if total is None else str(total)
+        total_text = "?"
+        if total is not None:
+            total_text = str(total)
         return f"{self._count}/{total_text}  {self._status()}".rstrip()
 
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
     ) -> Iterator["RenderableType"]:
+        """Yield the text, in which the beginning of a long name is replaced by an ellipsis."""
         from rich.text import Text
 
         numbers = self._numbers()
         file_name = self._name.rpartition("/")[2] or self._name
         name = Text(escape_unprintable(file_name))
-        room = options.max_width - len(numbers) - 2
-        while name and name.cell_len > room:  # the end of a name tells more than its beginning
+        max_name_width = options.max_width - len(numbers) - len("  ")
+        # The end of a name tells more than its beginning. Characters can be two columns wide, so
+        # the name loses its first character until it fits.
+        while name and name.cell_len > max_name_width:
             if len(name) > 2:
-                name = Text("…") + name[2:]
+                name = Text("…") + name[2:]  # in place of the last ellipsis and a character
             else:
                 name = Text()
         yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name
@@ -335,7 +378,13 @@ class _BarText:
 
 @contextlib.contextmanager
 def download_progress() -> "Iterator[Show | None]":
-    """Yield what shows downloads on stderr, a bar; None without a terminal, and with --quiet."""
+    """Show a bar on stderr while something is downloaded in the block.
+
+    Yields:
+        The function to call with the bytes that have arrived and the size of the file, None if that
+        is not known. The bar appears with its first call. None instead of a function if stderr is
+        not a terminal, or with --quiet.
+    """
     quiet = not log.isEnabledFor(logging.WARNING)
     if quiet or not is_terminal(sys.stderr):
         yield None
@@ -356,16 +405,23 @@ def download_progress() -> "Iterator[Show | None]":
 
 @contextlib.contextmanager
 def _bar(*columns: "ProgressColumn") -> Iterator[Callable[..., None]]:
-    """A bar on stderr that goes when the block ends; yields what updates it."""
+    """Draw a progress bar on stderr, which disappears when the block ends.
+
+    Args:
+        columns: What to show beside the bar; a narrow terminal shows this alone.
+
+    Yields:
+        The function that updates the bar; its arguments are those of rich's `Progress.update`.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-    # Messages appear above the bar, and are wrapped by the terminal, so that they can be copied.
-    # rich would ask descriptor 2 for the width, which libraries may have.
+    # rich would ask descriptor 2 for the width, which may be diverted from the terminal by now.
     width = None
     if "COLUMNS" not in os.environ:
         with contextlib.suppress(OSError, ValueError):
             width = os.get_terminal_size(sys.stderr.fileno()).columns or None
+    # Messages appear above the bar; the terminal wraps them, so that they can be copied whole.
     console = Console(stderr=True, soft_wrap=True, width=width)
     if console.width >= MIN_WIDTH_OF_BAR:
         columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)

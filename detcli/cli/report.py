@@ -58,9 +58,11 @@ def choose_report_format(requested: ReportFormat | None) -> ReportFormat:
 
 
 def require_output(other_results: Sequence[object]) -> None:
-    """Refuse a closed standard output before the work, unless there are other results.
+    """Refuse a closed standard output before the work begins, unless there are other results.
 
-    Those are the files that a command was asked for besides its report, None where it was not.
+    Args:
+        other_results: The files that the command writes besides its report; None in place of each
+            that the user did not ask for.
 
     Raises:
         OutputError: The report would be the only result, and goes nowhere.
@@ -78,9 +80,16 @@ def write_report(
     *,
     other_results: Sequence[object] = (),
 ) -> None:
-    """Write a report to standard output; `render` makes the blocks that rich prints for people.
+    """Write a report to standard output, as JSON or as tables for people.
 
     Where standard output is closed, it is left out if the command has other results.
+
+    Args:
+        report: The report.
+        requested_format: The value of --format; None for tables on a terminal, and JSON elsewhere.
+        render: Makes the tables and lines that rich prints of a report.
+        other_results: The files that the command writes besides; None in place of each that the
+            user did not ask for.
     """
     from detcli.storage.files import StandardOutput
 
@@ -95,21 +104,25 @@ def write_report(
         console = Console(file=output.file)
         with console.capture() as text:
             for block in render(report):
-                # Text that must not be wrapped, such as a command to copy, is not cut off either.
+                # rich would cut off a text that must not be wrapped, such as a command to copy;
+                # with `soft_wrap`, the terminal wraps it.
                 console.print(block, soft_wrap=bool(getattr(block, "no_wrap", False)))
         output.write(text.get())
     output.commit()
 
 
 def encode(report: "DataclassInstance") -> str:
-    """A report as indented JSON, of version 1 unless it says another."""
+    """Write a report as indented JSON; the version of its schema is 1 unless it says another."""
     version = getattr(report, "schema_version", 1)
     document = {"schema_version": version, **to_json(report)}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
-    """A value as JSON has it: dataclasses as objects, NaN and infinities as None."""
+    """Convert a value of a report to what JSON can hold.
+
+    Dataclasses become objects, sequences and sets become lists, and NaN and infinities None.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -128,7 +141,7 @@ EMPTY = "-"
 
 
 def format_seconds(value: float) -> str:
-    """A duration in a suitable unit."""
+    """Write a duration in a suitable unit, as in "1.50 s", "12.30 ms" or "120.0 us"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             number = value / size
@@ -161,10 +174,14 @@ def report_field(
     *,
     default: Any = MISSING,  # noqa: ANN401 - as in `field`
 ) -> Any:  # noqa: ANN401 - as in `field`
-    """A field of a report, with what people call it and how its value is written.
+    """Declare a field of a report, with its label and the way its value is written in tables.
 
-    Without a label, a field that is a report itself is laid out in place, and any other is left to
-    the JSON. `form` writes the value in place of a unit, a key of UNITS.
+    Args:
+        label: What people call it. Without one, only the JSON has the field; if the field is a
+            report itself, its fields are shown in its place.
+        unit: A key of UNITS, which writes the value.
+        form: Writes the value in place of a unit.
+        default: The default of the dataclass field.
     """
     return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
 
@@ -174,10 +191,14 @@ def report_rows(
     report_type: type["DataclassInstance"] | None = None,
     prefix: str = "",
 ) -> Iterator[tuple[str, str]]:
-    """Labels and texts of a report's fields, in order, and of the reports within.
+    """Yield the labels and values of a report's fields as texts, in order.
 
-    A report that is None has the rows of `report_type`, each of which shows that it is missing;
-    `prefix` comes before each label.
+    A field that is a report itself yields its fields, with its label before theirs.
+
+    Args:
+        report: The report; if it is None, each row shows that the value is missing.
+        report_type: Its type, which is needed if it may be None.
+        prefix: What comes before each label.
     """
     any_type: Any = report_type or type(report)
     for declared in fields(any_type):
@@ -199,7 +220,10 @@ def report_rows(
 
 
 def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
-    """The dataclass of `Report` and of `Report | None`, not of `tuple[Report, ...]`."""
+    """Return the dataclass in the annotation of a field that is a report itself, if it is one.
+
+    `Report` and `Report | None` have one; `tuple[Report, ...]` and other types give None.
+    """
     candidates = [annotation]
     if get_origin(annotation) is not tuple:
         candidates += get_args(annotation)
@@ -210,13 +234,15 @@ def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
 
 
 def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "Table":
-    """Reports of one type as a table: a column for each label, a row for each report."""
+    """Lay out reports of one type as a table: a column for each label, a row for each report."""
     from rich.table import Table
     from rich.text import Text
 
     layout = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     rows = [list(report_rows(report)) for report in reports]
-    labels = [label for label, _ in rows[0]] if rows else []
+    labels = []
+    if rows:
+        labels = [label for label, _ in rows[0]]
     for index, label in enumerate(labels):
         if index == 0:
             layout.add_column(label, overflow="fold")
@@ -228,7 +254,7 @@ def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> "Table":
-    """A table of two columns: labels and values."""
+    """Lay out labels and values as a table of two columns."""
     from rich.table import Table
     from rich.text import Text
 
@@ -241,7 +267,7 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> "Table":
 
 
 def styled_line(*texts: tuple[str, str]) -> "Text":
-    """A line of texts with their styles."""
+    """Join texts, each with a style of rich such as "bold", to one line that is not wrapped."""
     from rich.text import Text
 
     escaped = [(escape_unprintable(text), style) for text, style in texts]
