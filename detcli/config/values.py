@@ -451,7 +451,8 @@ def read_target(output: str | None) -> "Target | None":
     if output is None or output == "-":
         return None
     from detcli.core.text import is_object
-    from detcli.storage.objects import Address, ObjectError
+    from detcli.storage.object_errors import ObjectError
+    from detcli.storage.objects import Address
 
     if not is_object(output):
         if looks_like_address(output):

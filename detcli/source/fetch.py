@@ -39,7 +39,8 @@ from detcli.source.limits import LARGER
 from detcli.source.loading import Item
 from detcli.source.segments import JPEG
 from detcli.storage.folder import NO_WAIT
-from detcli.storage.objects import Address, Bucket, ObjectChangedError, ObjectError
+from detcli.storage.object_errors import ObjectChangedError, ObjectError
+from detcli.storage.objects import Address, Bucket
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

@@ -9,7 +9,7 @@ import pytest
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, DeviceError, SourceError
 from detcli.source.sources import Sources
-from detcli.storage.objects import ObjectKeyError
+from detcli.storage.object_errors import ObjectKeyError
 
 PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 

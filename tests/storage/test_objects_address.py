@@ -3,7 +3,8 @@
 import pytest
 
 from detcli.core.text import is_object
-from detcli.storage.objects import Address, ObjectError
+from detcli.storage.object_errors import ObjectError
+from detcli.storage.objects import Address
 
 
 @pytest.mark.parametrize("name", ["s3://a/b", "S3://a/b", "gs://a", "az://a/"])

@@ -5,12 +5,8 @@ import re
 import pytest
 
 from detcli.storage import objects as module
-from detcli.storage.objects import (
-    Bucket,
-    ObjectError,
-    ObjectExistsError,
-    ObjectMissingError,
-)
+from detcli.storage.object_errors import ObjectError, ObjectExistsError, ObjectMissingError
+from detcli.storage.objects import Bucket
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,8 @@ import pytest
 
 from detcli.core.errors import DeviceError
 from detcli.storage import objects as credentials
-from detcli.storage.objects import Bucket, ObjectError, ObjectMissingError
+from detcli.storage.object_errors import ObjectError, ObjectMissingError
+from detcli.storage.objects import Bucket
 
 pytestmark = optional.needs("obstore")
 

@@ -22,7 +22,8 @@ from detcli.core.lines import read_bounded
 from detcli.core.text import is_object, public_name
 from detcli.storage.files import AtomicFile, make_folder, write_file
 from detcli.storage.folder import LEFTOVER, NO_WAIT
-from detcli.storage.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
+from detcli.storage.object_errors import ObjectError, ObjectExistsError
+from detcli.storage.objects import Address, Bucket, checked
 
 CHUNK = 1 << 20
 

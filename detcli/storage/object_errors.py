@@ -1,0 +1,173 @@
+"""What goes wrong with objects in stores: what obstore raises, as errors that may be printed.
+
+Nothing that a store or a library says is passed on whole: it may hold signed addresses and keys.
+"""
+
+import re
+
+from detcli.core.text import escape_unprintable, public_text
+
+SIGN_IN = {
+    "s3": "sign in as for the aws command (aws configure, AWS_PROFILE, AWS_ACCESS_KEY_ID), "
+    "or set AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "sign in with gcloud auth application-default login or GOOGLE_APPLICATION_CREDENTIALS, "
+    "or set GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "sign in with az login or AZURE_STORAGE_KEY, "
+    "or set AZURE_SKIP_SIGNATURE=true for a public container",
+}
+
+# Codes of stores.
+WRONG_CREDENTIALS = frozenset(
+    "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidToken RequestTimeTooSkewed "
+    "SignatureDoesNotMatch TokenRefreshRequired".split()
+)
+WRONG_REGION = frozenset(
+    "AuthorizationHeaderMalformed IllegalLocationConstraintException PermanentRedirect".split()
+)
+BUSY = frozenset(["ConditionalRequestConflict", "OperationAborted"])
+"""Others write at the same moment; obstore takes these codes for an existing object."""
+
+NO_CREDENTIALS = re.compile(
+    r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
+    r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
+)
+"""Words of obstore where it asked the machine for its identity, or could not read a key."""
+
+CHECK_HOST = "check the network, and the variables for the endpoint and the proxy"
+
+REASONS = {
+    "dns error": ("the name of its host is not known", CHECK_HOST),
+    "ConnectionRefused": ("its host refuses connections", CHECK_HOST),
+    "certificate": ("the certificate of its host is not trusted", CHECK_HOST),
+    "kind: Timeout": ("the store does not answer", CHECK_HOST),
+    "TimedOut": ("the store does not answer", CHECK_HOST),
+    "kind: Connect": ("its host cannot be reached", CHECK_HOST),
+    "BadScheme": ("its endpoint is not encrypted", "begin it with https://"),
+    "MissingAccount": ("no storage account is named", "set AZURE_STORAGE_ACCOUNT"),
+    "edirect": ("the bucket is in another region", "set AWS_REGION to the bucket's"),
+}
+"""Words of obstore: what they mean, and what to do."""
+
+BROKEN_OFF = ("IncompleteBody", "kind: Interrupted", "kind: Decode")
+"""Words of obstore where an answer ended before its end."""
+
+
+class ObjectError(Exception):
+    """A store could not be reached, or refused a request."""
+
+    of_place = True  # else it concerns one object alone
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+class ObjectDeniedError(ObjectError):
+    """These credentials may not do this."""
+
+
+class ObjectMissingError(ObjectError):
+    """The object does not exist."""
+
+    of_place = False
+
+
+class BucketMissingError(ObjectMissingError):
+    """Its bucket does not exist."""
+
+    of_place = True
+
+
+class ObjectExistsError(ObjectError):
+    """An object that was to be made is there already."""
+
+
+class ObjectChangedError(ObjectError):
+    """An object has another ETag."""
+
+
+class ObjectTornError(ObjectError):
+    """An answer ended before its end."""
+
+
+CONDITIONS = {
+    "AlreadyExistsError": (ObjectExistsError, "it exists already", "name another"),
+    "PreconditionError": (ObjectChangedError, "it has changed", "list it again"),
+}
+"""What obstore raises for an object that is not as it was asked for."""
+
+
+class AddressError(ObjectError):
+    """An address is not valid."""
+
+    of_place = False
+
+
+class ObjectKeyError(AddressError):
+    """A key is one that obstore does not take."""
+
+    def __init__(self, key: str = "its key") -> None:
+        super().__init__(
+            f"{key} has an empty part, . or .., or a control code", "copy it to another key"
+        )
+
+
+def key_error(text: str) -> ObjectKeyError | None:
+    """The error for a text of obstore about a key that it does not take; None for other texts.
+
+    A listing calls the key an invalid path, and names it.
+    """
+    match = re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text)
+    if match is not None:
+        return ObjectKeyError(f"the key {escape_unprintable(match[1])}")
+    if "Could not parse path" in text:
+        return ObjectKeyError()
+    return None
+
+
+def explain_error(error: Exception, scheme: str) -> ObjectError:
+    """An error of obstore as one that may be printed."""
+    text = str(error)
+    code = ""
+    code_match = re.search(r"<Code>(\w+)</Code>", text)
+    if code_match is not None:
+        code = code_match[1]
+    error_name = type(error).__name__
+    if error_name in CONDITIONS and code not in BUSY:
+        error_class, reason, hint = CONDITIONS[error_name]
+        return error_class(reason, hint)
+    if NO_CREDENTIALS.search(text):
+        return ObjectError("no credentials found", SIGN_IN[scheme])
+    status_match = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
+    if status_match is not None:
+        status, phrase = status_match.groups(default="")
+        return _answered(int(status), phrase, code, scheme)
+    text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
+    for words, (reason, hint) in REASONS.items():
+        if words in text:
+            return ObjectError(reason, hint)
+    if any(words in text for words in BROKEN_OFF):
+        return ObjectTornError("the connection broke off", "try it again later")
+    first_line = public_text(text.partition("\n")[0])
+    return ObjectError(first_line[:300], "check the address and the settings of the store")
+
+
+def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
+    """The error for an answer's status, its phrase, and the store's own code."""
+    answer = str(status)
+    for detail in (phrase.strip(), code):
+        if detail:
+            answer += f" {detail}"
+    if code in WRONG_CREDENTIALS or status == 401:
+        return ObjectError(f"the store does not take the credentials: {answer}", SIGN_IN[scheme])
+    if status == 404:
+        if code in {"NoSuchBucket", "ContainerNotFound"}:
+            return BucketMissingError("there is no such bucket", "check its name")
+        return ObjectMissingError("there is no such object", "check its name")
+    if status == 403:
+        hint = "check the name, and what these credentials may do there"
+        return ObjectDeniedError(f"access denied: {answer}", hint)
+    if scheme == "s3" and (code in WRONG_REGION or status in {301, 302, 307, 308}):
+        hint = "set AWS_REGION to the bucket's region"
+        return ObjectError(f"the bucket is in another region: {answer}", hint)
+    return ObjectError(f"the store answers {answer}", "try it again later")
