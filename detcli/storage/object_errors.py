@@ -113,9 +113,13 @@ class ObjectKeyError(AddressError):
 
 
 def key_error(text: str) -> ObjectKeyError | None:
-    """The error for a text of obstore about a key that it does not take; None for other texts.
+    """Make the error for a key that obstore refuses to handle, from what obstore says.
 
-    A listing calls the key an invalid path, and names it.
+    Args:
+        text: The message of obstore's exception. That of a listing names the key.
+
+    Returns:
+        The error; None if the message is about something else.
     """
     match = re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text)
     if match is not None:
@@ -126,7 +130,15 @@ def key_error(text: str) -> ObjectKeyError | None:
 
 
 def explain_error(error: Exception, scheme: str) -> ObjectError:
-    """An error of obstore as one that may be printed."""
+    """Convert an exception of obstore to an error in words that may be printed.
+
+    obstore has few classes, so most of what happened has to be read from the message: the store's
+    own code, the HTTP status, or words about the network.
+
+    Args:
+        error: The exception. Its message may hold signed addresses.
+        scheme: The kind of store, for the hint how to sign in: "s3", "gs" or "az".
+    """
     text = str(error)
     code = ""
     code_match = re.search(r"<Code>(\w+)</Code>", text)
@@ -141,8 +153,9 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
     status_match = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
     if status_match is not None:
         status, phrase = status_match.groups(default="")
-        return _answered(int(status), phrase, code, scheme)
-    text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
+        return _status_error(int(status), phrase, code=code, scheme=scheme)
+    # The addresses in the message have keys, which may hold the words that are looked for.
+    text = re.sub(r"https?://\S+", "", text)
     for words, (reason, hint) in REASONS.items():
         if words in text:
             return ObjectError(reason, hint)
@@ -152,8 +165,15 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
     return ObjectError(first_line[:300], "check the address and the settings of the store")
 
 
-def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
-    """The error for an answer's status, its phrase, and the store's own code."""
+def _status_error(status: int, phrase: str, *, code: str, scheme: str) -> ObjectError:
+    """Make the error for an HTTP answer of a store.
+
+    Args:
+        status: The status, such as 403.
+        phrase: Its phrase, such as "Forbidden"; may be empty.
+        code: The code of the store, such as "AccessDenied"; may be empty.
+        scheme: The kind of store: "s3", "gs" or "az".
+    """
     answer = str(status)
     for detail in (phrase.strip(), code):
         if detail:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import DeviceError, OutputError, loading
@@ -97,14 +97,20 @@ def require_obstore() -> None:
 
 
 class Bucket:
-    """A bucket, or a container of Azure's.
+    """A bucket of S3 or Google Cloud Storage, or a container of Azure's.
 
     Requests that fail for a passing reason are repeated with back-off for half a minute. May be
     used from several threads. Every method raises ObjectError.
     """
 
     def __init__(self, scheme: str, name: str, timeout_s: float = 0) -> None:
-        """Open it, and find credentials; `timeout_s` is for one request, 0 for no limit."""
+        """Open a bucket, with the credentials that the environment has for it.
+
+        Args:
+            scheme: The kind of store: "s3", "gs" or "az".
+            name: The name of the bucket.
+            timeout_s: The limit for one request; 0 for none.
+        """
         require_obstore()
         import obstore
         from obstore import store
@@ -121,26 +127,32 @@ class Bucket:
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
             raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
         allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
-        client = {
+        client_options = {
             "allow_http": allow_http,
             "connect_timeout": timedelta(seconds=5),
             "read_timeout": timedelta(seconds=20),
             "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
         }
-        wait = timedelta(seconds=FIRST_WAIT_S)
-        retry = {
+        first_wait = timedelta(seconds=FIRST_WAIT_S)
+        longest_wait = timedelta(seconds=5)
+        retry_config = {
             "max_retries": 12,
-            "backoff": {"init_backoff": wait, "max_backoff": timedelta(seconds=5), "base": 2},
+            "backoff": {"init_backoff": first_wait, "max_backoff": longest_wait, "base": 2},
             "retry_timeout": timedelta(seconds=RETRY_S),
         }
-        store_class = store_classes[scheme]
         with self._object_errors():
-            self.store = store_class(name, **settings, client_options=client, retry_config=retry)
+            self.store = store_classes[scheme](
+                name, **settings, client_options=client_options, retry_config=retry_config
+            )
 
     def list(self, folder: str) -> Iterator[Listed]:
-        """Yield pages of keys in the order of the store, which is that of their bytes.
+        """Yield all objects whose keys begin with a folder, in pages as the store lists them.
 
-        What the keys begin with ends with `/`, or is empty.
+        Args:
+            folder: What the keys begin with, as in "photos/2024/"; empty for all keys.
+
+        Yields:
+            Lists of key, ETag and time, in the order of the keys' bytes.
 
         Raises:
             ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
@@ -158,7 +170,9 @@ class Bucket:
                         yield _listed(page)
                         last_key = page[-1]["path"]
                         failures = 0
-            except ObjectTornError:  # which obstore does not repeat
+            except ObjectTornError:
+                # The connection broke off within a page, where obstore does not try again: go on
+                # behind the last key.
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
@@ -166,14 +180,22 @@ class Bucket:
                 return
 
     def require(self) -> None:
-        """Require that the bucket can be reached, as far as these credentials may tell."""
+        """Raise an error if the bucket cannot be reached, by listing a folder that has nothing."""
         with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
             next(self.list("detcli-asks-for-nothing/"), None)
 
     def read(self, key: str, last: int = 0, tag: str | None = None) -> tuple[int, Generator[bytes]]:
-        """The size of an object, and its bytes as they come, which may raise ObjectError, too.
+        """Begin to read an object.
 
-        Or only of its last bytes, where the store knows that; and only if it has this ETag.
+        Args:
+            key: The key of the object.
+            last: Read only this many bytes at its end; 0 for all. Azure knows no such requests, and
+                gives all of it.
+            tag: The ETag that it must have, if any.
+
+        Returns:
+            The number of bytes that come; and the generator that yields them, which may raise
+            ObjectError too.
         """
         options: Any = {}
         if tag:
@@ -186,13 +208,14 @@ class Bucket:
         return size, self._chunks(result, size)
 
     def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
-        received = 0
+        """Yield the bytes of obstore's answer, and raise an error if they are not `size` bytes."""
+        received_bytes = 0
         with self._object_errors():
             for chunk in result.stream(min_chunk_size=CHUNK):
-                received += len(chunk)
+                received_bytes += len(chunk)
                 yield bytes(chunk)
-        if received != size:
-            raise ObjectError(f"{received} of {size} bytes came", "try it again")
+        if received_bytes != size:
+            raise ObjectError(f"{received_bytes} of {size} bytes came", "try it again")
 
     def exists(self, key: str) -> bool:
         """True if there is such an object."""
@@ -204,7 +227,7 @@ class Bucket:
         return True
 
     def tag(self, key: str) -> str | None:
-        """The ETag of an object; None if there is none, empty if the store does not tell."""
+        """Return the ETag of an object; None if there is none, empty if the store does not tell."""
         try:
             with self._object_errors():
                 meta = self._obstore.head(self.store, checked(key))
@@ -215,16 +238,23 @@ class Bucket:
         return meta["e_tag"] or ""
 
     def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
-        """Make an object, all of it or nothing; a file is read from where it stands.
+        """Write an object: all of it, or nothing if that fails.
 
-        With `replace` off, an object of that name is an ObjectExistsError, and 5 GB are the limit.
+        Args:
+            key: The key of the object.
+            content: Its bytes, or a file, which is read from its present position.
+            replace: Whether to replace an object that has the key already. If not, that is an
+                ObjectExistsError, and an object can have 5 GB at most.
         """
+        mode: Literal["create", "overwrite"] = "create"
+        if replace:
+            mode = "overwrite"
         with self._object_errors():
             self._obstore.put(
                 self.store,
                 checked(key),
                 content,
-                mode="overwrite" if replace else "create",
+                mode=mode,
                 chunk_size=UPLOAD_CHUNK,
                 max_concurrency=2,
             )
@@ -235,7 +265,7 @@ class Bucket:
             self._obstore.delete(self.store, checked(key))
 
     def sign(self, key: str) -> str:
-        """An HTTP address from which an object can be read for a day by whoever has it."""
+        """Make an HTTP address from which anybody who has it can read the object for a day."""
         with self._object_errors():
             address: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
         return address
@@ -255,7 +285,7 @@ class Bucket:
 
 
 def _listed(page: Any) -> Listed:  # noqa: ANN401 - of obstore
-    """A page of a listing, as `Bucket.list` yields it."""
+    """Convert a page of obstore's listing to tuples of key, ETag and time in seconds since 1970."""
     entries = []
     for meta in page:
         entries.append((meta["path"], meta["e_tag"] or "", meta["last_modified"].timestamp()))
@@ -263,20 +293,28 @@ def _listed(page: Any) -> Listed:  # noqa: ANN401 - of obstore
 
 
 def checked(key: str) -> str:
-    """A key that obstore takes as it is: it drops slashes at the ends."""
+    """Return a key that obstore takes as it is, or raise ObjectKeyError.
+
+    It would drop slashes at the ends, and so take another key than the one that was asked for.
+    """
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise ObjectKeyError
     return key
 
 
 class ObjectFile(AtomicFile):
-    """A file for temporary use that becomes an object when it is complete.
+    """An output that becomes an object in a store when it is complete.
 
-    If it cannot become one, or somebody else has made this object meanwhile, it stays where it is,
-    and the error names it.
+    Until then it is a file in the folder for temporary files. If it cannot become an object, or
+    somebody else has written this object meanwhile, it stays there, and the error names it.
     """
 
     def __init__(self, address: Address) -> None:
+        """Begin the file, and make sure first that the bucket can be reached.
+
+        Raises:
+            OutputError: The bucket cannot be reached, or the file cannot be written.
+        """
         try:
             self._bucket = Bucket(address.scheme, address.bucket)
             self._bucket.require()
@@ -287,10 +325,15 @@ class ObjectFile(AtomicFile):
         name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
         super().__init__(Path(tempfile.gettempdir(), name), display_name=str(address))
         if sys.platform != "win32":
-            os.fchmod(self.file.fileno(), 0o600)  # others have no business in it
+            os.fchmod(self.file.fileno(), 0o600)  # only the user may read it
 
     def commit(self) -> None:
-        """Make the object; on an OutputError the file stays."""
+        """Upload the file as the object, and remove it.
+
+        Raises:
+            OutputError: It cannot be uploaded, or somebody else has written the object; the file
+                stays.
+        """
         super().commit()
         if self._was_replaced():
             raise OutputError(
@@ -315,19 +358,28 @@ class ObjectFile(AtomicFile):
 
 
 def _store_settings(scheme: str) -> Fields:
-    """What obstore is told of a store besides the name of the bucket, from the environment."""
+    """Find out region, endpoint and credentials of a store, for the constructor of its class.
+
+    They come from the environment, as for the store's own command line.
+
+    Args:
+        scheme: The kind of store: "s3", "gs" or "az".
+
+    Returns:
+        Arguments of obstore's class for this kind of store.
+    """
     if scheme == "s3":
-        return _aws()
+        return _aws_settings()
     if scheme == "gs":
-        return _google()
-    return _azure()
+        return _google_settings()
+    return _azure_settings()
 
 
-def _aws() -> Fields:
-    """Region, endpoint and credentials as the aws command would have them.
+def _aws_settings() -> Fields:
+    """Find out region, endpoint and credentials as the aws command does.
 
-    botocore, which takes longer to import than all of detcli, is asked only where there is more to
-    look at than variables.
+    botocore, which takes longer to import than all of detcli, is asked only if there are files of
+    settings, or the variables have no credentials. Variables with credentials obstore reads itself.
     """
     variables = os.environ
     files = (
@@ -336,7 +388,7 @@ def _aws() -> Fields:
     )
     has_files = False
     for file in files:
-        # Unlike Path's methods, these take it that there is no home folder.
+        # Unlike Path's methods, these raise no error where there is no home folder.
         if os.path.isfile(os.path.expanduser(file)):  # noqa: PTH111, PTH113
             has_files = True
     has_credentials = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in variables
@@ -346,13 +398,14 @@ def _aws() -> Fields:
             "endpoint": variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
         }
     else:
-        settings = _aws_of_botocore()
+        settings = _aws_settings_from_botocore()
     if not settings["endpoint"]:
         settings["endpoint"] = variables.get("AWS_ENDPOINT")
     return _without_empty(settings)
 
 
 def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
+    """Import botocore, which reads the settings of the aws command, and open a session of it."""
     with loading("botocore", INSTALL, DeviceError):
         from botocore.session import Session
 
@@ -361,7 +414,12 @@ def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
     return Session()
 
 
-def _aws_of_botocore() -> Fields:
+def _aws_settings_from_botocore() -> Fields:
+    """Have botocore find region, endpoint and credentials, in files, variables or on the network.
+
+    Raises:
+        ObjectError: There are no credentials, or they cannot be used.
+    """
     session = _botocore_session()
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.exceptions import BotoCoreError
@@ -379,30 +437,37 @@ def _aws_of_botocore() -> Fields:
             if credentials is None:
                 raise ObjectError("no credentials found", SIGN_IN["s3"])
             credentials.get_frozen_credentials()  # raises where they have expired
-            settings["credential_provider"] = partial(_renewed, credentials)
+            settings["credential_provider"] = partial(_current_credentials, credentials)
     except BotoCoreError as error:
         # Its texts name profiles and files. What a service answered is not among them.
         raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
     return settings
 
 
-def _renewed(credentials: Any) -> Fields:  # noqa: ANN401 - of botocore
-    """Credentials that botocore finds now, in a file or on the network, as obstore takes them."""
-    frozen = credentials.get_frozen_credentials()
+def _current_credentials(credentials: Any) -> Fields:  # noqa: ANN401 - of botocore
+    """Convert botocore's credentials to obstore's; botocore renews those that expire.
+
+    obstore asks again after CREDENTIALS_S.
+    """
+    snapshot = credentials.get_frozen_credentials()
     return {
-        "access_key_id": frozen.access_key,
-        "secret_access_key": frozen.secret_key,
-        "token": frozen.token,
+        "access_key_id": snapshot.access_key,
+        "secret_access_key": snapshot.secret_key,
+        "token": snapshot.token,
         "expires_at": datetime.now(UTC) + timedelta(seconds=CREDENTIALS_S),
     }
 
 
 def _is_set(variable: str) -> bool:
+    """Whether an environment variable is set to a word for yes."""
     return os.environ.get(variable, "").lower() in {"1", "true", "yes"}
 
 
-def _google() -> Fields:
-    """Settings from the variables of Google's libraries; obstore reads the credentials itself."""
+def _google_settings() -> Fields:
+    """Return the address of an emulator of Google's store, if a variable names one.
+
+    Nothing is needed for the store itself: obstore finds the credentials.
+    """
     address = os.environ.get("STORAGE_EMULATOR_HOST")
     if not address:
         return {}
@@ -413,21 +478,27 @@ def _google() -> Fields:
     return {"base_url": address, "credential_provider": lambda: token}
 
 
-def _azure() -> Fields:
-    """Settings from the variables of the az command; obstore reads its own."""
+def _azure_settings() -> Fields:
+    """Collect account, key and endpoint from the variables of the az command.
+
+    obstore itself reads variables with other names. If no variable has a secret, the az command is
+    asked who is signed in.
+    """
     import shutil
 
     variables = os.environ
-    parts = {}
-    for part in variables.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"):
-        name, _, value = part.partition("=")
-        parts[name] = value
+    # It has assignments behind each other: AccountName=shop;AccountKey=abc
+    connection_string = variables.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    connection: dict[str, str] = {}
+    for assignment in connection_string.split(";"):
+        name, _, value = assignment.partition("=")
+        connection[name] = value
     has_secret = any(variables.get(name) for name in AZURE_SECRETS)
     settings = {
-        "account_name": variables.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
-        "account_key": variables.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
-        "sas_key": parts.get("SharedAccessSignature"),
-        "endpoint": parts.get("BlobEndpoint") or variables.get("AZURE_STORAGE_ENDPOINT"),
+        "account_name": variables.get("AZURE_STORAGE_ACCOUNT") or connection.get("AccountName"),
+        "account_key": variables.get("AZURE_STORAGE_KEY") or connection.get("AccountKey"),
+        "sas_key": connection.get("SharedAccessSignature"),
+        "endpoint": connection.get("BlobEndpoint") or variables.get("AZURE_STORAGE_ENDPOINT"),
         "use_azure_cli": not has_secret and shutil.which("az") is not None,
     }
     return _without_empty(settings)
