@@ -41,8 +41,12 @@ def cache_folder() -> Path:
 def cached(name: str, build: Callable[[], bytes]) -> bytes:
     """Read an entry of the cache, or build and store it.
 
-    Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
-    cache, or with one that others can write to, an entry is built each time.
+    The file of an entry begins with the SHA-256 of the rest; a damaged one is built again. Without
+    a writable cache, or with one that others can write to, an entry is built each time.
+
+    Args:
+        name: The path of its file, within the cache.
+        build: Builds the bytes of the entry.
     """
     import hashlib  # `--help` needs none
 
@@ -88,18 +92,21 @@ def is_cache_trusted(*paths: Path) -> bool:
 
 
 def make_cache_folders(*folders: Path) -> None:
-    """Make folders that only the user can write to, the outer ones first."""
-    for new in folders:
-        make_folder(new.parent)
-        new.mkdir(mode=0o700, exist_ok=True)
+    """Make folders that only the user can write to; `folders` has the outer ones first."""
+    for folder in folders:
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def why_untrusted(path: Path) -> str:
-    """Why a file or folder is not trusted: others can write to it; empty if only its owner can.
+    """Say why a file or folder of the cache cannot be trusted: somebody else can write to it.
 
     It must belong to the user or to root, and its group or others must not be able to write to it.
-    The user's private group may: where every user has one, files are made group-writable. A path
-    that does not exist, or is neither a file nor a folder, is trusted.
+    The user's private group may: where every user has one, files are made group-writable.
+
+    Returns:
+        The reason, as in "others can write to /cache"; empty if it is trusted, does not exist, or
+        is neither a file nor a folder.
     """
     if sys.platform == "win32":
         return ""
@@ -130,7 +137,7 @@ def _has_acl(path: Path) -> bool:
 
 
 def _is_private_group(gid: int) -> bool:
-    """True if a group is the user's own: it has the user's name and no other member."""
+    """Whether a group is the user's private one: it has the user's name and no other member."""
     if sys.platform == "win32":
         return True
     import grp
@@ -141,9 +148,9 @@ def _is_private_group(gid: int) -> bool:
         user = pwd.getpwuid(os.geteuid())
     except KeyError:
         return False
-    is_the_users = group.gr_name == user.pw_name and gid == user.pw_gid
-    has_no_others = set(group.gr_mem) <= {user.pw_name}
-    return is_the_users and has_no_others
+    is_named_as_user = group.gr_name == user.pw_name and gid == user.pw_gid
+    has_no_other_member = set(group.gr_mem) <= {user.pw_name}
+    return is_named_as_user and has_no_other_member
 
 
 @functools.cache

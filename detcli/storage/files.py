@@ -73,21 +73,27 @@ class StandardOutput:
 
 
 class AppendedFile:
-    """A file that text is added to, each piece at once and whole; for runs without an end.
+    """A file that records are added to, for runs over cameras, which do not end by themselves.
 
-    `first_line` is what it begins with, as far as earlier runs have written it.
+    Each write is one system call, so that another process that adds to the file, too, never writes
+    into the middle of a record.
+
+    Attributes:
+        path: The file.
+        file: The same, open.
+        first_line: The first line that an earlier run has written; empty in a new file.
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the file, and end its last line if a power cut has torn that."""
         self.path = path
         with writing(path):
-            # Unbuffered: a piece is one system call, which other processes cannot come between.
-            self.file = FileIO(path, "a+")
+            self.file = FileIO(path, "a+")  # without a buffer
             self.file.seek(0)
             self.first_line = self.file.readline(1 << 16).decode("utf-8", "replace")
             if self.first_line:
                 self.file.seek(-1, os.SEEK_END)
-                if self.file.read(1) != b"\n":  # a power cut has torn the last line
+                if self.file.read(1) != b"\n":
                     self.write("\n")
 
     def write(self, text: str) -> None:
@@ -109,19 +115,28 @@ class AppendedFile:
 
 
 class DirectFile:
-    """A named pipe or a device, or a file that is open already; written as the results come.
+    """An output that is written as the results come, in place: a named pipe or a device.
 
-    A pipe that nobody reads is refused, since opening it would wait for a reader. `opened` is the
-    descriptor of a file that is open.
+    Or the file that standard output is redirected to, which other programs write to as well.
     """
 
-    def __init__(self, path: Path, opened: int | None = None) -> None:
+    def __init__(self, path: Path, open_descriptor: int | None = None) -> None:
+        """Open the output.
+
+        Args:
+            path: The path of the pipe or device; or of the open file, for messages.
+            open_descriptor: The descriptor of a file that is open already, if it is one.
+
+        Raises:
+            OutputError: It cannot be opened, or is a pipe that nobody reads: opening it as usual
+                would wait for a reader.
+        """
         self.path = path
         try:
-            if opened is None:
+            if open_descriptor is None:
                 descriptor = os.open(path, os.O_WRONLY | NO_WAIT)
             else:
-                descriptor = os.dup(opened)
+                descriptor = os.dup(open_descriptor)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 reason = f"cannot write {path}: no process reads it"
@@ -148,7 +163,7 @@ class DirectFile:
 
 
 def output_states(paths: Iterable[object]) -> dict[Path, OutputState]:
-    """The states of those of some outputs that are files."""
+    """Note size and time of output files before a run; other outputs are left out."""
     states = {}
     for path in paths:
         if isinstance(path, Path):
@@ -180,26 +195,27 @@ class AtomicFile:
         """
         self.path = path
         self._display_name = display_name or path
-        self._size = 0  # of the writes that succeeded
+        self._written_bytes = 0  # by writes that succeeded
         self._has_failed_write = False
         self._is_open = True
         with writing(self._display_name):
             self._folder = Folder(path.parent)
             temporary_name = ""
             try:
-                mode = self._folder.mode(path.name)
+                mode_before = self._folder.mode(path.name)
                 with interrupts.held():
                     temporary_name, self.file = self._folder.create(suffix)
                     self.written = path.with_name(temporary_name)
             except BaseException:
-                if temporary_name:  # and then an interrupt came
+                if temporary_name:  # it exists, and then an interrupt came
                     self.discard()
                 else:
                     self._folder.close()
                 raise
-        if stat.S_ISREG(mode) and sys.platform != "win32":
+        # The new file gets the permissions of the one that it will replace.
+        if stat.S_ISREG(mode_before) and sys.platform != "win32":
             with contextlib.suppress(OSError):  # some file systems have no permissions
-                os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
+                os.fchmod(self.file.fileno(), stat.S_IMODE(mode_before) & 0o777)
 
     def write(self, data: str | bytes) -> None:
         """Write without a buffer; data that cannot be written leaves the file as before."""
@@ -207,11 +223,11 @@ class AtomicFile:
             write_all(self.file, data)
         except OSError as error:
             self._has_failed_write = True
-            with contextlib.suppress(OSError):  # cut off what was written
-                self.file.truncate(self._size)
-                self.file.seek(self._size)
+            with contextlib.suppress(OSError):  # cut off the part that was written
+                self.file.truncate(self._written_bytes)
+                self.file.seek(self._written_bytes)
             raise unwritable(self._display_name, error) from error
-        self._size = self.file.tell()
+        self._written_bytes = self.file.tell()
 
     def commit(self) -> None:
         """Put the file on the disk, and move it into place."""
@@ -230,7 +246,11 @@ class AtomicFile:
     def _finish(self, rename: Callable[[str, str], T]) -> T:
         """Put the file on the disk, rename it from its temporary name, and close it.
 
-        Returns what `rename` returns, which is called with the temporary name and the final one.
+        Args:
+            rename: Renames the file; it is called with the temporary name and the final one.
+
+        Returns:
+            What `rename` returns.
         """
         with interrupts.held():
             try:
@@ -269,8 +289,16 @@ class ResultFile(AtomicFile):
     def __init__(
         self, path: Path, *, display_name: str | Path = "", before: OutputState | None = None
     ) -> None:
-        """Begin a file; `before` is the state of its name when the run began, by default now."""
-        self._before = OutputState.of(path) if before is None else before
+        """Begin a file.
+
+        Args:
+            path: The final path.
+            display_name: What messages call the file; by default its path.
+            before: The state of the file of that name when the run began; by default its state now.
+        """
+        if before is None:
+            before = OutputState.of(path)
+        self._state_before = before
         super().__init__(path, display_name=display_name)
 
     def commit(self) -> None:
@@ -291,8 +319,13 @@ class ResultFile(AtomicFile):
             )
 
     def _rename(self, temporary_name: str, name: str) -> str:
-        """Give the temporary file its name, or else a free one with a number; returns it."""
-        if self._folder.replace(temporary_name, name, self._before):
+        """Give the temporary file its final name, unless another process has written that file.
+
+        Returns:
+            The name that it has now: the final one, or else the first free one with a number, as
+            boxes-2.jsonl for boxes.jsonl.
+        """
+        if self._folder.replace(temporary_name, name, self._state_before):
             return name
         number = 2
         while True:
@@ -303,16 +336,22 @@ class ResultFile(AtomicFile):
 
 
 def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | DirectFile:
-    """Open a file that a user named, to write it.
+    """Open a file that a user named, to write it; links are followed.
 
-    Links are followed. A regular file is replaced when the new one is complete, if it is then the
-    one that was there `before`, see `ResultFile`; a named pipe or a device (`/dev/null`,
-    `>(command)`) is written directly. So is the file of standard output, as `/dev/stdout`: what
-    other commands have written to it, or will, has to stay.
+    A regular file is replaced when the new one is complete, see `ResultFile`. A named pipe or a
+    device (`/dev/null`, `>(command)`) is written directly. So is the file that standard output is
+    redirected to, as `/dev/stdout`: what other commands have written to it, or will, has to stay.
+
+    Args:
+        path: What the user named.
+        before: The state of the file when the run began; by default its state now.
+
+    Raises:
+        OutputError: It cannot be opened.
     """
     _require_open_stream(path)
-    mode = stat.S_IFREG
-    with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
+    mode = stat.S_IFREG  # also if it does not exist, or opening it will fail for another reason
+    with contextlib.suppress(OSError):
         status = path.stat()
         mode = status.st_mode
         if stat.S_ISREG(mode) and os.path.samestat(status, os.fstat(STDOUT)):
@@ -356,16 +395,18 @@ def write_all(file: FileIO, data: str | bytes) -> None:
         data = data.encode("utf-8", "backslashreplace")
     rest = memoryview(data)
     while rest:
-        rest = rest[file.write(rest) :]
+        written_bytes = file.write(rest)
+        rest = rest[written_bytes:]
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder for a moment, as soon as no other process has it.
+    """Lock a folder while the block runs, and wait before it until no other process has it locked.
 
-    It keeps out only those that ask for it, too. Without locks, as on some network drives, nobody
-    waits. In Windows, where folders have no locks, a file in it is locked, which stays: whoever
-    removed it would divide those who wait for it.
+    Only processes that call this are kept out. Where the file system has no locks, as on some
+    network drives, nobody waits. In Windows, where folders have no locks, a file in the folder is
+    locked. It is never removed: of two processes, one could hold the lock of the removed file, and
+    the other that of a new one.
 
     Raises:
         OutputError: It is locked for longer than a moment, or the file cannot be made.
@@ -391,17 +432,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.BufferedReader:
-    """Open a regular file to read it, without waiting for the writer of a pipe.
+    """Open a regular file to read it; anything else is refused, as opening a pipe could wait.
 
     Args:
         path: The file.
         max_bytes: A larger file is refused.
-        flags: Further ones for `os.open`.
+        flags: Further flags for `os.open`.
 
     Raises:
         OSError: It is another kind of file, or too large, or cannot be opened.
     """
-    status = path.stat()  # before opening, which may do anything to a device
+    status = path.stat()  # before it is opened, as opening may do anything to a device
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -412,10 +453,11 @@ def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.Buffe
         if mib >= 1024:
             limit = f"{mib >> 10} GiB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}")
-    flags |= getattr(os, "O_NONBLOCK", 0)
+    # In case a pipe has taken the place of the file meanwhile.
+    all_flags = flags | getattr(os, "O_NONBLOCK", 0)
 
     def open_with_flags(name: str, flags_of_mode: int) -> int:
-        return os.open(name, flags_of_mode | flags)
+        return os.open(name, flags_of_mode | all_flags)
 
     return open(path, "rb", opener=open_with_flags)
 
@@ -426,9 +468,11 @@ def is_lfs_pointer(data: bytes) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file, in UTF-8 or as its byte order mark tells.
+    """Read a regular file of text, in UTF-8 or the encoding that its byte order mark names.
 
-    Raises OSError, or ValueError for other bytes.
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not text in this encoding.
     """
     from detcli.core.lines import MAX_TEXT_BYTES, decoded
 
@@ -462,9 +506,14 @@ def open_lines(path: Path) -> BinaryIO:
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """The content of a JSON file, which may be compressed, see `open_lines`.
+    """Read a JSON file, which may be compressed by gzip, and in UTF-8 or UTF-16.
 
-    `unusable` makes the error that is raised, of the path and the reason.
+    Args:
+        path: The file.
+        unusable: Makes the error to raise if it cannot be read, from the path and the reason.
+
+    Returns:
+        What the JSON stands for: dictionaries, lists, texts, numbers, bools and None.
     """
     import json
     import zlib
@@ -504,7 +553,13 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
-    """The error for what the system does not let us write; `more` ends its hint."""
+    """Make the error for a file that cannot be written, with a hint for the system's reason.
+
+    Args:
+        path: What messages call the file.
+        error: The error of the system.
+        more: What is added to the hint.
+    """
     hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
 

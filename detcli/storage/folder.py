@@ -27,7 +27,9 @@ NO_LINK = _open_flags(["O_NOFOLLOW"])
 """Refuse a link; not in Windows."""
 
 LOCKED_BYTE = 2**31 - 2
-"""Which one Windows locks: the last that it can, as no other process can read it then."""
+"""The position of the byte that is locked in Windows, where no other process can read a locked one.
+
+It is the last possible position, which no file has in practice."""
 
 LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
 
@@ -73,6 +75,7 @@ class Folder:
     _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
 
     def __init__(self, path: Path) -> None:
+        """Open the folder, and remove what dead processes have left if it is opened first."""
         self._path = path
         self._descriptor: int | None = None
         if sys.platform == "win32":
@@ -90,7 +93,9 @@ class Folder:
                 self._remove_leftovers()
 
     def mode(self, name: str) -> int:
-        """Type and permissions of a file, of a link those of itself; 0 if there is none.
+        """Return the type and permissions of a file as in `st_mode`; 0 if there is no such file.
+
+        A link is not followed.
 
         Raises:
             IsADirectoryError: It is a folder.
@@ -104,18 +109,26 @@ class Folder:
         return status.st_mode
 
     def create(self, suffix: str) -> tuple[str, FileIO]:
-        """Make a temporary file; returns its name, and the file."""
+        """Make a temporary file, and lock it as long as this process lives.
+
+        Args:
+            suffix: The end of its name.
+
+        Returns:
+            Its name, and the open file.
+        """
         while True:
             name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
+            # O_EXCL: nothing may have the name, so that a link that somebody planted is refused.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
-            # Exclusively, so that a planted link is never followed.
             descriptor = os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor)
             file = FileIO(descriptor, "r+")
             if sys.platform == "win32":
                 return name, file
-            # Until it is locked, another process takes it for a dead process's, and may remove it.
+            # Until it is locked, another process that opens the folder takes it for the file of a
+            # dead process, and may lock and remove it. Then it has no name any more.
             is_locked = lock(file) is not False
-            if is_locked and os.fstat(file.fileno()).st_nlink:
+            if is_locked and os.fstat(file.fileno()).st_nlink > 0:
                 return name, file
             file.close()
 
@@ -126,10 +139,18 @@ class Folder:
         self.sync()
 
     def replace(self, old: str, new: str, before: OutputState) -> bool:
-        """Give a file another name, if what has that name is what had it before, or is gone.
+        """Give a file another name, unless another process has written a file of that name.
 
-        Returns False if it is something else. Where folders have no locks, as on some network
-        drives and in Windows, two processes that do this in the same millisecond may both succeed.
+        Where folders have no locks, as on some network drives and in Windows, two processes that do
+        this in the same millisecond may both succeed.
+
+        Args:
+            old: Its present name.
+            new: Its new name, whose file is replaced.
+            before: The state that the file of the new name should have, if it exists at all.
+
+        Returns:
+            False if its state is another one, so that nothing was done.
         """
         with self._locked():
             if OutputState.of(self._path / new) not in {before, NO_OUTPUT}:
@@ -139,7 +160,10 @@ class Folder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes out of `replace`, as far as the system can."""
+        """Lock the folder while the block runs, so that `replace` of other processes waits.
+
+        Without locks in the system or the file system, nothing waits.
+        """
         if sys.platform == "win32" or self._descriptor is None:
             yield
             return
@@ -154,10 +178,14 @@ class Folder:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def link(self, old: str, new: str) -> bool:
-        """Give a file another name that nothing has, and put both on the disk.
+        """Give a file a name that no other file has, and write the folder to the disk.
 
-        On a file system without links, as of memory cards, two processes that do this at the same
-        time both succeed, and the later one's file stays. Returns False if something has the name.
+        A link is made, as that fails if the name is taken. On a file system without links, as of
+        memory cards, the file is renamed; two processes that do this at the same time then both
+        succeed, and the later one's file stays.
+
+        Returns:
+            False if something has the name, so that nothing was done.
         """
         folder = self._descriptor
         try:
@@ -190,7 +218,10 @@ class Folder:
             self._descriptor = None
 
     def _at(self, name: str) -> str:
-        """What the system is to be given for a file: its name, or its path without a descriptor."""
+        """Return what the system takes for a file in this folder.
+
+        That is its name, together with `dir_fd`; in Windows, which has no open folders, its path.
+        """
         if self._descriptor is None:
             return str(self._path / name)
         return name
@@ -209,11 +240,21 @@ class Folder:
 
 
 def lock(file: FileIO | int) -> bool | None:
-    """Lock a file until it is closed; False if another process holds it, None without locks.
+    """Lock a file until it is closed, or its process ends.
 
-    To be called where the file begins, or before it is appended to. A descriptor may stand for it.
+    In Windows the position in the file is then 0.
+
+    Args:
+        file: The open file, or its descriptor.
+
+    Returns:
+        True if it is locked now; False if another process has it locked; None if the file system
+        has no locks.
     """
-    descriptor = file if isinstance(file, int) else file.fileno()
+    if isinstance(file, int):
+        descriptor = file
+    else:
+        descriptor = file.fileno()
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -224,7 +265,7 @@ def lock(file: FileIO | int) -> bool | None:
         else:
             import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except OSError:  # some network file systems
