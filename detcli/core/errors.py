@@ -36,7 +36,7 @@ MAX_MESSAGE = 8000
 
 
 def _public(text: str) -> str:
-    """A message without the secrets of addresses in it, wherever it is shown."""
+    """Mask the secrets of addresses in a message, and cut it off if it is very long."""
     text = str(text)
     if len(text) > MAX_MESSAGE:
         text = f"{text[:MAX_MESSAGE]}..."
@@ -156,7 +156,10 @@ OUT_OF_MEMORY = ("Insufficient memory", "can't start new thread", "failed to map
 
 
 def as_error(error: BaseException) -> DetcliError:
-    """Any exception as an error to report, or for a record to hold."""
+    """Convert any exception to an error that can be reported, or that a record can hold.
+
+    One that is not a DetcliError means that memory has run out, or that detcli has a bug.
+    """
     if isinstance(error, DetcliError):
         return error
     log.debug("%s", error, exc_info=error)
@@ -170,7 +173,7 @@ def as_error(error: BaseException) -> DetcliError:
 
 
 def system_reason(error: Exception) -> str:
-    """What the system says, without the path, which the message or its record names."""
+    """Return the system's words for an error, without the path, which the message has already."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -18,18 +18,26 @@ EXTENSION_LIMIT_S = 10.0  # an interrupt waits this long for an extension module
 
 
 class Interrupts:
-    """The state of this process's signals."""
+    """Handles the signals that end this process, so that it completes what it is writing.
+
+    Attributes:
+        caught: Whether a signal has come. The command then ends with `exit_code`, even if another
+            error ends it: a library that is being imported turns the interrupt into one.
+        exit_code: The exit code for the signal that came first, as shells count: 128 and its
+            number.
+    """
 
     def __init__(self) -> None:
-        # The command was interrupted. Whatever ends it then, this is the exit code: a library that
-        # is being imported turns the interrupt into an error of its own.
+        """Begin in the state of a process whose signals are not handled yet."""
         self.caught = False
-        self.exit_code = 128 + signal.SIGINT  # of the signal that came first, as shells count
+        self.exit_code = 128 + signal.SIGINT
         self._has_begun = False
         self._is_over = False
-        self._handled: list[int] = []
-        self._thread = -1  # the main one, when installed
-        self._limits: list[float | None] = []  # of the blocks that run now, the outer ones first
+        self._handled_signals: list[int] = []
+        self._main_thread = -1  # its identifier, once the handlers are installed
+        # How long each block of `held` that runs now may delay an interrupt, outer blocks first;
+        # None for no limit.
+        self._limits_s: list[float | None] = []
 
     def install(self) -> None:
         """Handle the signals from now on; until `begin`, there is nothing to finish."""
@@ -37,32 +45,36 @@ class Interrupts:
             number = getattr(signal, name, None)
             if number is None:
                 continue
-            # `nohup` wants this. A background job of a script ignores SIGINT, too, but has to
-            # finish its files when it is sent one on purpose.
+            # `nohup` has SIGHUP ignored, and that stays. A background job of a script ignores
+            # SIGINT, too, but has to finish its files when it is sent one on purpose.
             if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             signal.signal(number, self._interrupt)
-            self._handled.append(number)
+            self._handled_signals.append(number)
         if hasattr(signal, "SIGALRM"):
             signal.signal(signal.SIGALRM, self._expire)
-        sys.unraisablehook = self._lost
-        self._thread = get_ident()
+        sys.unraisablehook = self._raise_again
+        self._main_thread = get_ident()
         for name in ("create_module", "exec_module"):
-            setattr(ExtensionFileLoader, name, self._waiting(getattr(ExtensionFileLoader, name)))
+            load = getattr(ExtensionFileLoader, name)
+            setattr(ExtensionFileLoader, name, self._delaying_interrupts(load))
 
     def begin(self) -> None:
-        """From here on there may be something to finish."""
+        """Note that the command has begun, so that it may have files to complete."""
         self._has_begun = True
 
     def end(self, grace_s: float) -> None:
-        """Everything is finished: later signals change nothing.
+        """Note that the command has completed everything: signals change nothing from now on.
 
-        An interrupted process may still take `grace_s`, for instance to flush a pipe nobody reads.
+        Args:
+            grace_s: How long an interrupted process may still take to end, for instance to flush a
+                pipe that nobody reads.
         """
         self._is_over = True
         if self.caught:
-            self._arm(grace_s)
-        for number in self._handled:  # the interpreter's end would restore their own effect
+            self._set_timer(grace_s)
+        # Python restores the default effect of handled signals when it ends, but not of ignored.
+        for number in self._handled_signals:
             signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
@@ -71,33 +83,38 @@ class Interrupts:
 
         On other threads nothing changes.
         """
-        if get_ident() != self._thread:
+        if get_ident() != self._main_thread:
             yield
             return
-        self._limits.append(limit_s)
+        self._limits_s.append(limit_s)
         try:
             yield
         finally:
-            self._limits.pop()
-        if self.caught and not self._limits:
-            self._arm(0)
+            self._limits_s.pop()
+        if self.caught and not self._limits_s:
+            self._set_timer(0)
             raise KeyboardInterrupt
 
-    def _waiting(self, load: Callable[..., object]) -> Callable[..., object]:
-        """Let an interrupt wait while an extension module is initialised.
+    def _delaying_interrupts(self, load: Callable[..., object]) -> Callable[..., object]:
+        """Wrap a function of Python's that loads extension modules, so that an interrupt waits.
 
-        C++ code that calls Python code there, as that of onnx does, ends the process if it raises.
+        While a module is initialised, its C++ code may call Python code, as that of onnx does. An
+        exception there would end the process.
         """
 
-        def wait(*arguments: object) -> object:
-            if self.caught or get_ident() != self._thread:
+        def load_first(*arguments: object) -> object:
+            if self.caught or get_ident() != self._main_thread:
                 return load(*arguments)
             with self.held(EXTENSION_LIMIT_S):
                 return load(*arguments)
 
-        return wait
+        return load_first
 
     def _interrupt(self, number: int, *_: object) -> None:
+        """Handle a signal: raise KeyboardInterrupt, now or when the blocks of `held` have ended.
+
+        Only the first signal counts. Before the command has begun, it ends the process at once.
+        """
         # No signal is set to SIG_IGN here: of two that come together, Python would then report the
         # second as an error.
         if self.caught or self._is_over:
@@ -106,26 +123,30 @@ class Interrupts:
         self.exit_code = 128 + number
         if not self._has_begun:
             os._exit(self.exit_code)
-        if not self._limits:
+        if not self._limits_s:
             raise KeyboardInterrupt
-        if None not in self._limits:
-            self._arm(max(limit_s for limit_s in self._limits if limit_s))
+        if None not in self._limits_s:
+            self._set_timer(max(limit_s for limit_s in self._limits_s if limit_s))
 
     def _expire(self, *_: object) -> None:
+        """Handle the timer: raise the interrupt that had to wait, or end a process that is over."""
         if self._is_over:
             os._exit(self.exit_code)
         raise KeyboardInterrupt
 
-    def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Raise an interrupt again that a destructor or callback could not pass on."""
+    def _raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Have the timer raise an interrupt again that a destructor or callback has swallowed.
+
+        Python calls this for all exceptions that it cannot pass on; others are printed as usual.
+        """
         if self._is_over:
             return
         if self.caught and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            self._arm(RETRY_S)
+            self._set_timer(RETRY_S)
         else:
             sys.__unraisablehook__(unraisable)
 
-    def _arm(self, seconds: float) -> None:
+    def _set_timer(self, seconds: float) -> None:
         if sys.platform != "win32":
             signal.setitimer(signal.ITIMER_REAL, seconds)
 

@@ -58,10 +58,14 @@ def decoded(data: bytes) -> str:
 
 
 def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of a text as UTF-8, as they come, without a mark.
+    """Convert the bytes of a text to UTF-8, as they come, and leave out its byte order mark.
 
-    What has no mark, or is UTF-8, is passed on as it is, whatever bytes it has. Halves of surrogate
-    pairs stay, as names on Windows may have some.
+    A text in UTF-8, or without a mark, is passed on as it is, whatever bytes it has. Halves of
+    surrogate pairs stay, as names on Windows may have some.
+
+    Args:
+        chunks: The bytes of the text. A chunk may be empty, if nothing was written for a while;
+            then an empty one is yielded.
 
     Raises:
         ValueError: The text ends within a character; raised at its end.
@@ -72,7 +76,7 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         begin += chunk
         if _tells_encoding(begin):
             break
-        if not chunk:  # a silence of who writes
+        if not chunk:
             yield b""
     encoding, mark = _encoding_of(begin)
     begin = begin[len(mark) :]
@@ -88,17 +92,26 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _tells_encoding(begin: bytes) -> bool:
-    """Whether the beginning of a text is long enough to tell its encoding."""
-    if any(len(mark) > len(begin) and mark.startswith(begin) for mark in ENCODINGS):
-        return False
+    """Whether the beginning of a text is long enough to tell its encoding.
+
+    It is not while it may be a part of a byte order mark. A mark of UTF-16 or UTF-32 alone is not
+    enough either, since other data may begin with the same bytes: see `_encoding_of`.
+    """
+    for mark in ENCODINGS:
+        if len(begin) < len(mark) and mark.startswith(begin):
+            return False
     is_utf8 = ENCODINGS.get(mark_of(begin), "utf-8") == "utf-8"
     return is_utf8 or b"\0" in begin or len(begin) >= ENOUGH
 
 
 def _encoding_of(begin: bytes) -> tuple[str, bytes]:
-    """The encoding of a text and its mark; UTF-16 has zeros, and a file name has none.
+    """Find the encoding of a text from its beginning.
 
-    A byte order mark alone does not count as text.
+    A mark of UTF-16 or UTF-32 counts only if zeros follow: these encodings have zeros in each ASCII
+    character, while a list of file names, which may begin with any bytes, has none.
+
+    Returns:
+        The name of the encoding, and the byte order mark, which may be empty.
     """
     mark = mark_of(begin)
     encoding = ENCODINGS.get(mark, "utf-8")
@@ -108,21 +121,31 @@ def _encoding_of(begin: bytes) -> tuple[str, bytes]:
 
 
 def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
-    """A file of text as UTF-8, whose reads raise ValueError where it is not what its mark tells.
+    """Wrap a file of text in any encoding as a file in UTF-8.
 
-    Closing it closes the file, unless `close` is off.
+    Args:
+        file: The file. Its encoding is that of its byte order mark, else UTF-8.
+        close: Whether closing the returned file closes this one.
+
+    Returns:
+        A file whose reads raise ValueError where the text is not in the encoding of its mark.
     """
-    read = getattr(file, "read1", file.read)  # which waits for no more than there is
+    # `read1` returns what is there, and does not wait until CHUNK bytes have come.
+    read = getattr(file, "read1", file.read)
     chunks = utf8_chunks(iter(lambda: read(CHUNK), b""))
-    return cast("BinaryIO", io.BufferedReader(ChunkReader(chunks, file if close else None), CHUNK))
+    source = None
+    if close:
+        source = file
+    return cast("BinaryIO", io.BufferedReader(ChunkReader(chunks, source), CHUNK))
 
 
 class ChunkReader(io.RawIOBase):
     """A file of bytes that come in chunks, which closes the file that they are from, if any."""
 
     def __init__(self, chunks: Iterator[bytes], source: BinaryIO | None = None) -> None:
-        self._chunks, self._source = chunks, source
-        self._rest = b""
+        self._chunks = chunks
+        self._source = source
+        self._rest = b""  # of the last chunk, what was not read yet
 
     def readable(self) -> bool:
         return True
@@ -134,7 +157,8 @@ class ChunkReader(io.RawIOBase):
                 return 0
             self._rest = chunk
         size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
         return size
 
     def close(self) -> None:

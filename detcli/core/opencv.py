@@ -22,30 +22,42 @@ PIXEL_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the module
+    """Import OpenCV when another module first asks for `cv2`: Python calls this then.
+
+    Raises:
+        DependencyError: It does not load, or is too old.
+    """
     if name != "cv2":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         import cv2
-        from cv2 import imdecode  # noqa: F401 - uninstalling one of two builds leaves an empty cv2
+
+        # Uninstalling one of two packages of OpenCV leaves a `cv2` without functions.
+        from cv2 import imdecode  # noqa: F401
     except ImportError as error:
         from detcli.core import packages
 
         raise DependencyError(*packages.explain("cv2", str(error))) from error
-    if int(cv2.__version__.partition(".")[0]) < OLDEST:
-        from detcli.core import packages
-
-        installed = packages.owners("cv2")
-        version = cv2.__version__
-        owner = "cv2"
-        for package in installed:
-            if installed[package].startswith(version):
-                owner = package
-                break
-        raise DependencyError(
-            f"{owner} brings OpenCV {version}, and detcli needs {OLDEST}.0 or later",
-            packages.reinstall_opencv(installed),
-        )
+    major_version = int(cv2.__version__.partition(".")[0])
+    if major_version < OLDEST:
+        raise _too_old_error(cv2.__version__)
     return cv2
+
+
+def _too_old_error(version: str) -> DependencyError:
+    """Make the error for an OpenCV that is too old; it names the package that brings it."""
+    from detcli.core import packages
+
+    installed = packages.owners("cv2")
+    package_of_version = "cv2"
+    for package, package_version in installed.items():
+        if package_version.startswith(version):
+            package_of_version = package
+            break
+    return DependencyError(
+        f"{package_of_version} brings OpenCV {version}, and detcli needs {OLDEST}.0 or later",
+        packages.reinstall_opencv(installed),
+    )
 
 
 def limit_pixels(max_pixels: int) -> int:
@@ -79,10 +91,10 @@ def silence_opencv() -> None:
 
 
 def open_streams_in_parallel() -> None:
-    """Let one video or stream be opened while another one hangs; to be called before threads run.
+    """Let OpenCV open several videos and streams at once, so that one that hangs delays no other.
 
-    OpenCV opens one at a time by default, in case FFmpeg was built without threads. Tried on Linux
-    alone, so nothing changes elsewhere.
+    By default it opens one at a time, in case FFmpeg was built without threads. This was tried on
+    Linux alone, so nothing changes elsewhere. To be called before threads run.
     """
     if sys.platform == "linux":
         os.environ.setdefault("OPENCV_FFMPEG_IS_THREAD_SAFE", "1")

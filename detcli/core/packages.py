@@ -16,25 +16,41 @@ AGAIN = "pip install --force-reinstall --no-deps"
 
 
 def own_python(purpose: str, instead: str = "install detcli with pip, and run that") -> str:
-    """The Python that runs detcli, to start it anew; a program of PyInstaller has none."""
+    """Return the path of the Python that runs detcli, to start another process with it.
+
+    Args:
+        purpose: What the process is for, for the error message.
+        instead: What to do instead, for its hint.
+
+    Raises:
+        DependencyError: detcli runs as a program made by PyInstaller, which has no Python.
+    """
     if getattr(sys, "frozen", False):
         raise DependencyError(f"{purpose} starts Python, and this program is frozen", instead)
     return sys.executable
 
 
 def owners(module: str) -> dict[str, str]:
-    """The packages that installed a module, with their versions, in the first folder on the path.
+    """Find the packages that installed a module, such as opencv-python for cv2.
 
     If there are several, they have overwritten each other's files.
+
+    Args:
+        module: The name of the module.
+
+    Returns:
+        The versions of the packages by their names, in order of the names; only those in the first
+        folder of `sys.path` that has any, as that is where the module is imported from.
     """
     for folder in sys.path:
         versions: dict[str, str] = {}
         for package in importlib.metadata.distributions(path=[folder]):
-            declared = (package.read_text("top_level.txt") or "").split()
-            listed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
+            declared_modules = (package.read_text("top_level.txt") or "").split()
+            file_list = package.read_text("RECORD") or ""
+            has_files = re.search(rf"^{module}/", file_list, re.MULTILINE) is not None
+            # What an interrupted removal of a package left has no description.
             description = package.read_text("METADATA") or package.read_text("PKG-INFO")
-            # What an interrupted removal left has no description.
-            if description and (module in declared or listed):
+            if description and (module in declared_modules or has_files):
                 name = re.sub(r"[-_.]+", "-", package.name).lower()
                 versions.setdefault(name, package.version)
         if versions:
@@ -49,7 +65,11 @@ def gpu_wheel_exists() -> bool:
 
 
 def find_mixture() -> tuple[str, str] | None:
-    """What is wrong if packages of ONNX Runtime are installed over each other, and the remedy."""
+    """Find out whether several packages of ONNX Runtime are installed over each other.
+
+    Returns:
+        What is wrong, and the remedy; None if there is one package or none.
+    """
     names = owners("onnxruntime")
     if len(names) < 2:
         return None
@@ -59,9 +79,15 @@ def find_mixture() -> tuple[str, str] | None:
 
 
 def explain(module: str, error: str) -> tuple[str, str]:
-    """Why a module does not load, of which `error` tells a part, and the remedy.
+    """Say why a module does not load, and what to do.
 
-    That is a command, perhaps with advice after a semicolon; or advice alone.
+    Args:
+        module: The name of the module.
+        error: The message of the ImportError.
+
+    Returns:
+        The reason; and the remedy, which is a command, perhaps with advice after a semicolon, or
+        advice alone.
     """
     if module == "onnxruntime":
         mixture = find_mixture()
@@ -91,9 +117,14 @@ def explain(module: str, error: str) -> tuple[str, str]:
 
 
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:
-    """The command that puts an OpenCV over those that are installed, which satisfy what needs them.
+    """Write the command that installs OpenCV over the packages of it that are there.
 
-    The headless build runs wherever another package has brought it.
+    These stay, since other packages require them.
+
+    Args:
+        installed: The packages of OpenCV that are installed, with their versions.
+        headless: Whether to install the build without windows. It is also installed where another
+            package has brought it, as it is what works there.
     """
     package = "opencv-python"
     if headless or any(name.endswith("-headless") for name in installed):
@@ -102,7 +133,7 @@ def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> st
 
 
 def _package(module: str) -> str:
-    """The package that detcli requires for a module."""
+    """Return the package that detcli requires for a module, on this machine."""
     if module == "cv2":
         return "opencv-python"
     if module == "onnxruntime" and gpu_wheel_exists():

@@ -41,7 +41,10 @@ _TYPED: dict[str, str] = {}
 
 
 def remember_typed(words: Iterable[str]) -> None:
-    """Remember addresses of which no message tells where they end, for `public_text`."""
+    """Remember typed addresses that have spaces or quotation marks in them.
+
+    `public_text` could not tell where such an address ends in a message, so it looks for these.
+    """
     for word in words:
         address = word
         if word.startswith("--"):
@@ -62,7 +65,10 @@ def escape_unprintable(text: str) -> str:
 
 
 def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
-    r"""JSON whose texts every reader takes: bytes of names that are not UTF-8 become `\xe9`."""
+    r"""Escape the halves of surrogate pairs in a value for JSON, which not every reader takes.
+
+    They stand for bytes of file names that are not UTF-8, and become escapes such as `\xe9`.
+    """
     match value:
         case str() if not value.isascii():
             return re.sub("[\ud800-\udfff]", _escape_surrogate, value)
@@ -76,10 +82,11 @@ def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _escape_surrogate(match: re.Match[str]) -> str:
-    """A surrogate as the byte that it stands for in a name, or as its code."""
+    """Escape a half of a surrogate pair: as the byte that it stands for, or as its code."""
     code = ord(match[0])
-    if 0xDC80 <= code < 0xDD00:
-        return f"\\x{code - 0xDC00:02x}"
+    if 0xDC80 <= code < 0xDD00:  # Python has these for bytes from 0x80 on in names of files
+        byte = code - 0xDC00
+        return f"\\x{byte:02x}"
     return f"\\u{code:x}"
 
 
@@ -96,9 +103,10 @@ def looks_like_address(name: str) -> bool:
 
 
 def public_name(name: str) -> str:
-    """The name of an input or model; an address without user, password and possible secrets.
+    """Return the name of an input or model as it may be shown.
 
-    This is what makes an address safe to show: messages, logs, records and pages have no other.
+    An address loses its user, password and possible secrets; other names stay as they are. No
+    address gets into messages, logs, records or pages in any other way.
 
     Examples:
         >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
@@ -111,50 +119,63 @@ def public_name(name: str) -> str:
     if os.path.lexists(name):  # a file may have any name
         return name
     if re.match(_ONE_SLASH, name):  # mistyped, as in http:/user:password@host, or in a `Path`
-        name = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
-        path, mark, query = name.partition("#")[0].partition("?")
-        return f"{path}{mark}{_public_query(query)}"
+        without_user = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
+        path, question_mark, query = without_user.partition("#")[0].partition("?")
+        return f"{path}{question_mark}{_public_query(query)}"
     return re.sub(_WITHOUT_SCHEME, "***@", name)
 
 
 def public_text(text: str) -> str:
-    """A text without users, passwords and possible secrets in the addresses that it contains."""
-    for address, public in _TYPED.items():
-        text = text.replace(address, public)
+    """Replace users, passwords and possible secrets in the addresses that a text contains."""
+    for typed_address, public_address in _TYPED.items():
+        text = text.replace(typed_address, public_address)
     text = re.sub(_ADDRESS_IN_TEXT, lambda match: public_name(match[0]), text)
     return re.sub(_USER_IN_TEXT, "***@", text)
 
 
-def _public_address(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    if "@" in re.sub("^[^/?#]*", "", rest):
-        return f"{scheme}://***"  # perhaps an unescaped password
-    host_and_path, mark, query = rest.partition("#")[0].partition("?")
-    host, slash, path = host_and_path.partition("/")
-    host = host.rpartition("@")[2]
+def _public_address(address: str) -> str:
+    """Return an address with a scheme as it may be shown.
+
+    The user, the password and the fragment are left out; values in the path and the query that may
+    be secrets become ***.
+    """
+    scheme, _, rest = address.partition("://")
+    behind_host = re.sub("^[^/?#]*", "", rest)
+    if "@" in behind_host:
+        # A password with an unescaped / or ? would end the host too early: nothing is shown.
+        return f"{scheme}://***"
+    host_and_path, question_mark, query = rest.partition("#")[0].partition("?")
+    user_and_host, slash, path = host_and_path.partition("/")
+    host = user_and_host.rpartition("@")[2]
     host_name, _, port = host.rpartition(":")
     if host_name and not port.isdecimal() and not port.endswith("]"):
-        host = host_name  # the port is the beginning of a password without a host
+        # This is no port, but the beginning of a password in "user:password" without a host. The
+        # address of a host in IPv6 ends with a bracket.
+        host = host_name
     path = re.sub(_ASSIGNMENT, lambda match: _masked(match[0]), path)
-    return f"{scheme}://{host}{slash}{path}{mark}{_public_query(query)}"
+    return f"{scheme}://{host}{slash}{path}{question_mark}{_public_query(query)}"
 
 
 def _public_object(address: str) -> str:
-    """An address of an object, whose key may hold any sign, without a signature behind the key."""
+    """Return the address of an object in a store as it may be shown.
+
+    Its key may hold any sign, also a question mark. Only if a signature follows one, what is behind
+    the first question mark is a query.
+    """
     if re.search(_SIGNATURE, address) is None:
         return address
-    path, mark, query = address.partition("?")
-    return f"{path}{mark}{_public_query(query)}"
+    path, question_mark, query = address.partition("?")
+    return f"{path}{question_mark}{_public_query(query)}"
 
 
 def _public_query(query: str) -> str:
-    """The query of an address without possible secrets."""
+    """Mask possible secrets in the query of an address."""
     assignments = re.split("[&;]", query)
     return "&".join(_masked(assignment) for assignment in assignments)
 
 
 def _masked(assignment: str) -> str:
-    """One assignment of a query or path, without a value that may be a secret."""
+    """Mask the value of an assignment such as "token=abc", unless its key is a harmless one."""
     key, equals, _ = assignment.partition("=")
     if not assignment or key.lower() in _HARMLESS:
         return assignment
@@ -187,9 +208,9 @@ def shell_line(words: Iterable[str]) -> str:
 
 
 def closest(word: str, candidates: Iterable[str]) -> str:
-    """The candidate that a word is a typo of, or an empty text.
+    """Find the candidate that a word is probably a typo of; an empty text if there is none.
 
-    A typo seldom begins with another letter.
+    Only candidates with the same first letter count, as few typos are in that.
 
     Examples:
         >>> closest("Fromat", ["format", "force"]), closest("watch", ["batch"])
@@ -198,18 +219,21 @@ def closest(word: str, candidates: Iterable[str]) -> str:
     import difflib  # only errors need it
 
     word = word.lower()
-    by_lower_case = {}
+    candidates_by_lower_case = {}
     for candidate in candidates:
         if candidate[:1].lower() == word[:1]:
-            by_lower_case[candidate.lower()] = candidate
-    matches = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.75)
+            candidates_by_lower_case[candidate.lower()] = candidate
+    matches = difflib.get_close_matches(word, candidates_by_lower_case, n=1, cutoff=0.75)
     if not matches:
         return ""
-    return by_lower_case[matches[0]]
+    return candidates_by_lower_case[matches[0]]
 
 
 def wrap_for(text: str, stream: FileIO | IO[Any] | None) -> str:
-    """A line for a stream, broken between words where a terminal would break it within one."""
+    """Break a line between words if it is wider than the terminal that a stream leads to.
+
+    Further lines are indented by two more spaces than the first.
+    """
     width = 0
     if stream is not None and is_terminal(stream):
         with contextlib.suppress(OSError):
@@ -241,7 +265,10 @@ MAX_KINDS = 5  # how many kinds of errors are shown
 
 
 def kind_of(message: str, message_type: str) -> str:
-    """The kind of an error or a warning, by which they are counted: without names and numbers."""
+    """Return what is common to similar errors or warnings of many inputs, to count them.
+
+    That is the type, and the message up to a colon or parenthesis, with N in place of numbers.
+    """
     beginning = re.split(r" ?[(:]", message, maxsplit=1)[0]
     without_numbers = re.sub("[0-9]+", "N", beginning)
     return f"{message_type}: {without_numbers}"

@@ -70,12 +70,24 @@ class LateError(Exception):
 
 
 def within(limit_s: float, task: Callable[[], T]) -> T:
-    """Run a task on a thread of its own, which is abandoned if it takes too long: LateError.
+    """Run a task on a thread of its own, and give up if it takes too long.
 
-    Nothing can interrupt a library or a system call; meanwhile Ctrl-C works. `limit_s` counts while
-    the process runs; 0 means no limit.
+    Nothing can interrupt a library or a system call, so the thread is abandoned then. Ctrl-C works
+    meanwhile.
+
+    Args:
+        limit_s: The seconds that it may take, without those for which the process is suspended; 0
+            for no limit.
+        task: What to run.
+
+    Returns:
+        What the task returns; what it raises is raised here.
+
+    Raises:
+        LateError: It took too long.
     """
-    results: list[T] = []  # of the task, or else its error
+    # The thread appends to one of these lists.
+    results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
