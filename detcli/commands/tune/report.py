@@ -34,32 +34,58 @@ REACH = 1.25
 """How many times as fast another one has to be for a configuration to be looked at no further."""
 
 
+def _format_estimate(estimate: float) -> str:
+    """Write a figure with three digits, or as a whole number if it is above 100."""
+    if estimate > 100:
+        return f"{estimate:.0f}"
+    return f"{estimate:.3g}"
+
+
 @frozen
 class Measurement:
-    """What was measured in one round or several, with its noise; `estimate` is their median."""
+    """A figure of a configuration, such as pictures a second, measured in one round or several.
 
-    turns: tuple[tuple[float, float, float], ...]  # estimate, low and high of each
-    # The median of their intervals, as bench has them, or the middle half of the rounds if that is
-    # wider.
+    Attributes:
+        turns: Estimate, low and high of each round, where low and high are the bounds of the
+            confidence interval that bench gives.
+        low: The median of the rounds' low bounds, or the lower quartile of their estimates if that
+            is lower.
+        high: The same for the upper side.
+        estimate: The median of the rounds' estimates.
+    """
+
+    turns: tuple[tuple[float, float, float], ...]
     low: float
     high: float
-    estimate: float = report_field("", form=lambda one: f"{one:.0f}" if one > 100 else f"{one:.3g}")
+    estimate: float = report_field("", form=_format_estimate)
 
     @classmethod
     def add(
         cls, before: "Measurement | None", estimate: float, low: float = inf, high: float = -inf
     ) -> "Measurement":
-        """The measurement with one more round; without an interval, that is the estimate alone."""
-        new_round = estimate, min(low, estimate), max(high, estimate)
-        turns = (*(before.turns if before else ()), new_round)
-        estimates = [round_estimate for round_estimate, _, _ in turns]
-        quarters = quantiles(sorted(estimates) * 2, n=4, method="inclusive")
-        median_low = median(round_low for _, round_low, _ in turns)
-        median_high = median(round_high for _, _, round_high in turns)
+        """Combine a measurement with those of earlier rounds.
+
+        Args:
+            before: The earlier rounds; None for the first.
+            estimate: The figure of this round.
+            low: The lower bound of its confidence interval; without one, the interval is the
+                estimate alone.
+            high: The upper bound.
+        """
+        rounds = [(estimate, min(low, estimate), max(high, estimate))]
+        if before is not None:
+            rounds = [*before.turns, *rounds]
+        estimates = [round_estimate for round_estimate, _, _ in rounds]
+        # Each estimate twice, as quartiles are not defined for a single value.
+        lower_quartile, _, upper_quartile = quantiles(
+            sorted(estimates) * 2, n=4, method="inclusive"
+        )
+        median_low = median(round_low for _, round_low, _ in rounds)
+        median_high = median(round_high for _, _, round_high in rounds)
         return cls(
-            turns,
-            low=min(quarters[0], median_low),
-            high=max(quarters[2], median_high),
+            tuple(rounds),
+            low=min(lower_quartile, median_low),
+            high=max(upper_quartile, median_high),
             estimate=median(estimates),
         )
 
@@ -77,7 +103,11 @@ class BoxAgreement:
 
 @frozen
 class Configuration:
-    """A configuration in which a model runs; what is None suits the device."""
+    """A configuration in which a model runs: a device, a precision, and sizes.
+
+    None for `batch` or `workers` leaves the number to the device. With `int8`, another model runs,
+    which is the conversion of the first to 8 bits.
+    """
 
     device: str
     half: bool = False
@@ -86,9 +116,16 @@ class Configuration:
     workers: int | None = None
 
     def __str__(self) -> str:
-        precision = "half" * self.half + "int8" * self.int8
-        sizes = [f"{name} {size}" for name, size in self.options.items() if type(size) is int]
-        return " ".join(filter(None, [self.device, precision, *sizes]))
+        words = [self.device]
+        if self.half:
+            words.append("half")
+        if self.int8:
+            words.append("int8")
+        if self.batch:
+            words.append(f"batch {self.batch}")
+        if self.workers:
+            words.append(f"workers {self.workers}")
+        return " ".join(words)
 
     @property
     def is_plain(self) -> bool:
@@ -97,71 +134,118 @@ class Configuration:
 
     @property
     def options(self) -> dict[str, str | int | bool]:
-        """Its options in the user's file; of 8 bits, the model is another one."""
-        every = {name: getattr(self, name) for name in ("device", "half", "batch", "workers")}
-        return {name: value for name, value in every.items() if value}
+        """The options of predict that choose it, without the model: {"device": "cpu", "batch": 4}.
+
+        Those that would have their default are left out.
+        """
+        options: dict[str, str | int | bool] = {}
+        for name in ("device", "half", "batch", "workers"):
+            value = getattr(self, name)
+            if value:
+                options[name] = value
+        return options
 
     @property
     def words(self) -> list[str]:
-        """The same as one types them."""
-        pairs = ([f"--{name}", str(value)] for name, value in self.options.items())
-        return [word for pair in pairs for word in pair if word != "True"]
+        """The same options as one types them: ["--device", "cpu", "--half"]."""
+        words = []
+        for name, value in self.options.items():
+            words.append(f"--{name}")
+            if value is not True:  # a flag
+                words.append(str(value))
+        return words
 
 
 @dataclass(slots=True)
 class TuneRow:
-    """What is known of a configuration, filled in as it is tried; None is what was not measured."""
+    """What is known of a configuration, filled in as it is tried.
+
+    Attributes:
+        name: What people call the configuration.
+        way: The configuration.
+        many: Pictures a second, from files to records, when there are many.
+        one: Seconds for one picture, when they come one after the other.
+        start: Seconds from the start of a process to its first record.
+        host_peak_bytes: The most memory that a process took.
+        device_bytes: The most memory that it took on a GPU.
+        boxes: How its boxes differ from those of the reference; None for the reference itself.
+        map50_95: COCO's mAP, if there is labelled data.
+        keeps_boxes: Whether the boxes agree with the reference's, within the tolerance.
+        batch: The size of batches that was used for `many`.
+        workers: The number of workers that was used for it.
+        error: Why the configuration, or the rest of it, was not measured.
+
+    All other figures are None if they were not measured.
+    """
 
     name: str = report_field("way")
     way: Configuration = report_field()
-    many: Measurement | None = report_field(
-        "/s", default=None
-    )  # pictures a second, from files to records
-    one: Measurement | None = report_field("one s", default=None)  # seconds for one picture
-    # seconds for a process, up to its first record
+    many: Measurement | None = report_field("/s", default=None)
+    one: Measurement | None = report_field("one s", default=None)
     start: Measurement | None = report_field("start s", default=None)
     host_peak_bytes: int | None = report_field("memory", "B", default=None)
     device_bytes: int | None = None
-    boxes: BoxAgreement | None = report_field(default=None)  # None for the reference
+    boxes: BoxAgreement | None = report_field(default=None)
     map50_95: float | None = report_field("mAP", form="{:.3f}".format, default=None)
-    keeps_boxes: bool = False  # they agree within the tolerance
-    batch: int | None = None  # that was used for many pictures
+    keeps_boxes: bool = False
+    batch: int | None = None
     workers: int | None = None
-    error: str | None = None  # why it, or the rest of it, was not measured
+    error: str | None = None
 
 
-def candidates(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
-    """The rows that keep the boxes and may be the fastest, as far as the noise tells."""
-    measured = [row for row in rows if row.keeps_boxes and getattr(row, kind)]
-    best = _fastest([getattr(row, kind) for row in measured], kind)
-    best_low, best_high = _span(best)
-    overlapping = []
-    for row in measured:
-        low, high = _span(getattr(row, kind))
+def possibly_fastest(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+    """Select the configurations that keep the boxes and may be the fastest, given the noise.
+
+    These are the one with the best figure, and those whose interval overlaps with its interval.
+
+    Args:
+        rows: The configurations.
+        kind: The figure to compare: "many", "one" or "start".
+    """
+    eligible_rows = [row for row in rows if row.keeps_boxes and getattr(row, kind)]
+    best = _fastest([getattr(row, kind) for row in eligible_rows], kind)
+    best_low, best_high = _interval(best)
+    overlapping_rows = []
+    for row in eligible_rows:
+        low, high = _interval(getattr(row, kind))
         if low <= best_high and high >= best_low:
-            overlapping.append(row)
-    return overlapping
+            overlapping_rows.append(row)
+    return overlapping_rows
 
 
-def _span(measurement: Measurement) -> tuple[float, float]:
-    """Between what it may be; of a single round without an interval, nobody knows the noise."""
+def _interval(measurement: Measurement) -> tuple[float, float]:
+    """Return the least and the greatest value that a measured figure may really have.
+
+    If there was a single round without a confidence interval, its noise is unknown, and a factor of
+    REACH to both sides is assumed.
+    """
     if measurement.low < measurement.high:
         return measurement.low, measurement.high
     return measurement.estimate / REACH, measurement.estimate * REACH
 
 
-def equals(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
-    """Those of them whose figure is within the noise of the fastest; the simplest comes first.
+def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+    """Select the configurations whose estimate is within the interval of the fastest one.
 
-    A noisy measurement does not make a tie by itself: it is compared with the noise of the fastest.
+    A noisy measurement does not make a tie by itself: only the noise of the fastest counts.
+
+    Args:
+        rows: The configurations, the simpler before others.
+        kind: The figure to compare: "many", "one" or "start".
+
+    Returns:
+        The fastest and its equals, the simplest first.
     """
-    fastest_rows = candidates(rows, kind)
-    best = _fastest([getattr(row, kind) for row in fastest_rows], kind)
-    return [row for row in fastest_rows if best.low <= getattr(row, kind).estimate <= best.high]
+    fast_rows = possibly_fastest(rows, kind)
+    best = _fastest([getattr(row, kind) for row in fast_rows], kind)
+    return [row for row in fast_rows if best.low <= getattr(row, kind).estimate <= best.high]
 
 
 def _fastest(measurements: Sequence[Measurement], kind: str) -> Measurement:
-    choose = max if kind == "many" else min
+    """Return the best figure: the most pictures a second of "many", else the fewest seconds."""
+    choose = min
+    if kind == "many":
+        choose = max
     return choose(measurements, key=lambda measurement: measurement.estimate)
 
 
@@ -199,29 +283,41 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
     for row in report.rows:
         if row.error is not None:
             yield styled_line((f"{row.name}: ", "yellow"), (row.error, ""))
-    allowed = report.tolerance
-    equal = f"pairs within {allowed.score:g} in score and {allowed.corner:g} pixels"
+    yield from _explain_columns(report)
+    for choice in report.choices:
+        reference_name = report.rows[0].name
+        remark = ""
+        if choice.way != reference_name:
+            remark += f", {choice.gain:.2f} times as fast as {reference_name}"
+        if choice.tied:
+            remark += f"; as fast, within the noise: {', '.join(choice.tied)}"
+        yield styled_line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (remark, "dim"))
+        yield styled_line((f"  {choice.command}", "bold"))
+
+
+def _explain_columns(report: TuneReport) -> Iterator["RenderableType"]:
+    """Yield the lines that say what the columns of the table are."""
     yield styled_line(
         ("/s: many pictures; one s: one after the other; start s: with the start", "dim")
     )
+    tolerance = report.tolerance
+    pairs = f"pairs within {tolerance.score:g} in score and {tolerance.corner:g} pixels"
+    required_share = 1 - tolerance.boxes
     yield styled_line(
-        (f"equal: {equal}, above {report.conf:g}; {1 - allowed.boxes:.1%} wanted", "dim")
+        (f"equal: {pairs}, above {report.conf:g}; {required_share:.1%} wanted", "dim")
     )
-    for choice in report.choices:
-        first = report.rows[0].name
-        gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
-        also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
-        yield styled_line(
-            (f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim")
-        )
-        yield styled_line((f"  {choice.command}", "bold"))
 
 
 # The user's file
 
 
 def writable_defaults() -> Path:
-    """The user's file of defaults, existing or not; raises an error if it cannot be written."""
+    """Return the path of the user's file of defaults, which need not exist yet.
+
+    Raises:
+        UsageError: There is no such file, as there is no home folder, or a variable says so.
+        OutputError: It cannot be written.
+    """
     path = defaults_file()
     if path is None or str(path) == os.devnull:
         hint = f"name a file with {FILE_VARIABLE}, or leave out --write"
@@ -232,26 +328,47 @@ def writable_defaults() -> Path:
 
 
 def write_defaults(path: Path, report: TuneReport) -> None:
-    """Add the choices for a model on this machine, in place of earlier ones."""
-    text = read_text(path) if path.exists() else ""
+    """Write the choices for a model on this machine into the user's file of defaults.
+
+    They are a table of TOML, which replaces the one that an earlier call has written:
+
+        [tuned.HASH_OF_THE_MODEL."NAME OF THE MACHINE"]  # yolov10n
+        many = { device = "cpu", workers = 2 }
+
+    Raises:
+        OutputError: The file cannot be written; or the table cannot be added so that all else stays
+            as it is, because the file has such tables in another notation. The hint has the table.
+    """
+    text = ""
+    if path.exists():
+        text = read_text(path)
     choices = {choice.kind: choice.options for choice in report.choices}
-    header = f"[{TUNED}.{report.sha256}.{_toml(report.machine)}]"
-    parts = [f"{header}  # {escape_unprintable(report.model)}"]
+    header = f"[{TUNED}.{report.sha256}.{_toml_value(report.machine)}]"
+    table_lines = [f"{header}  # {escape_unprintable(report.model)}"]
     for kind, options in choices.items():
-        values = ", ".join(f"{name} = {_toml(value)}" for name, value in options.items())
-        parts.append(f"{kind} = {{ {values} }}")
-    # A table ends where the next begins.
-    kept = re.sub(rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*", "", text, flags=re.MULTILINE)
-    new = "\n".join([*filter(None, [kept.rstrip()]), "", *parts, ""]).lstrip("\n")
-    wanted = tomllib.loads(text)
-    wanted.setdefault(TUNED, {}).setdefault(report.sha256, {})[report.machine] = choices
+        assignments = [f"{name} = {_toml_value(value)}" for name, value in options.items()]
+        table_lines.append(f"{kind} = {{ {', '.join(assignments)} }}")
+    table_text = "\n".join(table_lines)
+
+    # An earlier table is removed: its header, and all lines up to the next header.
+    earlier_table = rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*"
+    remaining_text = re.sub(earlier_table, "", text, flags=re.MULTILINE).rstrip()
+    new_text = f"{table_text}\n"
+    if remaining_text:
+        new_text = f"{remaining_text}\n\n{table_text}\n"
+    new_text = new_text.lstrip("\n")
+
+    # The new text is only written if it means what it should.
+    expected_content = tomllib.loads(text)
+    tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
+    tables_of_model[report.machine] = choices
     with contextlib.suppress(ValueError):
-        if tomllib.loads(new) == wanted:
-            write_output(path, new.encode())
+        if tomllib.loads(new_text) == expected_content:
+            write_output(path, new_text.encode())
             return
-    own = "\n".join(parts)
-    raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{own}")
+    raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{table_text}")
 
 
-def _toml(value: str | float) -> str:
+def _toml_value(value: str | float) -> str:
+    """Write a value for TOML, which has texts, numbers, true and false as JSON has them."""
     return json.dumps(value, ensure_ascii=False)

@@ -27,8 +27,8 @@ from detcli.commands.tune.report import (
     Measurement,
     TuneReport,
     TuneRow,
-    candidates,
-    equals,
+    equally_fast,
+    possibly_fastest,
 )
 from detcli.compare.detections import COARSE
 from detcli.config.config import Config
@@ -174,7 +174,7 @@ class Tuning:
         Args:
             kind: What is measured: "one" image at a time, the "start", or "many" images.
         """
-        rows = candidates(self._rows, kind)
+        rows = possibly_fastest(self._rows, kind)
         if len(rows) > 1:
             return rows
         return []
@@ -453,8 +453,8 @@ class Tuning:
             The configuration, how many times faster than the reference it is, and the names of
             those that are equally fast.
         """
-        equally_fast = equals(self._rows, kind)
-        recommended = equally_fast[0]
+        fastest_rows = equally_fast(self._rows, kind)
+        recommended = fastest_rows[0]
         options = recommended.way.options
         model = self._model
         if recommended.way.int8:
@@ -472,7 +472,7 @@ class Tuning:
             kind=kind,
             way=recommended.name,
             gain=gain,
-            tied=tuple(row.name for row in equally_fast[1:]),
+            tied=tuple(row.name for row in fastest_rows[1:]),
             options=options,
             command=shell_line(command),
         )

@@ -14,8 +14,8 @@ from detcli.commands.tune.report import (
     Measurement,
     TuneReport,
     TuneRow,
-    candidates,
-    equals,
+    equally_fast,
+    possibly_fastest,
     render,
     write_defaults,
 )
@@ -52,27 +52,27 @@ def report_of(*rows, choices=(CHOICE,)):
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
     rows = [row(name, rate, 0.5, kind=kind) for name, rate in figures.items()]
-    assert [candidate.name for candidate in candidates(rows, kind)] == may_be
-    assert [candidate.name for candidate in equals(rows, kind)] == expected
+    assert [candidate.name for candidate in possibly_fastest(rows, kind)] == may_be
+    assert [candidate.name for candidate in equally_fast(rows, kind)] == expected
 
 
 def test_a_figure_of_unknown_noise_may_be_off_by_a_quarter():
     rows = [row(name, rate, kind="start") for name, rate in {"a": 1, "b": 1.5, "c": 1.6}.items()]
-    assert [candidate.name for candidate in candidates(rows, "start")] == ["a", "b"]
-    assert [candidate.name for candidate in equals(rows, "start")] == ["a"]
+    assert [candidate.name for candidate in possibly_fastest(rows, "start")] == ["a", "b"]
+    assert [candidate.name for candidate in equally_fast(rows, "start")] == ["a"]
 
 
 def test_noise_of_its_own_makes_no_way_better():
     """The third is certainly faster than the first, and perhaps than the second, the slowest."""
     rows = [row("cpu", 10, 0.1), row("noisy", 8, 5), row("half", 12, 0.1)]
-    assert [candidate.name for candidate in candidates(rows, "many")] == ["noisy", "half"]
-    assert [candidate.name for candidate in equals(rows, "many")] == ["half"]
+    assert [candidate.name for candidate in possibly_fastest(rows, "many")] == ["noisy", "half"]
+    assert [candidate.name for candidate in equally_fast(rows, "many")] == ["half"]
 
 
 def test_what_changes_boxes_or_was_not_measured_is_no_choice():
     unmeasured = TuneRow("x", Configuration("x"), keeps_boxes=True)
     rows = [row("cpu", 10), row("half", 99, keeps=False), unmeasured]
-    assert [candidate.name for candidate in candidates(rows, "many")] == ["cpu"]
+    assert [candidate.name for candidate in possibly_fastest(rows, "many")] == ["cpu"]
 
 
 def test_a_figure_of_several_turns():
