@@ -1,23 +1,15 @@
 """The configurations in which a model runs, each tried in its own processes, in rounds."""
 
-import contextlib
-import json
 import logging
 import math
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from detcli.cli.console import process_error
-from detcli.cli.defaults import FILE_VARIABLE
+from detcli.commands.tune.process import run_detcli
 from detcli.commands.tune.report import (
     KINDS,
     REACH,
@@ -34,8 +26,7 @@ from detcli.compare.detections import COARSE
 from detcli.config.config import Config
 from detcli.config.device import Device, DeviceKind, available_cores
 from detcli.config.option import arguments_of
-from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
-from detcli.core.packages import own_python
+from detcli.core.errors import CheckError, DetcliError, DeviceError, UsageError
 from detcli.core.text import public_name, shell_line
 from detcli.model.file import ModelFile
 from detcli.run.machine import machine_name
@@ -67,12 +58,15 @@ ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
 LATE = "the time ended first"
 MORE_TIME = "give more, as in --budget 15min"
 
-FAILED = {InputError.exit_code, CheckError.exit_code}
-"""Exit codes of commands that may have written their report nevertheless."""
-
 
 class Tuning:
-    """Tries configurations of a run, within a time, and says which is the fastest."""
+    """Tries configurations of a model, within a budget of time, and says which is the fastest.
+
+    A configuration is a device, a precision, and perhaps a size of batches or a number of workers.
+    Each is a `TuneRow` of the report. The first is the reference, the CPU in full precision:
+    another configuration is only recommended if its boxes agree with the reference's. Everything is
+    measured by other commands of detcli, in processes of their own.
+    """
 
     def __init__(
         self,
@@ -84,7 +78,17 @@ class Tuning:
         budget_s: float,
         data: Path | None,
     ) -> None:
-        """Plan what to try; records go to `folder`."""
+        """Plan what to try.
+
+        Args:
+            config: The options of the run.
+            located: The model.
+            folder: A folder for temporary files, such as records.
+            pictures: The pictures that the user named; may be none.
+            tolerance: How far boxes may differ, by name, as --tolerance has it; else the usual.
+            budget_s: How long everything may take.
+            data: Labelled data to measure the accuracy with, if any.
+        """
         self._config = config
         self._folder = folder
         self._named_pictures = pictures
@@ -113,7 +117,7 @@ class Tuning:
 
     @property
     def left_s(self) -> float:
-        """The time that is left."""
+        """How many seconds of the budget are left."""
         return self._start_s + self._budget_s - time.monotonic()
 
     def run(self, advance: Callable[[str], None]) -> None:
@@ -255,12 +259,13 @@ class Tuning:
         return path
 
     def _options(self, row: TuneRow) -> list[str]:
-        """The options of a command that runs the model in a configuration."""
+        """Return the options with which a command runs the model in a configuration."""
         return row.way.words + arguments_of(self._config, READ)
 
     def _records(self, row: TuneRow) -> str:
-        """The file with the records of a configuration."""
-        return str(self._folder / f"{row.name.replace(' ', '-').replace(':', '-')}.jsonl")
+        """Return the path of the file for the records of a configuration."""
+        file_name = row.name.replace(" ", "-").replace(":", "-")
+        return str(self._folder / f"{file_name}.jsonl")
 
     def _compare(self, row: TuneRow) -> None:
         """Compare the boxes of a configuration with those of the reference.
@@ -303,9 +308,14 @@ class Tuning:
         )
 
     def _verify(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
-        """What verify says of these records beside those of the reference.
+        """Compare the records of a configuration with those of the reference, by `detcli verify`.
 
-        With a folder for a page, the time that is left does not matter.
+        Args:
+            row: The configuration.
+            page: A folder for a page that shows both; then the time of the budget is no limit.
+
+        Returns:
+            The report of verify.
         """
         tolerance = self._tolerance
         limits = f"score={tolerance.score},corner={tolerance.corner},boxes={tolerance.boxes}"
@@ -316,7 +326,16 @@ class Tuning:
         return self._run_command("verify", options, limited=page is None)
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
-        """Measure a configuration as bench does."""
+        """Measure the speed of a configuration by `detcli bench`, and note how much memory it takes.
+
+        Args:
+            row: The configuration.
+            mode: "latency" or "throughput".
+            cold_starts: How many whole processes to time besides.
+
+        Returns:
+            The report of bench.
+        """
         options = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
         options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         options += self._options(row)
@@ -329,13 +348,13 @@ class Tuning:
         return report
 
     def _measure_alone(self, row: TuneRow) -> None:
-        """Measure one picture after the other, and whole processes."""
+        """Measure how long one picture takes, and a whole process up to its first record."""
         report = self._bench(row, "latency", COLD_STARTS)
         row.one = Measurement.add(row.one, **report["latency"]["undisturbed_median"])
         row.start = Measurement.add(row.start, report["cold_start"]["first_record_s"])
 
     def _measure_many(self, row: TuneRow) -> None:
-        """Measure many pictures."""
+        """Measure how many pictures a second are worked when there are many."""
         report = self._bench(row, "throughput", 0)
         row.batch = report["conditions"]["batch"]
         row.workers = report["conditions"]["workers"]
@@ -352,64 +371,35 @@ class Tuning:
         *,
         limited: bool = True,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Run a command within the time that is left, unless it is not limited.
+        """Run a command of detcli in a process of its own, within the time that is left.
+
+        Args:
+            name: The name of the command.
+            options: Its options.
+            arguments: Its arguments.
+            limited: Whether the time of the budget limits it.
 
         Returns:
-            The command's report; None from predict, whose records go to a file.
+            The command's report as JSON; None from predict, whose records go to a file.
 
         Raises:
             CheckError: The time is over.
             DetcliError: What the command failed with.
         """
-        time_is_over = CheckError(LATE, MORE_TIME)
-        if limited and self.left_s <= 0:
-            raise time_is_over
-        gives_report = name != "predict"
-        command = [own_python("tune"), "-m", "detcli", name, "--quiet"]
-        if gives_report:
-            command += ["--format", "json"]
-        command += options
-        if arguments:
-            command += ["--", *arguments]
-        log.info("%s", shell_line(["detcli", *command[3:]]))
         timeout_s = None
         if limited:
             timeout_s = self.left_s
+            if timeout_s <= 0:
+                raise CheckError(LATE, MORE_TIME)
         try:
-            with subprocess.Popen(  # noqa: S603 - detcli itself
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                # The user's defaults are not measured.
-                env={**os.environ, FILE_VARIABLE: os.devnull},
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            ) as process:
-                try:
-                    stdout, stderr = process.communicate(timeout=timeout_s)
-                finally:
-                    _end(process)
+            return run_detcli(name, options, arguments, timeout_s)
         except subprocess.TimeoutExpired:
-            raise time_is_over from None
-        except KeyboardInterrupt:  # perhaps before Popen had returned
-            for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
-            raise
-        code = process.returncode
-        lacks_report = gives_report and not stdout
-        if code and (code not in FAILED or lacks_report):
-            raise process_error(code, stderr)
-        if not gives_report:
-            return None
-        return json.loads(stdout)
+            raise CheckError(LATE, MORE_TIME) from None
 
     # What comes of it
 
     def report(self) -> TuneReport:
-        """What was measured, and what is the fastest."""
+        """Make the report: what was measured, and what is the fastest for each purpose."""
         doubts = self._doubts()
         return TuneReport(
             model=public_name(self._model),
@@ -424,7 +414,7 @@ class Tuning:
         )
 
     def _doubts(self) -> list[str]:
-        """Why the figures may be off, or the choice a guess."""
+        """List reasons why the figures may be off, or the choice a guess."""
         doubts = []
         measured = [row.name for row in self._rows if row.one or row.many]
         if len(measured) == 1:
@@ -435,7 +425,8 @@ class Tuning:
             doubts.append(f"these figures may be off: {reason}")
         if any(row.many and not row.boxes for row in self._rows[1:]):
             doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
-        if self._fewest_boxes * self._tolerance.boxes < 1:  # too few for a share to be one box
+        # With so few boxes, the share of them that may differ is less than one box.
+        if self._fewest_boxes * self._tolerance.boxes < 1:
             doubts.append(f"only {self._fewest_boxes} boxes were compared: name more pictures")
         if self.left_s <= 0:
             doubts.append(f"{LATE}: {MORE_TIME}")
@@ -478,7 +469,7 @@ class Tuning:
         )
 
     def _pictures_to_type(self) -> list[str]:
-        """The first of the pictures that the user named, or what stands for pictures."""
+        """Return the pictures for a command to copy: the first that were named, or PICTURES."""
         if not self._named_pictures:
             return ["PICTURES"]
         names = [public_name(name) for name in self._named_pictures[:SHOWN]]
@@ -487,7 +478,10 @@ class Tuning:
         return names
 
     def _cached(self, path: Path) -> str:
-        """Put a model in 8 bits into the cache, below the hash of its content."""
+        """Copy the model in 8 bits into the cache, where it stays; returns its path there.
+
+        Its folder is named by the hash of its content.
+        """
         root = cache_folder()
         entry = root / "tuned" / sha256(path) / path.name
         make_cache_folders(root, entry.parent.parent, entry.parent)
@@ -586,15 +580,5 @@ def _variants(row: TuneRow) -> list[Configuration]:
 
 
 def _larger(before: int | None, now: int | None) -> int | None:
-    """The larger of two figures; None if neither was measured."""
+    """Return the larger of two figures, which are None if not measured; None if neither was."""
     return max(before or 0, now or 0) or None
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    """End a process that still runs, and those that it has started."""
-    if process.poll() is not None:
-        return
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)

@@ -13,7 +13,8 @@ import pytest
 from onnx import numpy_helper
 
 from detcli.cli.console import process_error
-from detcli.commands.tune.run import FAILED, Tuning
+from detcli.commands.tune.process import FAILED
+from detcli.commands.tune.run import Tuning
 
 SPREAD = 0.01  # of a made interval
 

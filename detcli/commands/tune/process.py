@@ -1,0 +1,105 @@
+"""A command of detcli in a process of its own, whose report is read."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from detcli.cli.console import process_error
+from detcli.cli.defaults import FILE_VARIABLE
+from detcli.core.errors import CheckError, InputError
+from detcli.core.packages import own_python
+from detcli.core.text import shell_line
+
+log = logging.getLogger(__name__)
+
+FAILED = {InputError.exit_code, CheckError.exit_code}
+"""Exit codes of commands that may have written their report nevertheless."""
+
+
+def run_detcli(
+    name: str,
+    options: Sequence[str],
+    arguments: Sequence[str] = (),
+    timeout_s: float | None = None,
+) -> Any:  # noqa: ANN401 - JSON
+    """Run a command of detcli, and read its report from standard output.
+
+    Args:
+        name: The name of the command.
+        options: Its options.
+        arguments: Its arguments.
+        timeout_s: How many seconds it may take; None for no limit.
+
+    Returns:
+        The report as JSON; None from predict, whose records go to a file.
+
+    Raises:
+        subprocess.TimeoutExpired: It took too long.
+        DetcliError: What the command failed with.
+    """
+    gives_report = name != "predict"
+    command = [own_python("tune"), "-m", "detcli", name, "--quiet"]
+    if gives_report:
+        command += ["--format", "json"]
+    command += options
+    if arguments:
+        command += ["--", *arguments]
+    python_and_module = 3  # words before the name of the command
+    log.info("%s", shell_line(["detcli", *command[python_and_module:]]))
+    exit_code, stdout, stderr = _run_process(command, timeout_s)
+    lacks_report = gives_report and not stdout
+    if exit_code and (exit_code not in FAILED or lacks_report):
+        raise process_error(exit_code, stderr)
+    if not gives_report:
+        return None
+    return json.loads(stdout)
+
+
+def _run_process(command: Sequence[str], timeout_s: float | None) -> tuple[int, str, str]:
+    """Run a process to its end, and kill it and its children if it takes too long.
+
+    An interrupt kills them, too.
+
+    Returns:
+        The exit code, and what it wrote to standard output and standard error.
+    """
+    try:
+        with subprocess.Popen(  # noqa: S603 - detcli itself
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # The user's defaults are not measured.
+            env={**os.environ, FILE_VARIABLE: os.devnull},
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=timeout_s)
+            finally:
+                _kill_group(process)
+    except KeyboardInterrupt:  # perhaps before Popen had returned
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        raise
+    return process.returncode, stdout, stderr
+
+
+def _kill_group(process: "subprocess.Popen[str]") -> None:
+    """Kill a process that still runs, and those that it has started."""
+    if process.poll() is not None:
+        return
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
