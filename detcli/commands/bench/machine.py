@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,24 @@ def describe_machine(gpu: GpuState | None) -> BenchMachine:
             f"psutil cannot read {error.filename}: {system_reason(error)}",
             "mount the folder: mount -t proc proc /proc",
         ) from error
+    gpu_name = None
+    gpu_driver = None
+    if gpu is not None:
+        gpu_name = gpu.name
+        gpu_driver = gpu.driver
     return BenchMachine(
         processor=processor_name(),
         architecture=platform.machine(),
         system=platform.system(),
         cores=available_cores(),
         memory_bytes=memory,
-        gpu=gpu.name if gpu else None,
-        driver=gpu.driver if gpu else None,
+        gpu=gpu_name,
+        driver=gpu_driver,
     )
 
 
 def describe_software() -> Software:
-    """The versions that a figure may depend on."""
+    """List the versions of what figures may depend on; None for a package that is missing."""
     return {
         "detcli": __version__,
         "python": platform.python_version(),
@@ -72,21 +77,32 @@ STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where the system does not report them.
+    """Read how many bytes of memory this process has used at most so far.
 
-    Linux's `ru_maxrss` does not serve: a process inherits it from the one that started it.
+    None where the system does not report it.
     """
     if sys.platform == "linux":
-        peak = None
-        with contextlib.suppress(OSError):
-            status = STATUS.read_text(encoding="ascii", errors="replace")
-            peak = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
-        return int(peak[1]) * 1024 if peak else None
+        return _peak_memory_in_linux()
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _peak_memory_in_linux() -> int | None:
+    """Read the peak of the resident memory from the status of this process, in bytes.
+
+    `ru_maxrss` would be wrong: a process inherits it from the one that started it.
+    """
+    try:
+        status = STATUS.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)  # in KiB
+    if match is None:
+        return None
+    return int(match[1]) * 1024
 
 
 # GPU
@@ -95,46 +111,98 @@ GPU_INTERVAL_S = 0.5
 
 
 class GpuWatch:
-    """Samples the state of a GPU twice a second until it is stopped; `auto` is the first GPU.
+    """Samples the state of a GPU twice a second until it is stopped.
 
-    `before` is the state at the beginning; None without a GPU, its driver or nvidia-ml-py.
+    Attributes:
+        before: The state when the sampling began; None without a GPU, its driver or nvidia-ml-py,
+            where nothing is sampled.
     """
 
     def __init__(self, device: Device) -> None:
-        read = _open_nvml(device)
-        self.before = read() if read else None
+        """Begin to sample; `auto` stands for the first GPU."""
+        self.before: GpuState | None = None
         self._states: list[GpuState] = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._sample, args=[read], daemon=True)
-        if read:
+        self._is_stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        reader = _open_reader(device)
+        if reader is not None:
+            self.before = reader.read()
+            self._thread = threading.Thread(target=self._sample, args=[reader], daemon=True)
             self._thread.start()
 
-    def _sample(self, read: Callable[[], GpuState]) -> None:
-        import pynvml
-
-        stopped = False
-        while not stopped:
-            stopped = self._stopped.wait(GPU_INTERVAL_S)
-            self._states.append(read())
-        pynvml.nvmlShutdown()
+    def _sample(self, reader: "_GpuReader") -> None:
+        """Sample until `stop` is called, and once more then."""
+        is_stopped = False
+        while not is_stopped:
+            is_stopped = self._is_stopped.wait(GPU_INTERVAL_S)
+            self._states.append(reader.read())
+        reader.close()
 
     def stop(self) -> list[GpuState]:
-        """All states sampled."""
-        self._stopped.set()
-        if self.before:
+        """End the sampling, and return all states that were sampled."""
+        self._is_stopped.set()
+        if self._thread is not None:
             self._thread.join()
         return self._states
 
 
-def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
-    """Prepare to read the state of a GPU through NVML, the NVIDIA driver's library for monitoring.
+class _GpuReader:
+    """Reads the state of a GPU through NVML, the NVIDIA driver's library for monitoring."""
+
+    def __init__(self, device: Device) -> None:
+        """Find the GPU of a device.
+
+        Raises:
+            ImportError: nvidia-ml-py is missing.
+            DeviceError: CUDA knows no such GPU.
+            pynvml.NVMLError: The driver is missing, or knows no such GPU.
+        """
+        import pynvml
+
+        self._nvml = pynvml
+        # CUDA and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
+        uuid = gpu_uuid(device.ordinal or 0)
+        pynvml.nvmlInit()
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        except pynvml.NVMLError:
+            # It may be a part of a GPU (Multi-Instance GPU), which has a state of its own.
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+        self._gpu_name = pynvml.nvmlDeviceGetName(self._handle)
+        self._driver_version = pynvml.nvmlSystemGetDriverVersion()
+        self._causes_by_flag = {
+            pynvml.nvmlClocksEventReasonHwSlowdown: "a hardware slowdown",
+            pynvml.nvmlClocksEventReasonSwThermalSlowdown: "its temperature",
+            pynvml.nvmlClocksEventReasonSwPowerCap: "its power limit",
+        }
+
+    def read(self) -> GpuState:
+        """Read the memory in use, and what slows the GPU down, if it supports these queries."""
+        memory_bytes = None
+        with contextlib.suppress(self._nvml.NVMLError):
+            memory_bytes = int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+        slowdown_flags = 0
+        with contextlib.suppress(self._nvml.NVMLError):
+            slowdown_flags = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        slowed_by = []
+        for flag, cause in self._causes_by_flag.items():
+            if slowdown_flags & flag:
+                slowed_by.append(cause)
+        return GpuState(self._gpu_name, self._driver_version, memory_bytes, tuple(slowed_by))
+
+    def close(self) -> None:
+        """Close NVML."""
+        self._nvml.nvmlShutdown()
+
+
+def _open_reader(device: Device) -> _GpuReader | None:
+    """Open what reads the state of a GPU.
 
     Args:
         device: The device that is measured; `auto` stands for the first GPU.
 
     Returns:
-        A function that reads the GPU's present state; None if the device is no GPU, or if the
-        driver or nvidia-ml-py is missing.
+        The reader; None if the device is no GPU, or if the driver or nvidia-ml-py is missing.
     """
     if not (device.is_gpu or device.is_auto):
         return None
@@ -143,39 +211,9 @@ def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
     except ImportError:
         return None
     try:
-        # CUDA and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
-        uuid = gpu_uuid(device.ordinal or 0)
-        pynvml.nvmlInit()
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        except pynvml.NVMLError:
-            # It may be a part of a GPU (Multi-Instance GPU), which has a state of its own.
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
-        gpu_name = pynvml.nvmlDeviceGetName(handle)
-        driver_version = pynvml.nvmlSystemGetDriverVersion()
+        return _GpuReader(device)
     except (DeviceError, pynvml.NVMLError):
         return None
-    causes_by_flag = {
-        pynvml.nvmlClocksEventReasonHwSlowdown: "a hardware slowdown",
-        pynvml.nvmlClocksEventReasonSwThermalSlowdown: "its temperature",
-        pynvml.nvmlClocksEventReasonSwPowerCap: "its power limit",
-    }
-
-    def read_state() -> GpuState:
-        # Not every GPU supports these two queries.
-        memory_bytes = None
-        with contextlib.suppress(pynvml.NVMLError):
-            memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        slowdown_flags = 0
-        with contextlib.suppress(pynvml.NVMLError):
-            slowdown_flags = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        slowed_by = []
-        for flag, cause in causes_by_flag.items():
-            if slowdown_flags & flag:
-                slowed_by.append(cause)
-        return GpuState(gpu_name, driver_version, memory_bytes, tuple(slowed_by))
-
-    return read_state
 
 
 # Noise
@@ -221,19 +259,9 @@ class NoiseMeter:
             How much the durations deviate, what other programs, the host of a virtual machine and
             the GPU did meanwhile, and a warning about each of these that is too much.
         """
-        percentages, process_percentage = self._read_percentages()
-        core_count = len(percentages)
-        busy_percentage = 0.0  # of one core, over all cores
-        stolen_percentage = 0.0
-        for core_percentages in percentages:
-            for kind in BUSY:
-                busy_percentage += getattr(core_percentages, kind, 0.0)
-            stolen_percentage += getattr(core_percentages, "steal", 0.0)
-        other_load = max(0.0, busy_percentage - process_percentage) / 100  # in cores
-        stolen = stolen_percentage / 100 / core_count  # fraction of the time of all cores
-
+        core_count, other_load, stolen = self._measure_load()
         deviation = wall.deviation_s / wall.mean_s
-        slowed_by = []
+        slowed_by: list[str] = []
         for state in gpu:
             for cause in state.slowed_by:
                 if cause not in slowed_by:
@@ -248,11 +276,33 @@ class NoiseMeter:
             warnings.append(f"the host of this virtual machine took away {stolen:.0%} of the time")
         if slowed_by:
             warnings.append(f"the GPU was slowed down by {', '.join(slowed_by)}")
+        reported_stolen = None  # only Linux reports it
+        if psutil.LINUX:
+            reported_stolen = stolen
         return Noise(
             deviation=deviation,
             other_load=other_load,
-            stolen=stolen if psutil.LINUX else None,  # other systems do not report it
+            stolen=reported_stolen,
             taken=min(1.0, other_load / core_count + stolen),
             gpu_slowed_by=tuple(slowed_by),
             warnings=tuple(warnings),
         )
+
+    def _measure_load(self) -> tuple[int, float, float]:
+        """Measure what took processor time from this process since the last call.
+
+        Returns:
+            The number of cores; how many of them other programs kept busy on average; and which
+            share of the time of all cores the host of a virtual machine took away.
+        """
+        percentages, process_percentage = self._read_percentages()
+        core_count = len(percentages)
+        busy_percentage = 0.0  # the sum over all cores: 200 if two are busy
+        stolen_percentage = 0.0
+        for core_percentages in percentages:
+            for kind in BUSY:
+                busy_percentage += getattr(core_percentages, kind, 0.0)
+            stolen_percentage += getattr(core_percentages, "steal", 0.0)
+        other_load = max(0.0, busy_percentage - process_percentage) / 100
+        stolen = stolen_percentage / 100 / core_count
+        return core_count, other_load, stolen

@@ -105,7 +105,9 @@ def tune(
     # Errors now, not after the measurement.
     if page is not None:
         PageFolder(page, inputs).close()
-    defaults = writable_defaults() if write else None
+    defaults = None
+    if write:
+        defaults = writable_defaults()
     with download_progress() as show:
         located = locate(config, show)
     with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
@@ -118,13 +120,13 @@ def tune(
             tuning.run(advance)
         report = tuning.report()
         write_report(report, report_format, render, other_results=other_results)
-        sentences = []  # on what was written
+        sentences = []  # that say what was written
         if page is not None:
             sentences.append(tuning.write_page(page))
         if defaults is not None:
-            late = [row.name for row in report.rows if row.error == LATE and row.way.is_plain]
-            if late:
-                reason = f"the choice is not written: the time ended before {', '.join(late)}"
+            untried = [row.name for row in report.rows if row.error == LATE and row.way.is_plain]
+            if untried:
+                reason = f"the choice is not written: the time ended before {', '.join(untried)}"
                 raise CheckError(reason, MORE_TIME)
             write_defaults(defaults, report)
             sentences.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")

@@ -326,7 +326,7 @@ class Tuning:
         return self._run_command("verify", options, limited=page is None)
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
-        """Measure the speed of a configuration by `detcli bench`, and note how much memory it takes.
+        """Measure the speed of a configuration by `detcli bench`, and the memory that it takes.
 
         Args:
             row: The configuration.
