@@ -1,6 +1,7 @@
 """`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
 
-run.py         one measurement: latency or throughput; the pictures, over and over
+run.py         one measurement; its latency; the pictures, over and over
+throughput.py  pictures a second of the whole pipeline
 cold_start.py  whole processes, from their start to their end
 sampling.py    the clock, warm-up, confidence intervals
 machine.py     hardware, versions, what disturbed a measurement

@@ -8,8 +8,7 @@ import os
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,23 +39,21 @@ from detcli.commands.bench.report import (
     PeakMemory,
     RunReport,
     StageFigures,
-    Throughput,
     identity_of,
 )
-from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
+from detcli.commands.bench.sampling import WALL, Samples, StageClock, Summary
+from detcli.commands.bench.throughput import measure_throughput
 from detcli.config.config import Config
 from detcli.config.device import available_cores
 from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.text import public_name
-from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
+from detcli.core.timing import POLL_S, RunningTime, Stage
 from detcli.data.geometry import Picture
-from detcli.data.record import Record
 from detcli.model.external_data import ChangedError
 from detcli.run import locate, open_run
 from detcli.run.batches import BatchDetector
 from detcli.run.model_settings import prepare_for
-from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, DecodeOptions, too_slow
 from detcli.source.loading import STDIN, Item
@@ -76,31 +73,42 @@ def measure(
     cold_starts: int = 0,
     baseline: Baseline | None = None,
 ) -> tuple[RunReport, Baseline]:
-    """Measure latency or throughput, under the conditions of a baseline if there is one.
+    """Measure the latency of a model, or its throughput.
 
-    Without a batch, latency is that of one picture, and throughput that of what suits the device.
+    Args:
+        config: The model, the inputs and the device. Without --batch, latency is that of one
+            picture, and throughput that of the batches that suit the device.
+        mode: Whether to measure latency or throughput.
+        seconds: For how long to measure, after a warm-up.
+        cold_starts: How many whole processes to time before.
+        baseline: An earlier measurement; the conditions have to be the same now.
+
+    Returns:
+        The report; and the same measurement as a baseline for later ones, with all samples.
+
+    Raises:
+        DetcliError: An input or the model cannot be used, or something else than the baseline's
+            would be measured.
     """
     check(config, mode)
-    runtime = config.runtime
     names = config.inputs.source
     time_limit = TimeLimit()
     # A mistyped name fails before the cold starts, which take a minute.
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with download_progress() as show:
         located = locate(config, show)
-    model = BenchModel(runtime.model, prepare_for(located, config.settings).sha256)
+    model = BenchModel(config.runtime.model, prepare_for(located, config.settings).sha256)
     if baseline is not None:
         baseline.require_same(identity_of(describe_machine(None), model))
     cold_start = measure_cold_start(config, cold_starts)
-    cores = 1 if mode is BenchMode.LATENCY else available_cores()
-    config = replace(config, runtime=replace(runtime, workers=runtime.workers or cores))
+    config_to_run = _with_workers(config, mode)
     with ExitStack() as stack:
-        gpu = GpuWatch(runtime.device[0])
+        gpu = GpuWatch(config.runtime.device[0])
         stack.callback(gpu.stop)
-        run = stack.enter_context(open_run(config, located))
+        run = stack.enter_context(open_run(config_to_run, located))
         if run.detector.model_sha256 != model.sha256:
             raise ChangedError(located.path)
-        conditions = conditions_of(config, mode, run.detector)
+        conditions = conditions_of(config_to_run, mode, run.detector)
         gpu_before = None
         if run.detector.where.is_gpu:
             gpu_before = gpu.before
@@ -135,6 +143,15 @@ def measure(
     )
     measured = Baseline("", identity, report.software, samples, noise.warnings, noise.taken)
     return report, measured
+
+
+def _with_workers(config: Config, mode: BenchMode) -> Config:
+    """Set the number of workers if the user has not: one for latency, else one for each core."""
+    usual_count = 1
+    if mode is BenchMode.THROUGHPUT:
+        usual_count = available_cores()
+    workers = config.runtime.workers or usual_count
+    return replace(config, runtime=replace(config.runtime, workers=workers))
 
 
 def _device_memory(before: GpuState | None, states: Sequence[GpuState]) -> int | None:
@@ -210,9 +227,10 @@ class TimeLimit:
     """
 
     def __init__(self) -> None:
+        # The step that runs now: how long it has run, its limit, and the error if it is exceeded.
         self._step: tuple[RunningTime, float, DetcliError] | None = None
         self._is_over = False
-        self._warnings: set[str] = set()  # that were given
+        self._shown_warnings: set[str] = set()
 
     def step(self, limit_s: float, error: DetcliError) -> None:
         """Begin a step of the measurement, which ends the step before.
@@ -238,8 +256,8 @@ class TimeLimit:
             raise error.about(source) from error
         for problem in dict.fromkeys(picture.warnings):
             warning = f"{source}: {problem}"
-            if warning not in self._warnings:  # each pass would repeat it
-                self._warnings.add(warning)
+            if warning not in self._shown_warnings:  # each pass over the pictures would repeat it
+                self._shown_warnings.add(warning)
                 warnings.warn(warning, DetcliWarning, stacklevel=2)
         return picture
 
@@ -275,7 +293,12 @@ class TimeLimit:
 
 
 def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Iterator[Item]:
-    """The pictures and frames of repeatable sources, starting over at the end of each pass."""
+    """Yield the pictures and frames of some inputs, over and over without an end.
+
+    Args:
+        names: Files, folders, glob patterns or addresses; the built-in picture if there are none.
+        decode: How pictures are decoded; None for the usual.
+    """
     while True:
         with Sources(names or (str(BUILT_IN),), decode=decode) as sources:
             yield from sources  # of an empty source, an item with the error
@@ -327,7 +350,12 @@ MIN_RUNS = 10
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes, with and without timed stages.
 
-    Either way sees the same pictures.
+    Both kinds of runs work the same pictures in the same order.
+
+    Attributes:
+        clock: The times of the stages of the last timed run.
+        synchronised: Whether timing a stage has to wait for the device, which else runs on by
+            itself, so that a timed run is slower than an untimed one.
     """
 
     def __init__(
@@ -338,14 +366,23 @@ class BatchRunner:
         time_limit: TimeLimit,
         decode: DecodeOptions | None = None,
     ) -> None:
+        """Prepare to run batches.
+
+        Args:
+            detector: The detector, which is open.
+            batch: How many pictures to work in a batch.
+            names: The inputs, which are read over and over.
+            time_limit: Ends a step that takes too long.
+            decode: How pictures are decoded; None for the usual.
+        """
         self._detector = detector
-        self._batch = batch
-        self._limit = time_limit
-        self._timed = repeat(names, decode)
-        self._untimed = repeat(names, decode)
+        self._batch_size = batch
+        self._time_limit = time_limit
+        self._pictures_for_timed_runs = repeat(names, decode)
+        self._pictures_for_untimed_runs = repeat(names, decode)
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
-        self.synchronised = detector.in_flight > 1  # the device runs on by itself
+        self.synchronised = detector.in_flight > 1
 
     def run_both(self, *, timed_first: bool = False) -> float:
         """Run a batch twice, with its stages timed and without.
@@ -358,18 +395,18 @@ class BatchRunner:
         if timed_first:
             self.run_timed()
         start = time.perf_counter()
-        self._run(self._untimed, lambda _stage: None)
+        self._run(self._pictures_for_untimed_runs, lambda _stage: None)
         seconds = time.perf_counter() - start
         if not timed_first:
             self.run_timed()
         return seconds
 
     def run_timed(self) -> None:
-        """Run a batch with its stages on the clock."""
+        """Run a batch, and note on the clock when each of its stages ends."""
         self._detector.observe(self.clock.ended)
         try:
             self.clock.start()
-            self._run(self._timed, self.clock.ended)
+            self._run(self._pictures_for_timed_runs, self.clock.ended)
             self.clock.stop()
         finally:
             self._detector.observe(None)
@@ -377,12 +414,15 @@ class BatchRunner:
     def _run(self, items: Iterator[Item], report_end: Observer) -> None:
         """Read the next pictures, detect in them and draw their boxes.
 
-        `report_end` is called at the end of reading and of drawing; the detector reports the ends
-        of its own stages.
+        Args:
+            items: The pictures, not read yet.
+            report_end: Called at the end of reading and of drawing. The detector itself reports the
+                ends of its stages.
         """
-        pictures = [self._limit.load(item) for item in itertools.islice(items, self._batch)]
+        batch = itertools.islice(items, self._batch_size)
+        pictures = [self._time_limit.load(item) for item in batch]
         report_end(Stage.DECODE)
-        self._limit.step(RUN_TIMEOUT_S, self._timeout_error)
+        self._time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
         wait_for_detections = self._detector.submit(pictures)
         for picture, detections in zip(pictures, wait_for_detections(), strict=True):
             annotate(picture.pixels, detections)
@@ -414,18 +454,8 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
 
     timed_s = [NS * sum(stages.values()) for stages in stages_of_runs]
     timed_summary = Summary.of(timed_s)
-    samples: Samples = {WALL: untimed_s}
-    stage_figures = []
-    for stage in STAGES:
-        durations_s = [NS * stages.get(stage, 0) for stages in stages_of_runs]
-        if any(durations_s):
-            samples[stage] = durations_s
-            summary = Summary.of(durations_s)
-            share = summary.mean_s / timed_summary.mean_s
-            stage_figures.append(StageFigures(stage, summary, share))
-        else:
-            stage_figures.append(StageFigures(stage))  # The device does not have this stage.
-
+    stage_figures, stage_samples = _summarize_stages(stages_of_runs, timed_summary)
+    samples: Samples = {WALL: untimed_s, **stage_samples}
     clock_cost_s = sampling.clock_cost(runner.clock.calls)
     ratios = [timed / untimed for timed, untimed in zip(timed_s, untimed_s, strict=True)]
     latency = Latency(
@@ -444,102 +474,28 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
     return latency, samples
 
 
-# Throughput
-
-WINDOWS = 50
-"""The measured time is cut into about this many windows; the pace of each is a sample."""
-
-MIN_STEPS = 2
-
-
-def measure_throughput(
-    pipeline: Pipeline, at_once: int, inputs: Iterator[Item], seconds: float
-) -> tuple[Throughput, Samples]:
-    """Measure how many pictures a second the pipeline of `detcli predict` works, after a warm-up.
+def _summarize_stages(
+    stages_of_runs: Sequence[Mapping[Stage, int]], whole_runs: Summary
+) -> tuple[list[StageFigures], Samples]:
+    """Summarize how long each stage of a batch takes.
 
     Args:
-        pipeline: The pipeline.
-        at_once: How many records may arrive together, as batches of all workers end. They are
-            counted in steps of as many.
-        inputs: Pictures without an end.
-        seconds: For how long to measure.
+        stages_of_runs: For each timed run, the nanoseconds of each stage.
+        whole_runs: The summary of how long these runs took as a whole.
 
     Returns:
-        The figures for the report; and the seconds for one picture in each of about WINDOWS parts
-        of the measured time.
+        Figures for the report, without numbers for a stage that the device does not have; and the
+        durations in seconds of each stage that it has.
     """
-    is_measured = threading.Event()
-    reading = StageTimes()
-
-    def items() -> Iterator[Item]:
-        """Items until enough are measured; frames of videos are decoded here."""
-        while not is_measured.is_set():
-            with reading.stage(Stage.DECODE):
-                item = next(inputs)
-            yield item
-
-    def arrivals() -> Iterator[Record]:
-        """Records as they come; an error ends the measurement, and the pipeline with it."""
-        for record in pipeline.run(items()):
-            if is_measured.is_set() or record.error is None:
-                yield record
-            elif isinstance(record.error, InputError):
-                raise record.error.about(record.origin.source) from record.error
-            else:
-                raise record.error
-
-    def take(count: int) -> float:
-        """Take records; returns the seconds that they took."""
-        start = time.perf_counter()
-        deque(itertools.islice(records, count), maxlen=0)
-        return time.perf_counter() - start
-
-    records = arrivals()
-    first_s = take(1)
-    steps_before = sampling.warm_up(partial(take, at_once))
-    warm_up = WarmUp(
-        runs=1 + at_once * steps_before.runs,
-        seconds=first_s + steps_before.seconds,
-        first_s=first_s,
-        stable=steps_before.stable,
-    )
-    arrival_times = [time.perf_counter()]
-    while len(arrival_times) <= MIN_STEPS or arrival_times[-1] - arrival_times[0] <= seconds:
-        take(at_once)
-        arrival_times.append(time.perf_counter())
-    is_measured.set()
-    in_flight = sum(1 for _ in records)  # what was in the pipeline when the measurement ended
-
-    step_count = len(arrival_times) - 1
-    count = at_once * step_count
-    duration_s = arrival_times[-1] - arrival_times[0]
-    # The pipeline's times are those of all pictures, measured or not.
-    all_pictures = warm_up.runs + count + in_flight
-    work_s: dict[str, float] = {}
-    for stage, spent_s in pipeline.times.items():
-        stage_s = spent_s + reading.get(stage, 0.0)
-        work_s[stage] = stage_s / all_pictures
-    steps_per_window = max(1, step_count // WINDOWS)
-    window_durations_s = np.diff(arrival_times[::steps_per_window])
-    samples: list[float] = (window_durations_s / (at_once * steps_per_window)).tolist()
-    cost = sampling.clock_cost(1)
-    throughput = Throughput(
-        pictures_per_second=count / duration_s,
-        interval=_rate(sampling.interval(np.mean, samples)),
-        pictures=count,
-        seconds=duration_s,
-        warm_up=warm_up,
-        work_s=work_s,
-        overhead=Overhead(cost, cost * count / duration_s),
-    )
-    return throughput, {WALL: samples}
-
-
-def _rate(pace: Interval | None) -> Interval | None:
-    """Convert an interval of seconds for one picture to one of pictures a second.
-
-    The reciprocal of the longest time is the lowest rate, so the bounds change places.
-    """
-    if pace is None:
-        return None
-    return Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low)
+    figures = []
+    samples: Samples = {}
+    for stage in STAGES:
+        durations_s = [NS * stages.get(stage, 0) for stages in stages_of_runs]
+        if any(durations_s):
+            samples[stage] = durations_s
+            summary = Summary.of(durations_s)
+            share = summary.mean_s / whole_runs.mean_s
+            figures.append(StageFigures(stage, summary, share))
+        else:
+            figures.append(StageFigures(stage))
+    return figures, samples

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from detcli import DeviceOptions
-from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.run import measure_throughput, repeat
+from detcli.commands.bench import throughput as module
+from detcli.commands.bench.run import repeat
 from detcli.commands.bench.sampling import WALL
+from detcli.commands.bench.throughput import measure_throughput
 from detcli.core.errors import DecodeError, InferenceError
 from detcli.core.timing import Stage
 from detcli.run.batches import BatchDetector
