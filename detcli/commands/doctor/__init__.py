@@ -55,13 +55,17 @@ def doctor(
     The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
     installed twice. With --device it is 5 if that device cannot be used, else 0.
     """
-    required_device = None if device is None else Device.parse(device)
-    if required_device is not None and required_device.is_auto:
-        raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
+    required_device = None
+    if device is not None:
+        required_device = Device.parse(device)
+        if required_device.is_auto:
+            raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
     # Loads libraries that --help does not need.
     from detcli.commands.doctor.examine import clear_cached, examine
 
-    cleared_bytes = clear_cached() if clear_cache else None
+    cleared_bytes = None
+    if clear_cache:
+        cleared_bytes = clear_cached()
     report = examine(required_device, cleared_bytes)
     write_report(report, report_format, render)
     if device is None and report.problems:
@@ -81,7 +85,8 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
         yield from _problem(problem, "problem: ", "red")
     for problem in report.cache.distrusted:
         yield from _problem(problem, "not used: ", "yellow")
-    reported: Sequence[DoctorProblem] = ()  # for the previous device, and not repeated
+    # Those of the device before, which are not repeated.
+    reported_problems: Sequence[DoctorProblem] = ()
     for device in report.devices:
         title = f"{device.name:<9} "
         if device.usable:
@@ -90,19 +95,30 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
             )
             continue
         yield styled_line((title, "bold"), ("not usable", "red"))
-        new_problems = [problem for problem in device.problems if problem not in reported]
+        new_problems = []
+        for problem in device.problems:
+            if problem not in reported_problems:
+                new_problems.append(problem)
         if len(new_problems) < len(device.problems):
-            continuation = ", and:" if new_problems else ""
-            yield styled_line((f"{INDENT}for the same reasons{continuation}", ""))
+            same_reasons = f"{INDENT}for the same reasons"
+            if new_problems:
+                same_reasons += ", and:"
+            yield styled_line((same_reasons, ""))
         for problem in new_problems:
             yield from _problem(problem, INDENT, "")
-        reported = device.problems
+        reported_problems = device.problems
     yield styled_line(("", ""))
     yield facts_table(_facts(report))
 
 
 def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:
-    """A reason, with the command on a line of its own, for copying."""
+    """Yield the lines about a problem; the command has a line of its own, to be copied.
+
+    Args:
+        problem: The problem.
+        title: What comes before its reason.
+        style: The style of the title.
+    """
     yield styled_line((title, style), (problem.reason, ""))
     if problem.command is not None:
         yield styled_line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))

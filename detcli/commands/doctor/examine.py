@@ -166,7 +166,9 @@ class Outcome:
 
 
 def examine(device: Device | None = None, cleared_bytes: int | None = None) -> DoctorReport:
-    """Look and try, and change nothing.
+    """Try the test detector on each kind of device, and describe the installation and the cache.
+
+    Nothing is changed.
 
     Args:
         device: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
@@ -179,9 +181,9 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
         trial_answers = [pool.submit(ask, "trial", str(tried)) for tried in devices]
         trials = [answer.result() for answer in trial_answers]
     problems_of_devices = [trial_problems(trial) for trial in trials]
-    if problems_of_devices[0]:  # not even the CPU can be used
-        broken = _find_broken(trials[0])
-        problems_of_devices = [broken for _ in devices]
+    if problems_of_devices[0]:  # not even the CPU, which is the first, can be used
+        problems_of_all = _find_broken(trials[0])
+        problems_of_devices = [problems_of_all for _ in devices]
 
     problems: list[DoctorProblem] = []
     mixture = find_mixture()
@@ -191,9 +193,15 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
     problems += problems_of_devices[0]
 
     reports = []
-    for tried, lacking in zip(devices, problems_of_devices, strict=True):
-        provider = PROVIDERS.get(tried.kind)
-        reports.append(DoctorDevice(str(tried), provider, usable=not lacking, problems=lacking))
+    for tried, device_problems in zip(devices, problems_of_devices, strict=True):
+        reports.append(
+            DoctorDevice(
+                name=str(tried),
+                provider=PROVIDERS.get(tried.kind),
+                usable=not device_problems,
+                problems=device_problems,
+            )
+        )
     return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
@@ -206,7 +214,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
 
 
 def _devices_to_try(requested: Device | None) -> list[Device]:
-    """A device of each kind: the requested one, and the first of all other kinds."""
+    """List a device of each kind: the requested one, and the first of all other kinds."""
     devices = []
     for kind in DeviceKind:
         device = Device(kind)
@@ -219,7 +227,7 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
 
 
 def _nvidia(answer: Outcome) -> Nvidia:
-    """NVIDIA's driver and GPUs, as a separate process described them; else what files say."""
+    """Read driver and GPUs from the answer of `describe_nvidia`; without one, ask files."""
     driver = driver_version()
     if answer.value is None:
         return Nvidia(driver, None, None)
@@ -228,14 +236,14 @@ def _nvidia(answer: Outcome) -> Nvidia:
 
 
 def trial_problems(outcome: Outcome) -> Problems:
-    """What a trial found to be wrong."""
+    """Read from the answer of `trial` what is wrong with a device."""
     if outcome.error is not None:
         return (DoctorProblem(f"the test detector could not run: {outcome.error}"),)
     return tuple(DoctorProblem(**problem) for problem in outcome.value)
 
 
 def _find_broken(trial: Outcome) -> Problems:
-    """Why not even the CPU runs the test detector: usually a library that does not load."""
+    """Find out why not even the CPU runs the test detector: usually a library does not load."""
     if trial.error is not None and trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
     problems = []
@@ -249,18 +257,21 @@ def _find_broken(trial: Outcome) -> Problems:
 
 
 def load(module: str, attribute: str) -> Outcome:
-    """Import a module and get an attribute, which a left-over empty folder does not have."""
-    return evaluate(f"[__import__({module!r}).{attribute}, None][1]")
+    """Import a module in a separate process, and get an attribute of it.
+
+    An empty folder that a removed package has left can be imported, but has no attribute.
+    """
+    return evaluate(f"[__import__({module!r}).{attribute}, None][1]")  # the value is None
 
 
 def ask(function: str, *arguments: str) -> Outcome:
-    """Call one of this module's functions: describe_nvidia, trial."""
+    """Call one of this module's functions, describe_nvidia or trial, in a separate process."""
     argument_list = json.dumps(arguments)  # plain text, whatever kind of text each of them is
     return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{argument_list})")
 
 
 def evaluate(expression: str) -> Outcome:
-    """Evaluate a Python expression, whose value JSON can hold, with this process's module path."""
+    """Evaluate a Python expression, whose value JSON can hold, in a separate process of Python."""
     code = FRAME.format(path=sys.path, expression=expression)
     try:
         process = subprocess.run(  # noqa: S603 - this very Python, and constants
@@ -285,7 +296,9 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
     """The answer that a process printed in its last line, or why there is none."""
     if process.returncode < 0:
         name = _signal_name(-process.returncode)
-        reason = ": it was built for a newer CPU" if name == "SIGILL" else ""
+        reason = ""
+        if name == "SIGILL":
+            reason = ": it was built for a newer CPU"
         return Outcome(error=f"crashed with {name}{reason}")
     try:
         answer = json.loads(process.stdout.rstrip("\n").rpartition("\n")[2])
@@ -349,7 +362,7 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
 
 
 def _lacking(device: Device) -> list[DoctorProblem]:
-    """What a device lacks to run anything: OpenVINO; or the driver and libraries of a GPU."""
+    """List what a device lacks to run anything: OpenVINO; or the driver and libraries of a GPU."""
     if device.kind not in PROVIDERS and not has_openvino():
         return [DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA)]
     if not device.is_gpu:
@@ -448,7 +461,13 @@ def _cache_title(folder: Path) -> str:
 
 
 def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[DoctorProblem]:
-    """Why detcli's own cache, and that of fetched models, is not used."""
+    """Yield why detcli's own cache, or that of fetched models, is not used: others may write to it.
+
+    Args:
+        folder: The folder of detcli's cache.
+        cached_paths: The folders and files in it.
+        title: What the report calls the folder.
+    """
     from detcli.model.hub import hub_folder
 
     reason = _why_any_untrusted([folder, *cached_paths])
@@ -471,7 +490,7 @@ def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[
 
 
 def _why_any_untrusted(paths: list[Path]) -> str:
-    """Why the first path that is not trusted is not; empty if all are."""
+    """Say why the first path that cannot be trusted cannot be; empty if all can."""
     for path in paths:
         reason = why_untrusted(path)
         if reason:
@@ -480,7 +499,7 @@ def _why_any_untrusted(paths: list[Path]) -> str:
 
 
 def _why_hub_untrusted(hub: Path) -> str:
-    """Why the cache of fetched models is not trusted; empty if it is."""
+    """Say why the cache of fetched models cannot be trusted; empty if it can."""
     from detcli.model.hub import why_folder_untrusted
     from detcli.model.zoo import MODELS
 
@@ -494,7 +513,7 @@ def _why_hub_untrusted(hub: Path) -> str:
 
 
 def _typed(folder: str) -> str:
-    """A folder as a shell takes it, its "~" or variable unquoted."""
+    """Quote a folder for a command line, so that the shell still expands a "~" or variable."""
     if folder.startswith("$"):
         return f'"{folder}"'
     if folder.startswith("~/"):

@@ -113,7 +113,11 @@ class HostFacts:
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
-    """Read what the operating system shows, in the file system below `root`."""
+    """Read what the operating system shows of NVIDIA's hardware and driver.
+
+    Args:
+        root: The root of the file system; another folder in tests.
+    """
     visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
     if not sys.platform.startswith("linux"):
         return HostFacts(hardware=has_gpu(root), visible_devices=visible_devices)
@@ -138,6 +142,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
 
 
 def _is_container(root: Path) -> bool:
+    """Whether this is a container, by the files that container engines put into it."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
     return any((root / name).exists() for name in CONTAINER_FILES)
@@ -146,16 +151,26 @@ def _is_container(root: Path) -> bool:
 def driver_problem(
     facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """Why CUDA cannot start on this driver; other problems would follow from it.
+    """Find out why CUDA cannot start on this machine, from what its driver says.
 
-    `version` is ONNX Runtime's, and `cuda` the one that it was built for, such as "13.0".
+    Other problems of GPUs would follow from this one.
+
+    Args:
+        facts: What the driver says, or why it does not load.
+        host: What the operating system shows.
+        version: The version of ONNX Runtime.
+        cuda: The version of CUDA that ONNX Runtime was built for, such as "13.0"; None if unknown.
+
+    Returns:
+        What is wrong and how to fix it; None if nothing is. In a container, advice is added to a
+        command that has to run on the host.
     """
     if facts.load_error is not None:
-        problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
+        problem: DoctorProblem | None = _explain_load_error(facts.load_error, host)
     elif facts.status or not facts.gpus:
-        problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
+        problem = _explain_missing_gpu(facts.status or NO_DEVICE, host)
     else:
-        problem = _unfit(facts, host, version, cuda)
+        problem = _explain_unfit_driver(facts, host, version, cuda)
     if problem and host.container and (problem.command or "").startswith("sudo "):
         advice = "on the host, not in this container"
         if problem.advice:
@@ -164,7 +179,13 @@ def driver_problem(
     return problem
 
 
-def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
+def _explain_load_error(load_error: str, host: HostFacts) -> DoctorProblem:
+    """Say why the library of NVIDIA's driver does not load, and what to do.
+
+    Args:
+        load_error: The loader's message, which usually says that the library is missing.
+        host: What the operating system shows of the hardware.
+    """
     if host.hardware is False:
         return NO_GPU_HERE
     if ".so" in load_error and "No such file" not in load_error:
@@ -184,8 +205,16 @@ def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
     return DoctorProblem(f"{reason}: {DRIVER} is missing", _install(host), DOWNLOAD)
 
 
-def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
-    if host.inaccessible:  # CUDA reports this as one of several errors
+def _explain_missing_gpu(status: int, host: HostFacts) -> DoctorProblem:
+    """Say why the driver loads, but gives no GPU, and what to do.
+
+    Args:
+        status: What the driver's function cuInit has returned, as numbered in cuda.h; NO_DEVICE
+            where it lists no GPU.
+        host: What the operating system shows of the hardware.
+    """
+    # CUDA reports files that may not be opened as one of several errors, so they come first.
+    if host.inaccessible:
         return DoctorProblem(
             f"no permission to open {', '.join(host.inaccessible)}",
             f"sudo chmod a+rw {' '.join(host.inaccessible)}",
@@ -212,26 +241,39 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
     return DoctorProblem("the NVIDIA driver lists no GPU", advice=DETAILS)
 
 
-def _unfit(
+def _explain_unfit_driver(
     facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """The driver works, but perhaps not for this ONNX Runtime."""
+    """Say why a driver that works does not fit ONNX Runtime, or its GPUs do not.
+
+    The driver may be too old for the release of CUDA that ONNX Runtime was built for; or the build
+    has no machine code for the GPUs.
+
+    Args:
+        facts: What the driver says.
+        host: What the operating system shows.
+        version: The version of ONNX Runtime.
+        cuda: The version of CUDA that it was built for; None if unknown.
+
+    Returns:
+        The problem; None if everything fits, or nothing is known.
+    """
     if cuda is None:
         return None
-    major = _major(cuda)
+    required_major = _major(cuda)
     extra = fitting_extra(facts)
-    if facts.cuda is None or _major(facts.cuda) >= major:
-        no_code = lacking_code(facts.gpus, version, cuda)
-        if not no_code:
+    if facts.cuda is None or _major(facts.cuda) >= required_major:
+        lack_of_code = lacking_code(facts.gpus, version, cuda)
+        if not lack_of_code:
             return None
         if extra:
-            return DoctorProblem(no_code, extra.command)
-        return DoctorProblem(no_code, advice=CPU_INSTEAD)
+            return DoctorProblem(lack_of_code, extra.command)
+        return DoctorProblem(lack_of_code, advice=CPU_INSTEAD)
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
         f"but this ONNX Runtime was built for CUDA {cuda}"
     )
-    newer_driver = _newer_driver(major)
+    newer_driver = _newer_driver(required_major)
     system = ""
     if host.wsl:
         system = " in Windows"
@@ -242,7 +284,7 @@ def _unfit(
         return DoctorProblem(reason, extra.command, advice)
     advice = f"{newer_driver} is needed{system}"
     oldest = CUDA_EXTRAS[-1]
-    if major > oldest.cuda:
+    if required_major > oldest.cuda:
         advice += f", or {oldest.driver} for {oldest.command}"
     return DoctorProblem(reason, _install(host), f"{advice}; {DOWNLOAD}")
 
@@ -252,7 +294,7 @@ def _major(version: str) -> int:
 
 
 def _newer_driver(cuda_major: int) -> str:
-    """The driver that a release of CUDA needs."""
+    """Name the driver that a release of CUDA needs."""
     for extra in CUDA_EXTRAS:
         if extra.cuda == cuda_major:
             return f"driver {extra.driver} or later"
@@ -260,7 +302,10 @@ def _newer_driver(cuda_major: int) -> str:
 
 
 def _install(host: HostFacts) -> str | None:
-    """The command that installs the driver; None in a container and in WSL, where it does harm."""
+    """Return the command that installs the driver, if it is known for this distribution.
+
+    None in a container and in WSL, where installing it does harm.
+    """
     if host.container or host.wsl:
         return None
     for name in host.distribution:
@@ -272,28 +317,41 @@ def _install(host: HostFacts) -> str | None:
 def provider_problems(
     provider: str, version: str, failures: Mapping[str, Sequence["Unloadable"]]
 ) -> tuple[DoctorProblem, ...]:
-    """What an execution provider lacks: one problem for each command that fixes something.
+    """Say what an execution provider of ONNX Runtime lacks to work on a GPU.
 
-    `failures` are libraries that do not load, by the GPU providers of this `version`.
+    Args:
+        provider: The provider: CUDA's or TensorRT's.
+        version: The version of ONNX Runtime.
+        failures: For each GPU provider that this ONNX Runtime has, the libraries that do not load.
+
+    Returns:
+        A problem for each command that fixes something.
     """
     from detcli.backend.libraries import not_built_in, summary
 
     if provider not in failures:
         return (problem_of(*not_built_in(provider, version)),)
-    groups: dict[str, list[Unloadable]] = {}
-    # TensorRT's provider needs everything that CUDA's needs, and more.
-    for name in dict.fromkeys((CUDA, provider)):
-        earlier_remedies = set(groups)
-        for library in failures[name]:
-            is_reported = library.remedy in earlier_remedies
-            if not is_reported and not library.library.startswith(DRIVERS):
-                groups.setdefault(library.remedy, []).append(library)
-    problems = [problem_of(summary(libraries), remedy) for remedy, libraries in groups.items()]
+    failures_by_remedy: dict[str, list[Unloadable]] = {}
+    # TensorRT's provider needs everything that CUDA's needs, and more. What CUDA's remedies fix is
+    # not reported again for it.
+    for provider_name in dict.fromkeys((CUDA, provider)):
+        earlier_remedies = set(failures_by_remedy)
+        for failure in failures[provider_name]:
+            is_reported = failure.remedy in earlier_remedies
+            if not is_reported and not failure.library.startswith(DRIVERS):
+                failures_by_remedy.setdefault(failure.remedy, []).append(failure)
+    problems = []
+    for remedy, failures_to_fix in failures_by_remedy.items():
+        problems.append(problem_of(summary(failures_to_fix), remedy))
     return tuple(problems)
 
 
 def problem_of(reason: str, remedy: str) -> DoctorProblem:
-    """A problem whose remedy is a sentence, or begins with the command that fixes it."""
+    """Make a problem of a reason and a remedy.
+
+    A remedy that begins with a command of pip is split into the command and the advice after its
+    semicolon; any other one is advice.
+    """
     if not remedy.startswith("pip "):
         return DoctorProblem(reason, advice=remedy)
     command, _, advice = remedy.partition("; ")

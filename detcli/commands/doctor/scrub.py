@@ -15,7 +15,10 @@ MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
 
 
 def scrub(text: str) -> str:
-    """A library's message without folders, names of user and host, and values of variables."""
+    """Remove what may be personal from a library's message.
+
+    That are folders, the names of the user and of the machine, and the values of variables.
+    """
     for folder in _folders_to_hide():
         text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
     text = ABSOLUTE.sub("", text)
@@ -31,7 +34,10 @@ def scrub(text: str) -> str:
 
 
 def _folders_to_hide() -> list[str]:
-    """Folders whose names may contain blanks, which ABSOLUTE would not match; the longest first."""
+    """List the folders of this process that may have blanks in their names, the longest first.
+
+    The expression ABSOLUTE finds only paths without blanks.
+    """
     in_variables = os.pathsep.join(os.environ.values()).split(os.pathsep)
     names = {*sys.path, sys.prefix, *in_variables}
     with contextlib.suppress(OSError, RuntimeError):
@@ -41,13 +47,16 @@ def _folders_to_hide() -> list[str]:
 
 
 def shorten(path: Path) -> str:
-    """A path with "~" for the home folder and no user names in the rest."""
+    """Write a path with "~" for the home folder; elsewhere, with USER for the user's name."""
     with contextlib.suppress(ValueError, RuntimeError):
         return str(Path("~") / path.relative_to(Path.home()))
-    users = _user_names()
+    user_names = _user_names()
     shortened = Path()
-    for part in path.parts:
-        shortened /= "USER" if part in users else part
+    for name in path.parts:
+        if name in user_names:
+            shortened /= "USER"
+        else:
+            shortened /= name
     return str(shortened)
 
 
@@ -62,7 +71,7 @@ def _user_names() -> set[str]:
 
 
 def public_value(value: object) -> str:
-    """A value without secrets in addresses, and without personal names in paths."""
+    """Write an option's value without secrets in addresses, and without personal names in paths."""
     text = public_text(public_name(str(value)))
     if "/" in text and "://" not in text:
         return shorten(Path(text))
