@@ -10,9 +10,10 @@ from detcli.config.values import is_folder, read_target
 from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import pluralize
-from detcli.storage.files import StandardOutput
+from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 
 if TYPE_CHECKING:
+    from detcli.config.values import Target
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
     from detcli.sink.protocol import RecordSink
@@ -40,7 +41,7 @@ def merge(
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     from detcli.data.columns import OPTIONAL_COLUMNS  # these load NumPy: --help does without
-    from detcli.run.shards.manifest import NAME, PART, Manifest
+    from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge, describe_failures
     from detcli.run.shards.store import open_store
     from detcli.sink.formats import choose_format, open_record_sink, open_target, require_file
@@ -52,18 +53,18 @@ def merge(
     target = read_target(output)
     record_format = choose_format(config.outputs.format, target)
     require_file(record_format, target)
-    target_name = str(target).rpartition("/")[2]
-    is_name_of_run = NAME.fullmatch(target_name) or PART.fullmatch(target_name)
-    if target is not None and is_name_of_run:
-        raise UsageError(
-            f"--output {target} has the name of a manifest or a part", "choose another name"
-        )
+    if target is not None:
+        _refuse_name_of_run(target)
 
     store = open_store(folder)
     manifest = Manifest(store)
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
-    file = StandardOutput() if target is None else open_target(target)
+    file: StandardOutput | AtomicFile | DirectFile
+    if target is None:
+        file = StandardOutput()
+    else:
+        file = open_target(target)
     reports_progress = target is not None and not config.verbosity.quiet
     try:
         settings = manifest.header["settings"]
@@ -85,28 +86,57 @@ def merge(
         raise InputError(describe_failures(merging.failed), hint)
 
 
+def _refuse_name_of_run(target: "Target") -> None:
+    """Refuse an output that has a name as the manifests and parts of runs in shards have."""
+    from detcli.run.shards.manifest import NAME, PART
+
+    name = str(target).rpartition("/")[2]
+    if NAME.fullmatch(name) or PART.fullmatch(name):
+        raise UsageError(
+            f"--output {target} has the name of a manifest or a part", "choose another name"
+        )
+
+
 def _copy(
     merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, show_progress: bool
 ) -> None:
-    """Write all records, if all of them are there and none is damaged."""
+    """Write the records of all parts to the output.
+
+    Whether a part is damaged is only known when it was read to its end. So all parts are read in
+    any case, and an error of the sink about a record is raised only if no part is damaged, as that
+    would be its cause.
+
+    Args:
+        merging: Yields the records of the parts, and collects what is wrong with parts.
+        manifest: The manifest of the run, with the number of names.
+        sink: Writes the records.
+        show_progress: Whether to show a progress bar.
+
+    Raises:
+        CheckError: Parts are damaged.
+    """
     from detcli.run.shards.parts import DAMAGE, Stored
 
-    error: Exception | None = None
+    first_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
             try:
-                if error is None:
+                if first_error is None:
                     sink.write(Stored(record))
-            except DAMAGE as caught:  # its part may turn out to be changed
-                error = caught
+            except DAMAGE as error:
+                first_error = error
             advance(record["source"])
     _require_whole(merging, manifest)
-    if error is not None:
-        raise error
+    if first_error is not None:
+        raise first_error
 
 
 def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
-    """List the missing and damaged parts, if any, and raise."""
+    """Print which parts are missing or damaged, and raise an error if there are any.
+
+    Raises:
+        CheckError: Parts are missing or damaged; it says how many.
+    """
     faults = merging.faults
     for fault in faults:
         print_line(f"{fault.part}: {fault.reason}")
@@ -116,5 +146,6 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     if not all(fault.missing for fault in faults):
         hint = f"remove the damaged parts, then {hint}"
     parts = f"{len(faults)} of {pluralize(len(manifest), 'part')}"
-    names = pluralize(sum(fault.names for fault in faults), "name")
+    name_count = sum(fault.names for fault in faults)
+    names = pluralize(name_count, "name")
     raise CheckError(f"{parts}, with {names}, missing or damaged", hint)

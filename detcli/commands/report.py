@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from detcli.data.record import RecordJson
     from detcli.page.find_images import Finder
-    from detcli.page.page import Page
+    from detcli.page.page import Page, RunInfo
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
 
@@ -70,7 +70,7 @@ def report(
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     from detcli.page.find_images import Finder
-    from detcli.page.page import Page, RunInfo, settings_facts, zones_and_lines_of
+    from detcli.page.page import Page
     from detcli.run import set_up_process  # these load OpenCV
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
@@ -83,29 +83,19 @@ def report(
     marks = None
     if config.outputs.apply is not None:
         marks = Marks(config.outputs.apply)
-    reading = hidden.checked(read_records(records))
-    first_records = list(islice(reading, 1))  # before a page is begun
+    remaining_records = hidden.checked(read_records(records))
+    # The first record says what the page is about. No page is begun if it cannot be read.
+    first_records = list(islice(remaining_records, 1))
     finder = Finder(images, config.inputs)
     settings: Mapping[str, object] = {}
     if first_records:
         settings = first_records[0].get("settings", {})
-    min_score = 0.0
-    conf = settings.get("conf")  # any JSON may stand there
-    if isinstance(conf, float) and 0 <= conf <= 1:
-        min_score = conf
-    source = "standard input" if records == "-" else public_name(records)
-    about = RunInfo(
-        "report",
-        [("records", source), *settings_facts(settings)],
-        min_score=min_score,
-        zones_and_lines=list(zones_and_lines_of(settings)),
-    )
     output: Any = config.outputs.report  # a required option
-    page = Page(output, about, linked=config.outputs.report_link)
+    page = Page(output, _run_info(records, settings), linked=config.outputs.report_link)
     page_of_records = _PageOfRecords(page, finder, hidden, marks)
     try:
         with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
-            for record in chain(first_records, reading):
+            for record in chain(first_records, remaining_records):
                 page_of_records.add(record)
                 advance(record["source"])
             if marks is not None:
@@ -127,43 +117,80 @@ def report(
                 print_line("  hint: name their folder with --images", prefix="")
 
 
+def _run_info(records: str, settings: "Mapping[str, object]") -> "RunInfo":
+    """Collect what the page says of the run that made the records.
+
+    Args:
+        records: The file of the records, as it was named.
+        settings: The settings in the first record, if it has some. Anybody may have written them.
+    """
+    from detcli.page.page import RunInfo, settings_facts, zones_and_lines_of
+
+    source = public_name(records)
+    if records == "-":
+        source = "standard input"
+    min_score = 0.0
+    conf = settings.get("conf")
+    if isinstance(conf, float) and 0 <= conf <= 1:
+        min_score = conf
+    return RunInfo(
+        "report",
+        [("records", source), *settings_facts(settings)],
+        min_score=min_score,
+        zones_and_lines=list(zones_and_lines_of(settings)),
+    )
+
+
 class _PageOfRecords:
-    """Adds records to a page, without what marks drop, and with classes hidden."""
+    """Adds saved records to a page, with the options --blur and --apply.
+
+    --blur hides classes in the pictures. --apply leaves out detections and records that a person
+    has marked as wrong, on an earlier page.
+    """
 
     def __init__(
         self, page: "Page", finder: "Finder", hidden: "HiddenClasses", marks: "Marks | None"
     ) -> None:
+        """Begin without records.
+
+        Args:
+            page: The page.
+            finder: Finds the pictures of the records.
+            hidden: The classes to hide.
+            marks: The marks to apply, if any.
+        """
         self._page = page
         self._finder = finder
         self._hidden = hidden
         self._marks = marks
-        self._records = 0
-        self._hidden_boxes_dropped = 0  # by marks
+        self._record_count = 0
+        self._dropped_hidden_count = 0  # detections of hidden classes that marks dropped
 
     def add(self, record: "RecordJson") -> None:
         """Add a record, unless a mark drops it; boxes that marks drop are hidden all the same."""
-        boxes = self._hidden.boxes(record)
+        boxes_to_hide = self._hidden.boxes(record)
         if self._marks is not None:
             corrected = self._marks.corrected(record)
             if corrected is None:
                 return
             record = corrected
-        edit = None
+        edit_picture = None
         if self._hidden:
-            edit = partial(self._hidden.in_picture, boxes)
-            record = self._hidden.without_texts(record, boxes)
-        self._page.add(record, partial(self._finder.shown, record, edit))
-        self._records += 1
-        self._hidden_boxes_dropped += len(boxes) - len(self._hidden.boxes(record))
+            edit_picture = partial(self._hidden.in_picture, boxes_to_hide)
+            record = self._hidden.without_texts(record, boxes_to_hide)
+        self._page.add(record, partial(self._finder.shown, record, edit_picture))
+        self._record_count += 1
+        self._dropped_hidden_count += len(boxes_to_hide) - len(self._hidden.boxes(record))
 
     def summary(self, address: Path) -> "Iterator[str]":
-        """Yield what was written, and what of it is hidden."""
-        without = ""
+        """Yield the lines to print at the end: what was written, and what of it is hidden."""
+        without_dropped = ""
         if self._marks is not None:
-            without = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
-        yield f"wrote a page of {pluralize(self._records, 'record')}{without}: {address}"
-        if self._hidden_boxes_dropped:
-            detections = pluralize(self._hidden_boxes_dropped, "detection")
+            without_dropped = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
+        records = pluralize(self._record_count, "record")
+        yield f"wrote a page of {records}{without_dropped}: {address}"
+        if self._dropped_hidden_count:
+            detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"
         if self._hidden and self._finder.unproven:
             pictures = pluralize(self._finder.unproven, "picture")

@@ -73,22 +73,28 @@ def status(
     failures_by_shard = survey(store, manifest, range(len(manifest)))
     file_times = store.times()
 
+    done_shards = failures_by_shard.keys()
     part_times = []
-    for shard in failures_by_shard:
+    for shard in done_shards:
         part = manifest.part(shard)
         if part in file_times:
             part_times.append(file_times[part])
     part_times.sort()
+    last_s = None
+    if part_times:
+        last_s = time.time() - part_times[-1]
 
-    working = len(_shards_at_work(store, file_times) - failures_by_shard.keys())
+    working_count = len(_shards_at_work(store, file_times) - done_shards)
     rate = None
     left_s = None
-    if 0 < working < len(failures_by_shard):
+    # A few parts say little about the rate, and without workers there is none.
+    if 0 < working_count < len(done_shards):
         inputs_per_shard = manifest.names / len(manifest)
         started_s = min(file_times.values())  # when the manifest was written
         rate = _inputs_per_second([started_s, *part_times], inputs_per_shard)
     if rate is not None:
-        left_s = inputs_per_shard * (len(manifest) - len(failures_by_shard)) / rate
+        left_inputs = inputs_per_shard * (len(manifest) - len(done_shards))
+        left_s = left_inputs / rate
 
     failures = Counter[str]()
     for failures_of_shard in failures_by_shard.values():
@@ -96,10 +102,10 @@ def status(
     run_status = RunStatus(
         inputs=manifest.names,
         shards=len(manifest),
-        done=len(failures_by_shard),
-        working=working,
+        done=len(done_shards),
+        working=working_count,
         failed=dict(failures.most_common()),
-        last_s=time.time() - part_times[-1] if part_times else None,
+        last_s=last_s,
         inputs_per_s=rate,
         left_s=left_s,
     )
@@ -107,21 +113,32 @@ def status(
 
 
 def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | None:
-    """The rate of the last parts; None if they were all written at the same moment.
+    """Estimate the rate of a run from the times of its last parts.
+
+    None if they were all written at the same moment.
 
     Args:
         times: When the manifest was written, then when each part was, in seconds.
         inputs_per_shard: How many inputs a part has, on average.
     """
-    recent_times = times[-RECENT - 1 :]
+    recent_times = times[-(RECENT + 1) :]  # RECENT parts, and where the first of them began
     elapsed_s = recent_times[-1] - recent_times[0]
     if elapsed_s <= 0:
         return None
-    return inputs_per_shard * (len(recent_times) - 1) / elapsed_s
+    part_count = len(recent_times) - 1
+    return inputs_per_shard * part_count / elapsed_s
 
 
 def _shards_at_work(store: "Store", file_times: dict[str, float]) -> set[int]:
-    """The shards that runs are working, by the notes that these have renewed lately."""
+    """Collect the numbers of the shards that processes are working now.
+
+    Each process keeps a note of its shards in the folder of the run, and writes it anew while it
+    lives.
+
+    Args:
+        store: The folder of the run.
+        file_times: When each file in it was written, in seconds since 1970.
+    """
     from detcli.run.shards.store import NOTE, RENEW_S, noted_shards
 
     shards: set[int] = set()
