@@ -166,68 +166,87 @@ class Inspection:
 
 
 def examine(path: Path, settings: Settings = Settings()) -> Inspection:
-    """Examine a model file; one that cannot be used is reported, one that cannot be read raises."""
+    """Examine a model file: what it contains, how detcli reads it, and where it runs.
+
+    Args:
+        path: The file.
+        settings: How to read it, as for predict.
+
+    Returns:
+        The report, also of a file that is no detector or that nothing can run.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
     file = ModelFile.read(
         path, settings.box_format, settings.preprocess, boxes_only=settings.boxes_only
     )
     with damage_reported(path):
-        model = file.model
-        contract = file.contract
-        index = GraphIndex(model.graph)
-        weights = parameters(index)
-        images = index.image_inputs()
-        inputs = tuple(describe_tensor(value) for value in images)
-        outputs = tuple(describe_tensor(value) for value in model.graph.output)
-        metadata = {entry.key: entry.value for entry in model.metadata_props}
-        warnings = list(advise_on_graph(model, file.external, weights))
-        graph = model
-        detector = None
-        canvas: tuple[int | None, ...] = ()  # to count operations for
-        if contract is not None:
-            if settings.names is not None:
-                names = read_names(Path(settings.names))
-                contract = contract.with_names(names, str(settings.names))
-            graph = file.body()  # what detcli runs
-            reading = replace(file.reading(), contract=contract)
-            detector = describe(model, reading, settings.box_format)
-            warnings = [
-                *advise_on_rounding(file.roundings),
-                *advise_on_detector(contract, metadata, detector.cut),
-                *warnings,
-            ]
-            height, width = contract.input_shape(settings.imgsz)
-            canvas = (contract.batch or 1, 3, height, width)
-        elif len(images) == 1:
-            canvas = tuple(known_size(dim) for dim in shape(images[0]))
-        placements = survey(graph.SerializeToString(), path.name)
-        inspection: Inspection = decoded(
-            Inspection(
-                model=str(path),
-                bytes=len(file.content),
-                sha256=file.sha256,
-                external=file.external,
-                producer=f"{model.producer_name} {model.producer_version}".strip(),
-                ir_version=model.ir_version,
-                opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-                inputs=inputs,
-                outputs=outputs,
-                dynamic_axes=dynamic_axes((*inputs, *outputs)),
-                nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
-                parameters=sum(math.prod(tensor.dims) for tensor in weights),
-                precision=describe_precision(index, weights),
-                operations=count_operations(graph, canvas),
-                metadata=_first_entries(metadata),
-                detector=detector,
-                problem=_problem(file.refusal, placements),
-                placements=placements,
-                warnings=tuple(warnings),
-            )
-        )
+        inspection: Inspection = decoded(_inspect(path, file, settings))
         return inspection
 
 
+def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
+    """Make the report on a model file; texts in it may be bytes, or of any length."""
+    model = file.model
+    index = GraphIndex(model.graph)
+    weights = parameters(index)
+    images = index.image_inputs()
+    inputs = tuple(describe_tensor(value) for value in images)
+    outputs = tuple(describe_tensor(value) for value in model.graph.output)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    warnings = list(advise_on_graph(model, file.external, weights))
+    detector = None
+    # What runs, and the shape of its input to count operations for.
+    graph = model
+    input_shape: tuple[int | None, ...] = ()
+    contract = _contract_with_names(file.contract, settings)
+    if contract is not None:
+        graph = file.body()
+        detector = describe(model, replace(file.reading(), contract=contract), settings.box_format)
+        warnings = [
+            *advise_on_rounding(file.roundings),
+            *advise_on_detector(contract, metadata, detector.cut),
+            *warnings,
+        ]
+        height, width = contract.input_shape(settings.imgsz)
+        input_shape = (contract.batch or 1, 3, height, width)
+    elif len(images) == 1:
+        input_shape = tuple(known_size(dim) for dim in shape(images[0]))
+    placements = survey(graph.SerializeToString(), path.name)
+    return Inspection(
+        model=str(path),
+        bytes=len(file.content),
+        sha256=file.sha256,
+        external=file.external,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        ir_version=model.ir_version,
+        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        inputs=inputs,
+        outputs=outputs,
+        dynamic_axes=dynamic_axes((*inputs, *outputs)),
+        nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
+        parameters=sum(math.prod(tensor.dims) for tensor in weights),
+        precision=describe_precision(index, weights),
+        operations=count_operations(graph, input_shape),
+        metadata=_first_entries(metadata),
+        detector=detector,
+        problem=_problem(file.refusal, placements),
+        placements=placements,
+        warnings=tuple(warnings),
+    )
+
+
+def _contract_with_names(contract: Contract | None, settings: Settings) -> Contract | None:
+    """Give a contract, which is what a graph promises, the class names of the option --names."""
+    if contract is None or settings.names is None:
+        return contract
+    names = read_names(Path(settings.names))
+    return contract.with_names(names, str(settings.names))
+
+
 def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
-    """The first entries of the metadata, and how many more there are."""
+    """Return the first MAX_ENTRIES of the metadata, and an entry that counts the others."""
     entries = dict(islice(metadata.items(), MAX_ENTRIES))
     if len(metadata) > len(entries):
         entries["..."] = f"{len(metadata) - len(entries)} more entries"
@@ -244,11 +263,17 @@ def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> M
 
 
 def describe_tensor(value: ValueInfoProto) -> TensorInfo:
-    """A tensor's name, dtype and shape; symbols that are whole formulas are left out."""
+    """Describe a tensor by its name, dtype and shape.
+
+    An axis is None if its size is unknown, or if its symbol is a whole formula of an exporter.
+    """
     dims: list[int | str | None] = []
     for dim in shape(value):
         is_formula = isinstance(dim, str) and len(dim) > MAX_SYMBOL
-        dims.append(None if is_formula else dim)
+        if is_formula:
+            dims.append(None)
+        else:
+            dims.append(dim)
     return TensorInfo(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
 
 
@@ -256,17 +281,25 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
     """Group the axes without a fixed size by symbol; those of one symbol have the same size."""
     axes_by_symbol: dict[str, list[str]] = {}
     for tensor in tensors:
-        for number, dim in enumerate(tensor.shape):
+        for axis, dim in enumerate(tensor.shape):
             if known_size(dim) is None:
-                symbol = dim if isinstance(dim, str) else "?"
-                axes_by_symbol.setdefault(symbol, []).append(f"{tensor.name}[{number}]")
+                symbol = "?"
+                if isinstance(dim, str):
+                    symbol = dim
+                axes_by_symbol.setdefault(symbol, []).append(f"{tensor.name}[{axis}]")
     return tuple(DynamicAxis(symbol, tuple(axes)) for symbol, axes in axes_by_symbol.items())
 
 
 def describe(
     model: ModelProto, reading: Reading, users_box_format: BoxFormat | None
 ) -> DetectorFacts:
-    """Describe a detector, of whose tensors the model has the shapes."""
+    """Describe how detcli reads a detector, with what in the graph shows it.
+
+    Args:
+        model: The graph, with the shapes of its tensors.
+        reading: How detcli reads it.
+        users_box_format: The value of --box-format; None if the graph shows the format.
+    """
     index = GraphIndex(model.graph)
     contract = reading.contract
     metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -275,10 +308,16 @@ def describe(
     head = heads[0]
     if not head.shape or contract.heads:
         head = _appended_head(contract)
+    box_format_reason = _box_reason(reading)
+    if users_box_format:
+        box_format_reason = "--box-format"
+    box_unit: Literal["pixels", "fractions"] = "pixels"
+    if contract.box_fractions:
+        box_unit = "fractions"
+    tile = None
+    if contract.tile is not None:
+        tile = str(contract.tile)
     best_class_counts = contract.counts_best_class(contract.nms)
-    stride_origin = "as in all YOLO detectors with three scales; the model gives none"
-    if metadata.get("stride"):
-        stride_origin = "the model's metadata"
     return DetectorFacts(
         family=contract.family,
         layout=contract.layout,
@@ -288,22 +327,18 @@ def describe(
         cut=_cut(index, head_names),
         other_inputs=tuple(FedInput(other.name, other.role) for other in reading.adaptation.others),
         box_format=contract.box_format,
-        box_format_reason="--box-format" if users_box_format else _box_reason(reading),
-        box_unit="fractions" if contract.box_fractions else "pixels",
+        box_format_reason=box_format_reason,
+        box_unit=box_unit,
         score_form=contract.score_form,
         score_reason=_score_reason(reading),
         one_class=contract.multi_label is MultiLabel.NEVER or best_class_counts,
         needs_nms=contract.nms is not None,
         conf=contract.conf,
         class_conf=dict(contract.class_conf),
-        tile=None if contract.tile is None else str(contract.tile),
+        tile=tile,
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),
-        preprocessing_origins={
-            step: source
-            for step, source in contract.preprocessing_sources
-            if step in PREPROCESSING_STEPS
-        },
+        preprocessing_origins=_preprocessing_origins(contract),
         unsettled=contract.unknown_preprocessing,
         class_count=contract.class_count,
         anchor_count=contract.anchor_count,
@@ -312,14 +347,30 @@ def describe(
         default_size=contract.default_size,
         assumed=dict(contract.assumed_preprocessing),
         stride=contract.stride,
-        stride_origin=stride_origin,
+        stride_origin=_stride_origin(metadata),
         names=contract.names,
         names_origin=contract.names_origin,
     )
 
 
+def _preprocessing_origins(contract: Contract) -> dict[str, str]:
+    """Say where each step of preprocessing is known from, by the step's name."""
+    return {
+        step: source
+        for step, source in contract.preprocessing_sources
+        if step in PREPROCESSING_STEPS
+    }
+
+
+def _stride_origin(metadata: dict[str, str]) -> str:
+    """Say where the stride is known from, of which the sides of the input are multiples."""
+    if metadata.get("stride"):
+        return "the model's metadata"
+    return "as in all YOLO detectors with three scales; the model gives none"
+
+
 def _heads(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
-    """The tensors of these names, as far as the graph says what they are."""
+    """Describe the tensors of these names; one that the graph does not describe is "unknown"."""
     # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
     values = [*model.graph.value_info, *model.graph.output]
     tensors = {value.name: describe_tensor(value) for value in values}
@@ -327,18 +378,18 @@ def _heads(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
 
 
 def _appended_head(contract: Contract) -> TensorInfo:
-    """The head that detcli appends to a graph, which has none of its own."""
-    channels = contract.class_count + 4
+    """Describe the head that detcli appends to a graph without one: boxes and scores, joined."""
+    channel_count = 4 + contract.class_count  # the four numbers of a box, and a score per class
     if contract.layout is Layout.ROWS:
-        channels = 6
-    axes: tuple[int | None, ...] = (channels, contract.anchor_count)
+        channel_count = 6  # a box, its score, and the id of its class
+    axes: tuple[int | None, ...] = (channel_count, contract.anchor_count)
     if contract.anchors_first:
-        axes = (contract.anchor_count, channels)
+        axes = (contract.anchor_count, channel_count)
     return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
 
 
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
-    """What shows the layout of the head."""
+    """Say what in the graph or the metadata shows the layout of the head."""
     layout = reading.contract.layout
     if layout is Layout.ONE_TO_MANY and reading.adaptation.head.objectness:
         return "its output joins four box rows, an objectness and the class scores"
@@ -349,7 +400,7 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
 
 
 def _left_out(head: Head) -> str:
-    """What the graph gives besides boxes and scores, which detcli leaves out."""
+    """Say what the graph gives besides boxes and scores, such as masks; empty if it is nothing."""
     if head.has_more:
         return f"; {BOXES_OF_MORE}"
     if head.grid is not None and HeadPart.POINTS in head.grid.parts:
@@ -358,7 +409,7 @@ def _left_out(head: Head) -> str:
 
 
 def _box_reason(reading: Reading) -> str:
-    """What shows the format of the boxes."""
+    """Say what in the graph shows whether boxes are corners, or centre and size."""
     decode = reading.adaptation.head.decoded
     box_format = reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
@@ -372,7 +423,7 @@ def _box_reason(reading: Reading) -> str:
 
 
 def _score_reason(reading: Reading) -> str:
-    """What shows the form of the scores."""
+    """Say what the scores of the head are: probabilities, logits, or products with objectness."""
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
     head = reading.adaptation.head
@@ -386,42 +437,60 @@ def _score_reason(reading: Reading) -> str:
 
 
 def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
-    """Where a graph is cut; None where no node after its heads selects boxes."""
+    """Find out where detcli cuts a graph that selects boxes, in order to select them itself.
+
+    Args:
+        index: The graph.
+        heads: Names of the tensors with boxes and scores, behind which it is cut.
+
+    Returns:
+        The place, and what is dropped; None if no node behind the heads selects boxes.
+    """
     needed_tensors: set[str] = set()
     for head in heads:
         nodes, _ = needed_nodes(index.graph, head)
         for node in nodes:
             needed_tensors.update(node.output)
-    dropped = [node for node in index.graph.node if needed_tensors.isdisjoint(node.output)]
-    operators = Counter(node.op_type for node in dropped)
-    if operators.keys().isdisjoint(SELECTION):
+    dropped_nodes = [node for node in index.graph.node if needed_tensors.isdisjoint(node.output)]
+    dropped_operators = Counter(node.op_type for node in dropped_nodes)
+    if dropped_operators.keys().isdisjoint(SELECTION):
         return None
-    remaining = len(index.graph.node) - len(dropped)
-    max_detections = _max_detections(index, dropped)
-    return CutPoint(heads[0], remaining, dict(operators.most_common()), max_detections)
+    remaining_count = len(index.graph.node) - len(dropped_nodes)
+    max_detections = _max_detections(index, dropped_nodes)
+    return CutPoint(
+        heads[0], remaining_count, dict(dropped_operators.most_common()), max_detections
+    )
 
 
 def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
-    """How many detections the dropped nodes leave at most; None if the graph does not say."""
-    dims = index.shapes.get(index.graph.output[0].name, [])
-    if len(dims) == 3:
-        rows = known_size(dims[1])
-        if rows:
-            return rows
+    """Find out how many detections of an image the dropped nodes select at most.
+
+    That is the size of the output, (batch, detections, 6), or else the smallest `k` of the TopK
+    nodes; None if the graph does not say.
+    """
+    output_shape = index.shapes.get(index.graph.output[0].name, [])
+    if len(output_shape) == 3:
+        detection_count = known_size(output_shape[1])
+        if detection_count:
+            return detection_count
     limits = []
     for node in dropped:
         if node.op_type == "TopK":
-            constant = None
+            k = None
             if len(node.input) > 1:
-                constant = index.constant(node.input[1])
-            if not constant:
+                k = index.constant(node.input[1])  # a list of one number
+            if not k:
                 return None
-            limits.append(constant[0])
+            limits.append(k[0])
     return min(limits, default=None)
 
 
 def shortened(text: str, length: int) -> str:
-    """The start of a long text, and how much is left out, by an earlier call too."""
+    """Cut off a long text, and say how many characters are left out.
+
+    A text that was cut off before, "abc... (9 more characters)", may be shortened further; the
+    number then counts those characters, too.
+    """
     remaining_length = len(text)
     cut_before = 0
     cut = CUT.search(text)
