@@ -37,7 +37,7 @@ class Summary:
 
     @classmethod
     def of(cls, samples: npt.ArrayLike) -> "Summary":
-        """Summarise seconds; at least one."""
+        """Summarise durations in seconds, of which there is at least one."""
         values = np.asarray(samples, np.float64)
         p50_s = float(np.percentile(values, 50))
         p90_s = None
@@ -60,7 +60,7 @@ class Interval:
     high: float
 
     def change(self) -> str:
-        """The interval of a ratio, as a change."""
+        """Write the interval of a ratio as a change, as in "-1.2% to +3.4%"."""
         return f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
@@ -74,7 +74,7 @@ class WarmUp:
     stable: bool
 
     def text(self, what: str) -> str:
-        """The same in words; `what` were the runs."""
+        """Say it in words; `what` are the runs, such as "pictures"."""
         outcome = "never stable"
         if self.stable:
             outcome = "until stable"
@@ -85,13 +85,15 @@ class WarmUp:
 class StageClock:
     """Attributes every nanosecond of a run to one stage, or to the remainder.
 
-    `now` returns the nanoseconds of a monotonic clock.
+    Attributes:
+        stages: Nanoseconds of each stage of the last run, with the remainder.
     """
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        """Make a clock; `now` returns the nanoseconds of a monotonic clock."""
         self._now = now
-        self._ends: list[tuple[Stage, int]] = []
-        self.stages: dict[Stage, int] = {}  # nanoseconds of a whole run, the remainder included
+        self._ends: list[tuple[Stage, int]] = []  # of the stages of this run, in order
+        self.stages: dict[Stage, int] = {}
 
     @property
     def calls(self) -> int:
@@ -103,19 +105,19 @@ class StageClock:
         self._ends = [(Stage.REMAINDER, self._now())]
 
     def ended(self, stage: Stage) -> None:
-        """The time since the last call belongs to a stage, which may end several times."""
+        """Attribute the time since the last call to a stage, which may end several times."""
         self._ends.append((stage, self._now()))
 
     def stop(self) -> None:
         """End the run; the time since the last stage belongs to the remainder."""
         self.ended(Stage.REMAINDER)
         self.stages = Counter()
-        for (_, before), (stage, now) in itertools.pairwise(self._ends):
-            self.stages[stage] += now - before
+        for (_, start_ns), (stage, end_ns) in itertools.pairwise(self._ends):
+            self.stages[stage] += end_ns - start_ns
 
 
 def clock_cost(calls: int) -> float:
-    """Seconds that the clock itself takes in a run with this many stage ends."""
+    """Measure how many seconds the clock itself takes in a run in which it is called so often."""
     clock = StageClock()
     number = 1000
     repetitions = timeit.repeat(lambda: clock.ended(Stage.REMAINDER), number=number)
@@ -158,12 +160,12 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
 
 
 def is_stable(durations: Sequence[float]) -> bool:
-    """Whether the last two blocks of runs took equally long."""
+    """Whether the last BLOCK runs took as long as the BLOCK runs before, by their medians."""
     if len(durations) < 2 * BLOCK:
         return False
-    before = np.median(durations[-2 * BLOCK : -BLOCK])
-    after = np.median(durations[-BLOCK:])
-    return bool(abs(after - before) < STABLE * before)
+    median_before = np.median(durations[-2 * BLOCK : -BLOCK])
+    median_after = np.median(durations[-BLOCK:])
+    return bool(abs(median_after - median_before) < STABLE * median_before)
 
 
 # Intervals
@@ -225,17 +227,22 @@ def _draw(
         `(DRAWS,)`, the statistic of each of the drawn series.
     """
     count = len(values)
-    # The cube root of the number of samples is the usual length of a block. It is too short for
-    # long series of short runs, see MAX_BLOCKS.
-    block_length = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
+    # In the literature on the bootstrap, the cube root of the number of samples is the usual length
+    # of a block. It is too short for long series of short runs, see MAX_BLOCKS.
+    usual_length = count ** (1 / 3)
+    block_length = math.ceil(max(usual_length, count / MAX_BLOCKS))
     block_count = math.ceil(count / block_length)
     statistics = np.empty(DRAWS)
     # The series are drawn in groups, since all samples of all series would take much memory.
     group_count = math.ceil(DRAWS * count / DRAWN_AT_ONCE)
     for group in np.array_split(statistics, group_count):  # views, which are filled in
-        block_starts = generator.integers(0, count, (len(group), block_count, 1))
+        series_count = len(group)
+        block_starts = generator.integers(0, count, (series_count, block_count, 1))
+        # (series, blocks, samples of a block)
         indices_in_blocks = block_starts + np.arange(block_length)
-        indices = indices_in_blocks.reshape(len(group), block_count * block_length)
-        indices = indices[:, :count] % count
+        # (series, samples): the blocks one after the other. The last one may be too long, and
+        # indices behind the end of the samples go on at their start.
+        indices_in_series = indices_in_blocks.reshape(series_count, block_count * block_length)
+        indices = indices_in_series[:, :count] % count
         group[:] = statistic(values[indices], axis=1)
     return statistics
