@@ -213,7 +213,11 @@ class BaselineComparison:
     verdict: RegressionVerdict
 
     def require_no_regression(self) -> None:
-        """Raise CheckError for a regression; warn where it is undecided."""
+        """Warn if it is undecided whether the model got slower than allowed.
+
+        Raises:
+            CheckError: It certainly got slower.
+        """
         slower = f"slower than {self.file} by more than {self.max_regress:.0%}"
         if self.verdict is RegressionVerdict.UNDECIDED:
             advice = "measure longer, with --seconds, on an idle machine"
@@ -255,7 +259,16 @@ HINT = "make one with --save-baseline"
 
 @frozen
 class Baseline:
-    """A measurement that others can be compared with; `file` is where it comes from."""
+    """A measurement that later ones can be compared with.
+
+    Attributes:
+        file: The file that it was read from; empty for one that was just made.
+        identity: What has to be equal in both measurements.
+        software: The versions of the software.
+        samples: The seconds of each run, by what was timed.
+        warnings: What disturbed the measurement.
+        taken: The fraction of the cores that other programs took.
+    """
 
     file: str
     identity: Identity
@@ -265,14 +278,18 @@ class Baseline:
     taken: float = 0.0
 
     def save(self, path: Path) -> None:
-        """Write a file, or raise OutputError."""
+        """Write the measurement to a file, or raise OutputError."""
         document = HEADER | asdict(self)
         del document["file"]
         write_output(path, (json.dumps(document, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> "Baseline":
-        """Read a file, or raise UsageError."""
+        """Read a measurement from a file, which may hold anything.
+
+        Raises:
+            UsageError: It cannot be read, or is not a baseline.
+        """
         try:
             document = json.loads(read_text(path))
             if any(document[name] != value for name, value in HEADER.items()):
@@ -295,21 +312,28 @@ class Baseline:
             raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
 
     def require_same(self, identity: Identity) -> None:
-        """Refuse to compare under different conditions."""
-        different = [
-            f"{name} was {self.identity.get(name)}, is {value}"
-            for name, value in identity.items()
-            if self.identity.get(name) != value
-        ]
-        if different:
+        """Refuse to compare with a measurement under other conditions.
+
+        Args:
+            identity: The conditions of the other one.
+
+        Raises:
+            UsageError: Some differ; it lists them.
+        """
+        differences = []
+        for name, value in identity.items():
+            earlier_value = self.identity.get(name)
+            if earlier_value != value:
+                differences.append(f"{name} was {earlier_value}, is {value}")
+        if differences:
             raise UsageError(
-                f"cannot compare with {self.file}: {'; '.join(different)}",
+                f"cannot compare with {self.file}: {'; '.join(differences)}",
                 "compare under the same conditions, or save a new baseline with --save-baseline",
             )
 
 
 def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
-    """The samples of a baseline, if they are a list of seconds."""
+    """Return the samples of a baseline, or raise ValueError if they are no list of seconds."""
     samples = np.array(values, np.float64)
     are_seconds = (samples >= 0) & (samples < np.inf)
     if samples.ndim != 1 or not samples.size or not are_seconds.all():
@@ -320,9 +344,18 @@ def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
 def identity_of(
     machine: BenchMachine, model: BenchModel, conditions: Conditions | None = None
 ) -> Identity:
-    """What must be equal, as far as it is known; versions and memory may differ.
+    """Collect what must be equal in two measurements that are compared.
 
-    The GPU in use is known together with the conditions.
+    Versions of the software and the size of the memory may differ.
+
+    Args:
+        machine: The machine.
+        model: The model.
+        conditions: What is measured; None if it is not known yet, and then neither is the GPU that
+            is in use.
+
+    Returns:
+        Values of JSON by name, as a baseline has them.
     """
     identity: Identity = {
         "processor": machine.processor,
@@ -341,9 +374,17 @@ def identity_of(
 
 
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
-    """Compare measurements under the same conditions; the wall clock decides, the stages explain.
+    """Compare two measurements, to find out whether the model got slower.
 
-    `max_regress` is how much slower the second may be: 0.05 for 5%.
+    Whole runs decide, and the times of the stages explain the difference.
+
+    Args:
+        before: The earlier measurement.
+        after: The later one, under the same conditions.
+        max_regress: How much slower it may be: 0.05 for 5%.
+
+    Raises:
+        UsageError: The earlier one has no times of whole runs.
     """
     if not before.samples.get(WALL):
         raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
@@ -353,12 +394,15 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
     for name, samples in after.samples.items():
         if name not in before.samples:
             continue
+        verdict_of_change = None
+        if name == WALL:
+            verdict_of_change = verdict
         change = Change(
             name,
             before_s=float(np.median(before.samples[name])),
             after_s=float(np.median(samples)),
             ratio=interval(np.median, samples, before.samples[name]),
-            verdict=verdict if name == WALL else None,
+            verdict=verdict_of_change,
         )
         changes.append(change)
     return BaselineComparison(
@@ -374,14 +418,24 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
 
 
 def judge(ratio: Interval | None, limit: float, before: float, after: float) -> RegressionVerdict:
-    """Decide whether a ratio is certainly above 1 + `limit`, certainly not, or neither.
+    """Decide whether a model certainly got slower than allowed, certainly not, or neither.
 
-    `before` and `after` are the fractions of the cores that other programs took; without those
-    programs, each time may have been shorter by that fraction.
+    Without the other programs that ran, each time may have been shorter by the fraction of the
+    cores that they took. So the lowest possible ratio has the later time shortened by it, and the
+    highest possible ratio the earlier time.
+
+    Args:
+        ratio: The later time by the earlier one, with its interval; None if it is not known.
+        limit: How much slower is allowed: 0.05 for 5%.
+        before: The fraction of the cores that other programs took in the earlier measurement.
+        after: The same of the later one.
     """
-    if ratio is not None and ratio.low * (1 - after) > 1 + limit:
+    if ratio is None:
+        return RegressionVerdict.UNDECIDED
+    allowed_ratio = 1 + limit
+    if ratio.low * (1 - after) > allowed_ratio:
         return RegressionVerdict.REGRESSION
-    if ratio is not None and ratio.high <= (1 + limit) * (1 - before):
+    if ratio.high <= allowed_ratio * (1 - before):
         return RegressionVerdict.WITHIN
     return RegressionVerdict.UNDECIDED
 
@@ -426,7 +480,7 @@ def _comparison_lines(comparison: BaselineComparison) -> Iterator["RenderableTyp
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """The rows of the table of facts: titles and what is said of each."""
+    """Yield labels and texts: what was measured, whole processes, and memory."""
     if report.latency is not None:
         yield from _latency_facts(report.latency, report.conditions.batch)
     if report.throughput is not None:
@@ -439,7 +493,7 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
-    """What was measured of many pictures."""
+    """Yield labels and texts about the throughput: rate, number of pictures, work of each stage."""
     rate = f"{throughput.pictures_per_second:.1f} pictures/s"
     if throughput.interval is not None:
         low = throughput.interval.low
@@ -454,7 +508,7 @@ def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
 
 
 def _cold_start(cold_start: ColdStart) -> str:
-    """What whole processes took."""
+    """Say how long whole processes took, and how much memory."""
     first_record = f"{format_seconds(cold_start.first_record_s)} to the first record"
     whole_process = f"{format_seconds(cold_start.whole_process_s)} in all"
     memory = _memory(", ", cold_start.peak_memory_bytes)
@@ -463,15 +517,15 @@ def _cold_start(cold_start: ColdStart) -> str:
 
 
 def _memory(title: str, size: int | None) -> str:
-    """A number of bytes behind a title; empty if it is not known."""
+    """Write a number of bytes behind a title; an empty text if it is not known."""
     if size is None:
         return ""
     return title + decimal(size)
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    """What was measured of one batch after the other."""
-    median = latency.undisturbed_median
+    """Yield labels and texts about the latency of a batch, and what of it is missing and why."""
+    median = latency.undisturbed_median  # with its confidence interval
     if median is not None:
         bounds = f"{format_seconds(median.low)} to {format_seconds(median.high)}"
         rate = f"{batch / median.estimate:.1f} pictures/s"
