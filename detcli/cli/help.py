@@ -70,7 +70,7 @@ class Group(Help, TyperGroup):
 
 
 def _callback_of(param: Any) -> Callable[[Any, Any], Any]:
-    """What processes a flag of a group: its callback, without pydantic before it."""
+    """Make what processes a flag of a group: it calls its callback, without pydantic before."""
 
     def process_value(context: Any, value: Any) -> Any:
         return param.callback(context, param, value)

@@ -254,7 +254,7 @@ class Runtime:
     )
 
     def options(self, workers: int = 1, cores: int | None = None) -> DeviceOptions:
-        """How to use the device, with the detectors and cores of this process."""
+        """Return how to use the device, with the detectors and cores of this process."""
         return DeviceOptions(
             cuda_graph=self.cuda_graph,
             gpu_mem_limit=self.gpu_mem_limit,

@@ -158,6 +158,7 @@ class DeviceOptions:
     cores: int | None = None
 
     def __post_init__(self) -> None:
+        """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
         for name, count in (("workers", self.workers), ("cores", self.cores)):
             if count is not None and not 1 <= count <= MAX_CORES:

@@ -89,6 +89,7 @@ class Option:
             typed: What was typed, by name of the option.
         """
         for name in self.excludes.keys() | self.overridden_by.keys():
+            # One that excludes this option overrides it unless it is turned off.
             overrides = self.overridden_by.get(name, bool)
             if name in typed and overrides(typed[name]):
                 return True

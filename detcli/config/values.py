@@ -337,6 +337,7 @@ class Tiling:
     crowd: int = 0
 
     def __post_init__(self) -> None:
+        """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
         if self.size < 1:
             raise UsageError(f"{self.size} is not a size in pixels", "use 640")

@@ -151,6 +151,7 @@ class ChunkReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - anything that takes bytes
+        """Fill a buffer from the next chunk, or a part of it, and return the number of bytes."""
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -186,7 +187,7 @@ def bounded_line(file: BinaryIO) -> bytes:
 
 
 def read_bounded(file: BinaryIO, limit: int) -> bytes:
-    """All bytes of a file; raises TooLargeError where they are more than a limit."""
+    """Read all bytes of a file, or raise TooLargeError if they are more than a limit."""
     content = io.BytesIO()
     while chunk := file.read(CHUNK):
         content.write(chunk)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for detcli; CACHE_VARIABLE moves it."""
+    """Return the folder for what detcli caches for this user; CACHE_VARIABLE moves it."""
     variable = os.environ.get(CACHE_VARIABLE)
     if variable:
         if looks_like_address(variable):
@@ -79,7 +79,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
 
 def is_cache_trusted(*paths: Path) -> bool:
-    """True if only the user can write to these parts of the cache; if not, a warning says so."""
+    """Whether only the user can write to these files and folders; if not, a warning says so."""
     for path in paths:
         reason = why_untrusted(path)
         if reason:
@@ -127,7 +127,7 @@ def why_untrusted(path: Path) -> str:
 
 
 def _has_acl(path: Path) -> bool:
-    """True if an access control list names further users, whose rights the group's bits limit."""
+    """Whether a file has an access control list: then others than its group may write to it."""
     if sys.platform != "linux":
         return False
     try:

@@ -48,7 +48,7 @@ class OutputState(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> "OutputState":
-        """The state of the file that a name leads to now, see `NO_OUTPUT`."""
+        """Read the state of the file that a path leads to now; NO_OUTPUT if there is none."""
         try:
             status = path.stat()
         except (OSError, ValueError):

@@ -218,7 +218,7 @@ class Bucket:
             raise ObjectError(f"{received_bytes} of {size} bytes came", "try it again")
 
     def exists(self, key: str) -> bool:
-        """True if there is such an object."""
+        """Whether there is an object with this key."""
         try:
             with self._object_errors():
                 self._obstore.head(self.store, checked(key))

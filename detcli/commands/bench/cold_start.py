@@ -34,7 +34,7 @@ PREDICTED = (
 
 
 def predict_command(config: Config, picture: Path) -> list[str]:
-    """Command line of `detcli predict` for one picture, with the options that are measured."""
+    """Write the command line of `detcli predict` for one picture, with the options to measure."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
     command += arguments_of(config, PREDICTED)
@@ -43,11 +43,18 @@ def predict_command(config: Config, picture: Path) -> list[str]:
 
 
 def measure_cold_start(config: Config, count: int) -> ColdStart | None:
-    """Run `detcli predict` on the built-in picture this many times.
+    """Measure how long whole processes of `detcli predict` take for the built-in picture.
 
     A first run, which is not counted, fills the caches of detcli and of the file system, and
     compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
     a parent towards the peak of the processes that it starts.
+
+    Args:
+        config: The model and the device, as options of predict.
+        count: How many processes to measure.
+
+    Returns:
+        The medians; None if `count` is 0.
     """
     if not count:
         return None
@@ -67,7 +74,7 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
 
 
 def run_process(command: Sequence[str]) -> ColdStart:
-    """Run a command to its end, and measure the time to its first line of output and to its end.
+    """Run a command to its end, and measure it: the times to its first line of output and its end.
 
     Also its peak memory is measured, except on Windows.
 
@@ -90,8 +97,9 @@ def run_process(command: Sequence[str]) -> ColdStart:
                 if sys.platform != "win32":
                     _pid, status, usage = os.wait4(process.pid, 0)
                     process.returncode = os.waitstatus_to_exitcode(status)
-                    # macOS gives the peak in bytes, Linux in KiB.
-                    bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+                    bytes_per_unit = 1024  # Linux gives the peak in KiB
+                    if sys.platform == "darwin":
+                        bytes_per_unit = 1
                     peak_memory_bytes = usage.ru_maxrss * bytes_per_unit
             except BaseException:
                 process.kill()

@@ -293,7 +293,7 @@ def evaluate(expression: str) -> Outcome:
 
 
 def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
-    """The answer that a process printed in its last line, or why there is none."""
+    """Read the answer that a process printed in its last line, or say why there is none."""
     if process.returncode < 0:
         name = _signal_name(-process.returncode)
         reason = ""
@@ -347,7 +347,7 @@ def trial(device: str) -> list[dict[str, Any]]:
 
 
 def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
-    """The problem that the test detector gave other detections than it should; or none."""
+    """Compare the detections of the test detector with what they should be; no problem if equal."""
     import numpy as np
 
     rows = np.column_stack([detections.score, detections.xyxy])
@@ -451,7 +451,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _cache_title(folder: Path) -> str:
-    """The folder of the cache without personal names: by its variable, or shortened."""
+    """Write the folder of the cache without personal names: by its variable, or shortened."""
     if os.environ.get("DETCLI_CACHE_DIR"):
         return "$DETCLI_CACHE_DIR"
     base = os.environ.get("XDG_CACHE_HOME")
@@ -550,7 +550,7 @@ def clear_cached() -> int:
 
 
 def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
-    """Files of a cache folder with their sizes; links are included but never followed."""
+    """Yield the files of a cache folder with their sizes; links are not followed."""
     for subfolder, _, names in os.walk(cache / folder):
         for name in names:
             path = Path(subfolder) / name
@@ -560,7 +560,7 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
 
 
 def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
-    """The model, the device, and other chosen defaults; and what is wrong with them."""
+    """List the values of shared options, and of those in detcli.toml; and what is wrong there."""
     try:
         entries = read_defaults()
     except UsageError as error:

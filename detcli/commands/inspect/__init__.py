@@ -64,7 +64,7 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
 
 def _note(kind: str, message: str, fix: str, style: str) -> "Text":
-    """A problem or a warning, with its fix on a line of its own if there is one."""
+    """Yield the lines about a problem or a warning; its fix, if there is one, has its own line."""
     from rich.text import Text
 
     from detcli.commands.inspect.examine import shortened
@@ -76,7 +76,7 @@ def _note(kind: str, message: str, fix: str, style: str) -> "Text":
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """The rows of the table of facts: titles and what is said of each."""
+    """Yield labels and texts for the table of facts, in its order."""
     yield from _file_facts(inspection)
     if inspection.detector is not None:
         yield from _detector_facts(inspection.detector)
@@ -91,7 +91,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """What the file and the files beside it are."""
+    """Yield labels and texts about the file and the files beside it."""
     from rich.filesize import decimal
 
     yield "file", decimal(inspection.bytes)
@@ -104,7 +104,7 @@ def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """Inputs, outputs and dynamic axes, and how many of each are left out."""
+    """Yield labels and texts about inputs, outputs and dynamic axes; of many, the first."""
     axes = [f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes]
     kinds = {
         "input": [_signature(tensor) for tensor in inspection.inputs],
@@ -119,7 +119,7 @@ def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Entries of the metadata; the class names are among the facts of the detector."""
+    """Yield the entries of the metadata, but for the class names, which `_detector_facts` has."""
     from detcli.commands.inspect.examine import shortened
 
     entries = [(key, value) for key, value in metadata.items() if key != "names"]
@@ -133,7 +133,7 @@ def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """What the file promises as a detector."""
+    """Yield labels and texts about how detcli reads a detector."""
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 
     yield "family", detector.family
@@ -162,7 +162,7 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _head(detector: "DetectorFacts") -> str:
-    """The tensor that is selected from, and those of the graph that it is made of."""
+    """Describe the tensor with boxes and scores, and those of the graph that it is made of."""
     head = _signature(detector.head)
     sources = ", ".join(_signature(tensor) for tensor in detector.heads)
     if head == sources:
@@ -171,7 +171,7 @@ def _head(detector: "DetectorFacts") -> str:
 
 
 def _scores(detector: "DetectorFacts") -> str:
-    """What scores are, and which of an anchor's count."""
+    """Describe what the scores are, and whether an anchor can give several classes."""
     counting = "every class of an anchor"
     if detector.one_class:
         counting = "the best of each anchor"
@@ -179,7 +179,7 @@ def _scores(detector: "DetectorFacts") -> str:
 
 
 def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """What the file or its family recommends: suppression, confidence and tiles."""
+    """Yield what the file or its family recommends: suppression, confidence and tiles."""
     if detector.nms is not None:
         yield "duplicates", "several boxes for each object"
         yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
@@ -198,7 +198,7 @@ def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _classes(detector: "DetectorFacts") -> str:
-    """How many classes there are, who named them, and the first of their names."""
+    """Say how many classes there are, where their names are from, and the first of these."""
     names = ", ".join(detector.names[:MAX_NAMES])
     if len(detector.names) > MAX_NAMES:
         names += ", ..."
@@ -206,7 +206,7 @@ def _classes(detector: "DetectorFacts") -> str:
 
 
 def _free_size(detector: "DetectorFacts") -> str:
-    """What decides the size of an input that may have any."""
+    """Say what decides the size of the input of a graph that takes any size."""
     from detcli.model.contract import FOLLOWING
     from detcli.model.preprocessing import parse
 
@@ -221,10 +221,12 @@ def _free_size(detector: "DetectorFacts") -> str:
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
-    """Where the graph is cut, and what is left out."""
+    """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out."""
     dropped = sum(cut.dropped.values())
     tensors = " and ".join(head.name for head in heads)
-    pronoun = "it" if len(heads) == 1 else "them"
+    pronoun = "them"
+    if len(heads) == 1:
+        pronoun = "it"
     return (
         f"at {tensors}: the {dropped} of {cut.kept + dropped} nodes after {pronoun} select boxes, "
         f"which detcli does itself ({_counts(cut.dropped)})"
@@ -238,7 +240,7 @@ def _signature(tensor: "TensorInfo") -> str:
 
 
 def _precision(precision: "NetworkPrecision") -> str:
-    """The types that the network computes in and stores, and how it is quantised."""
+    """Describe the number types that the network computes in, and how it is quantised."""
     parts = ["nothing is multiplied"]
     if precision.computes:
         parts = [f"computes in {' and '.join(precision.computes)}"]
@@ -252,7 +254,7 @@ def _precision(precision: "NetworkPrecision") -> str:
 
 
 def _operations(operations: "Operations | None") -> str:
-    """How much one run computes."""
+    """Say how many operations one run takes, in GFLOPs."""
     if operations is None:
         return "not counted: the input size is unknown"
     size = "x".join(str(size) for size in operations.input_shape)
@@ -263,7 +265,7 @@ def _operations(operations: "Operations | None") -> str:
 
 
 def _placement(placement: "Placement") -> str:
-    """How many nodes a provider takes, and which it leaves to others."""
+    """Say how many nodes an execution provider runs, and which it leaves to others."""
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
     if placement.taken is None or placement.left is None:
@@ -283,7 +285,7 @@ def _short(provider: str) -> str:
 
 
 def _counts(operators: Mapping[str, int]) -> str:
-    """The first operators with their counts, and how many more there are."""
+    """List the first operators with their counts, as in "3 TopK, 2 Gather", and count the rest."""
     parts = [f"{count} {operator}" for operator, count in operators.items()]
     if len(parts) > MAX_OPERATORS:
         rest = len(parts) - MAX_OPERATORS

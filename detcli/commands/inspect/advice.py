@@ -91,7 +91,13 @@ def advise_on_rounding(roundings: Sequence[Rounding]) -> Iterator[ModelAdvice]:
 def advise_on_detector(
     contract: Contract, metadata: dict[str, str], cut: CutPoint | None
 ) -> Iterator[ModelAdvice]:
-    """Advise on what a graph promises."""
+    """Yield advice on how a detector is read: its names, preprocessing, metadata and size.
+
+    Args:
+        contract: What detcli has found out about the graph.
+        metadata: The metadata in the file.
+        cut: Where detcli cuts the graph, if it selects boxes itself.
+    """
     yield from _on_names(contract, metadata)
     if contract.unknown_preprocessing:
         steps = ", ".join(contract.unknown_preprocessing)
@@ -133,7 +139,7 @@ def advise_on_detector(
 
 
 def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
-    """Advise on the names in the file itself, whatever names the user gives."""
+    """Yield advice if the class names in the file are missing, or too few or too many."""
     text = metadata.get("names", "")
     class_count = contract.class_count
     names = parse_names(text)
@@ -162,7 +168,16 @@ def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdv
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
-    """Advise on the file itself, whether or not it is a detector."""
+    """Yield advice on a file, whether or not it is a detector.
+
+    It is about what makes other programs fail, or give wrong results: versions, weights in other
+    files, weights that are no numbers, and what the checker of ONNX objects to.
+
+    Args:
+        model: The graph.
+        external: The files beside it that hold its weights.
+        weights: Its weights.
+    """
     for node in bare_transposes(model.graph):
         yield ModelAdvice(
             "bare-transpose",
@@ -178,18 +193,7 @@ def advise_on_graph(
             "without",
             "keep the files together; detcli convert writes a single file",
         )
-    not_finite = []
-    for tensor in weights:
-        if tensor.data_type in FLOATS:
-            array = onnx.numpy_helper.to_array(tensor)
-            if not np.isfinite(array).all():
-                not_finite.append(tensor.name)
-    if not_finite:
-        yield ModelAdvice(
-            "weights-not-finite",
-            f"{len(not_finite)} weights hold NaN or infinity, such as {not_finite[0]}",
-            "export it again; large weights overflow in float16",
-        )
+    yield from _on_values(weights)
     sparse_count = len(model.graph.sparse_initializer)
     if sparse_count:
         yield ModelAdvice(
@@ -205,10 +209,29 @@ def advise_on_graph(
         yield ModelAdvice("invalid", f"the ONNX checker objects: {message}", "export it again")
 
 
+def _on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
+    """Yield advice if weights hold NaN or infinity."""
+    names = []
+    for tensor in weights:
+        if tensor.data_type in FLOATS:
+            array = onnx.numpy_helper.to_array(tensor)
+            if not np.isfinite(array).all():
+                names.append(tensor.name)
+    if names:
+        yield ModelAdvice(
+            "weights-not-finite",
+            f"{len(names)} weights hold NaN or infinity, such as {names[0]}",
+            "export it again; large weights overflow in float16",
+        )
+
+
 def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
-    """Advise on versions that ONNX Runtime does not support."""
-    versions = [entry.version for entry in model.opset_import if not entry.domain]
-    opset = versions[0] if versions else MIN_OPSET
+    """Yield advice on an opset or a file format that this ONNX Runtime does not support."""
+    opset = MIN_OPSET
+    for entry in model.opset_import:
+        if not entry.domain:  # that of ONNX itself
+            opset = entry.version
+            break
     if opset < MIN_OPSET:
         yield ModelAdvice(
             "opset-too-old",

@@ -116,6 +116,7 @@ class Configuration:
     workers: int | None = None
 
     def __str__(self) -> str:
+        """Return what people call it, as in "cuda:0 half batch 4"."""
         words = [self.device]
         if self.half:
             words.append("half")
