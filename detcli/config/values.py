@@ -351,13 +351,11 @@ class Tiling:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `640`, `640,overlap=0.2` or `640,crowd=10`."""
-        match = re.fullmatch(
-            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
-            r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?",
-            text,
-            re.ASCII,
-        )
+        """Parse the value of --tile: `640`, `640,overlap=0.2` or `640,crowd=10`."""
+        size_pattern = r"\s*([0-9]{1,9})\s*"
+        overlap_pattern = r"(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
+        crowd_pattern = r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?"
+        match = re.fullmatch(size_pattern + overlap_pattern + crowd_pattern, text, re.ASCII)
         if match is None:
             raise UsageError(
                 f"--tile '{text}' is not SIZE, SIZE,overlap=SHARE or SIZE,crowd=COUNT",

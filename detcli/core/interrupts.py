@@ -125,6 +125,8 @@ class Interrupts:
             os._exit(self.exit_code)
         if not self._limits_s:
             raise KeyboardInterrupt
+        # It is raised at the end of the outermost block, or when the longest limit is over, unless
+        # a block has none.
         if None not in self._limits_s:
             self._set_timer(max(limit_s for limit_s in self._limits_s if limit_s))
 

@@ -48,8 +48,6 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         name: The path of its file, within the cache.
         build: Builds the bytes of the entry.
     """
-    import hashlib  # `--help` needs none
-
     try:
         folder = cache_folder()
     except OutputError as error:
@@ -58,24 +56,41 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     path = folder / name
     if not is_cache_trusted(folder, path.parent, path):
         return build()
+    entry = _read_entry(path, name)
+    if entry is None:
+        entry = build()
+        _write_entry(folder, name, entry)
+    return entry
+
+
+def _read_entry(path: Path, name: str) -> bytes | None:
+    """Read the file of an entry; None if it does not exist or is damaged, which the log says."""
+    import hashlib  # `--help` needs none
+
     try:
         with path.open("rb") as file:
             digest = file.read(hashlib.sha256().digest_size)
             entry = file.read()
     except OSError:
         log.info("%s is not in the cache: building it", name)
-    else:
-        if hashlib.sha256(entry).digest() == digest:
-            return entry
+        return None
+    if hashlib.sha256(entry).digest() != digest:
         log.info("%s is damaged: building it again", name)
-    entry = build()
+        return None
+    return entry
+
+
+def _write_entry(folder: Path, name: str, entry: bytes) -> None:
+    """Write the file of an entry, with its SHA-256 before it; the log says if that fails."""
+    import hashlib
+
+    path = folder / name
     try:
         make_cache_folders(folder, path.parent)
         write_file(make_folder(path.parent) / path.name, hashlib.sha256(entry).digest() + entry)
         path.chmod(0o600)
     except (OutputError, OSError) as error:
         log.info("cannot cache %s: %s", name, error)
-    return entry
 
 
 def is_cache_trusted(*paths: Path) -> bool:

@@ -152,6 +152,13 @@ class _RecordFinisher:
     """
 
     def __init__(self, run: Run, marks: "Marks | None", summary: "_Summary") -> None:
+        """Prepare for a run.
+
+        Args:
+            run: The open model and the options.
+            marks: The marks of --apply, if any.
+            summary: Counts for the end of the run what was hidden by --blur.
+        """
         contract = run.detector.contract
         self._run = run
         self._marks = marks
