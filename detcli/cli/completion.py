@@ -89,13 +89,10 @@ def bash_words() -> Iterator[None]:
     if position < len(pieces):
         current_piece = pieces[position]
     words = _join_pieces(pieces[:position] + [current_piece])
-    value = words[-1]
-    if value.startswith("--"):
-        value = value.partition("=")[2]
-    prefix = ""  # what bash keeps of the value; a colon is no piece if COMP_WORDBREAKS lacks it
-    if ":" in pieces:
-        prefix = value.rpartition(":")[0]
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+    kept_prefix = ""
+    if ":" in pieces:  # bash cuts at colons, unless COMP_WORDBREAKS says otherwise
+        kept_prefix = _prefix_before_colon(words[-1])
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:
@@ -107,7 +104,18 @@ def bash_words() -> Iterator[None]:
                 candidates.append(f"{candidates[0]}...")
             for candidate in candidates:
                 quoted = _quote_for_bash(candidate, current_piece[:1])
-                stdout.write(quoted.removeprefix(f"{prefix}:") + "\n")
+                stdout.write(quoted.removeprefix(f"{kept_prefix}:") + "\n")
+
+
+def _prefix_before_colon(word: str) -> str:
+    """Return what bash keeps of a word when it inserts a candidate: all before the last colon.
+
+    Of `--device=cuda:1`, that is "cuda": the candidates are values, without their option.
+    """
+    value = word
+    if word.startswith("--"):
+        value = word.partition("=")[2]
+    return value.rpartition(":")[0]
 
 
 def _join_pieces(pieces: list[str]) -> list[str]:
