@@ -136,6 +136,7 @@ def command(
             file_names.add(name)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        """Make the function that Typer calls, with a parameter for each option."""
         call = _CommandCall(function, config_options, file_names)
 
         def run(context: typer.Context, **typed: Any) -> None:
