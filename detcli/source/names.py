@@ -67,13 +67,21 @@ def camera_number(name: str) -> int:
 
 
 def check_address(url: str) -> None:
-    """Require an address with a host and a possible port, or raise a SourceError."""
+    """Require that an address has a host and a port that a server can have.
+
+    Raises:
+        SourceError: The host is missing, the port is not a number from 1 to 65535, or the address
+            contains characters that cannot be printed, such as a line break.
+    """
     try:
-        host = urlsplit(url).hostname
-        _ = urlsplit(url).port  # raises a ValueError for one that is no number, or too high
-    except ValueError:
+        parts = urlsplit(url)
+        host = parts.hostname
+        port = parts.port
+    except ValueError:  # the port is not a number, or too high; or brackets do not match
         host = None
-    if not host or not url.isprintable():
+        port = None
+    # No server listens on port 0. None is the default port of the scheme.
+    if not host or port == 0 or not url.isprintable():
         raise SourceError("not a valid address", "write it as in rtsp://192.168.1.64:554/stream1")
 
 

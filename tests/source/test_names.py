@@ -64,6 +64,12 @@ def test_malformed_addresses_are_refused():
             check_address(url)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtsps"])
+def test_an_address_with_port_0_is_refused(scheme):
+    with pytest.raises(SourceError, match="not a valid address"):
+        check_address(f"{scheme}://host:0/bus.jpg")
+
+
 def test_suffixes_distinguish_pictures_and_videos():
     pictures, videos = ["a.jpg", "x.y/a.TIFF", "a.gif"], ["a.MP4", "a.b.webm", "a.mjpeg"]
     names = [*pictures, *videos, "a.jpg.txt", "jpg", "x.jpg/a", ""]
