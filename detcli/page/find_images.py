@@ -18,9 +18,9 @@ from detcli.data.record import (
 )
 from detcli.page.page import PagePicture
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
+from detcli.source.reading import load_file
 from detcli.source.sources import Sources
 from detcli.storage.files import sha256
 

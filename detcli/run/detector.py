@@ -24,9 +24,9 @@ from detcli.data.geometry import Letterbox, Picture, Size
 from detcli.data.record import Origin, Record
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
-from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time
 from detcli.source.names import is_video
+from detcli.source.reading import load_file
 
 INPUTS = Inputs()  # the defaults of `predict`
 WATCHED = Watched()

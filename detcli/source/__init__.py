@@ -5,7 +5,8 @@ guard.py               no output is written over an input
 names.py               addresses, files, folders, patterns, lists
 listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit
-fetch.py               bytes from files, pipes and the network, ahead of their turn
+reading.py             bytes from files, pipes and standard input
+fetch.py               bytes from the network, ahead of their turn
 decode.py              bytes to pixels
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here

@@ -1,54 +1,31 @@
-"""Fetching: the bytes of pictures from a file, a pipe, or over a network, and no more than needed.
+"""Fetching: the bytes of pictures over a network, from web servers and object stores.
 
-What comes over a network is fetched on threads of its own, many at a time and ahead of its turn.
+They are fetched on threads of their own, many at a time and ahead of their turn.
 """
 
 import contextlib
-import errno
 import itertools
-import os
 import queue
-import select
-import stat
-import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from io import BytesIO, UnsupportedOperation
-from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
+from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import public_name
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, RunningTime
-from detcli.data.geometry import Picture
 from detcli.data.record import Origin
-from detcli.source.decode import (
-    DEFAULTS,
-    DecodeOptions,
-    format_of,
-    load_bytes,
-    read_header,
-    too_slow,
-)
-from detcli.source.limits import LARGER
+from detcli.source.decode import DecodeOptions, load_bytes, too_slow
 from detcli.source.loading import Item
-from detcli.source.segments import JPEG
-from detcli.storage.folder import NO_WAIT
+from detcli.source.reading import CHUNK, VersionedPath, gather, require_unchanged
 from detcli.storage.object_errors import ObjectChangedError, ObjectError
 from detcli.storage.objects import Address, Bucket
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
-
-CHUNK = 65536
-FILE_CHUNK = 1 << 20
-
-IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
 
 AHEAD_ITEMS = 64  # pictures that are fetched at the same time, or wait as bytes for their turn
 
@@ -58,204 +35,8 @@ HTTP_TIMEOUT_S = 10.0
 
 _LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
-# The beginning is looked at when this many bytes are there, and when twice as many are.
-_FIRST_LOOK = 65536
-_LOOK_AGAIN = 2
-
-_BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
-_METADATA = 64 << 20  # bytes, more than the rest of the file takes
-
 # Asks for a picture: returns its size, 0 for unknown, and its bytes as they come.
 Request = Callable[[], tuple[int, Generator[bytes]]]
-
-
-class VersionedPath(str):  # noqa: SLOT000 - with an attribute
-    """A name with its stamp, by which it is noticed that the file has changed since."""
-
-    stamp: str  # size and time of a file, or the ETag of an object
-
-    @classmethod
-    def of(cls, name: str, stamp: str) -> Self:
-        """A name with this stamp."""
-        versioned = cls(name)
-        versioned.stamp = stamp
-        return versioned
-
-
-def stamp_of(status: os.stat_result) -> str:
-    """The stamp of a file."""
-    return f"{status.st_size}-{status.st_mtime_ns // 1000}"
-
-
-def file_stamp(path: str | Path) -> str | None:
-    """The stamp of a file as it is now; None if it is missing, or a pipe or device."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a million
-    except (OSError, ValueError):  # it may be an address
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return stamp_of(status)
-
-
-def present_stamp(origin: Origin) -> str | None:
-    """The stamp that the file of an input has now; None if it has none that could be compared."""
-    if origin.path is not None:
-        return file_stamp(origin.path)
-    return origin.file_stamp
-
-
-def require_unchanged(name: str | Path, stamp: str | None) -> None:
-    """Raise an AlteredError for what has another stamp than when it was listed."""
-    if isinstance(name, VersionedPath) and name.stamp != stamp:
-        hint = "work it as it is now with --retry-failed"
-        raise AlteredError("it has changed since it was listed", hint)
-
-
-def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
-    """Join chunks, as long as they may be a picture of `max_bytes`.
-
-    `total` is how many bytes will come, if that is known; `limit_s` is for all of them.
-    """
-    data = BytesIO()
-    running = RunningTime()
-    next_look = _FIRST_LOOK
-    if 0 < total <= _METADATA:  # no need in a small file
-        next_look = _METADATA
-    for chunk in itertools.chain([b""], chunks):
-        length = data.tell() + data.write(chunk)
-        if length >= next_look:
-            next_look = _LOOK_AGAIN * length
-            _check_begin(data.getvalue(), max(length, total))
-        if max(length, total) > max_bytes:
-            raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
-        if limit_s and running.seconds() > limit_s:
-            raise too_slow(limit_s)
-    return data.getvalue()
-
-
-def _check_begin(begin: bytes, length: int) -> None:
-    """Require that a picture begins like this and may have this many bytes."""
-    if not format_of(begin):
-        raise DecodeError(
-            "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
-        )
-    if not begin.startswith(JPEG):
-        return
-    header = read_header(begin)
-    if header and length > _BYTES_PER_PIXEL * header.height * header.width + _METADATA:
-        height, width = header.size
-        raise DecodeError(
-            f"too large: {length} bytes or more for {width}x{height} pixels",
-            "check what follows the picture in the file",
-        )
-
-
-def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Read a picture file, or a pipe or device that has no end, and decode it, see `load_bytes`.
-
-    Raises:
-        SourceError: The file cannot be read, or not in time.
-        DecodeError: The picture is incomplete or too large, or not in a known format.
-    """
-    try:
-        with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
-            descriptor = file.fileno()
-            status = os.fstat(descriptor)
-            stamp: str | None = stamp_of(status)
-            require_unchanged(path, stamp)
-            if stat.S_ISREG(status.st_mode):
-                chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
-                data = gather(chunks, options.max_bytes, status.st_size)
-            else:
-                stamp = None  # it is something else each time
-                chunks = descriptor_chunks(descriptor, Event())
-                data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-    picture = load_bytes(data, options)
-    if options.keep:
-        return replace(picture, file=data, file_stamp=stamp)
-    return replace(picture, file_stamp=stamp)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file for `open`, also a pipe that nobody writes to yet."""
-    return os.open(path, flags | NO_WAIT)
-
-
-OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
-"""Errors of the system that a name is to blame for; it has no number for others."""
-
-
-def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
-    """The error of a file that cannot be read: a PlaceError, unless it alone is to blame.
-
-    A mount that is gone leaves an empty folder, or none.
-    """
-    number = getattr(error, "errno", None)
-    if number in {errno.ENOENT, errno.ENOTDIR}:
-        if "://" in str(path):
-            hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
-            return SourceError("not an address that can be read", hint)
-        with contextlib.suppress(OSError), os.scandir(Path(path).parent) as others:
-            if next(others, None) is not None and not os.path.lexists(path):
-                return SourceError("no such file", "check the path")
-        hint = "check the path, from which folder it counts, and that its drive is there"
-        return PlaceError("no such file", hint)
-    message = f"cannot be read: {system_reason(error)}"
-    hint = "check the path and permissions"
-    if number is None:
-        hint = "with -0, names end with NUL"
-    if number in OF_NAME:
-        return SourceError(message, hint)
-    return PlaceError(message, hint)
-
-
-def stdin_problem() -> str:
-    """Why there is nothing to read from standard input; empty if there may be."""
-    if sys.stdin is None:
-        return "standard input is closed"
-    if sys.stdin.isatty():
-        return "standard input is a terminal"
-    return ""
-
-
-def stdin_chunks(stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of standard input, see `descriptor_chunks`; a SourceError without one."""
-    problem = stdin_problem()
-    if problem:
-        raise SourceError(problem, "pipe a picture in, as in: detcli predict - ... < bus.jpg")
-    try:
-        descriptor = sys.stdin.fileno()
-    except UnsupportedOperation:  # replaced by an object without a file
-        yield from iter(lambda: sys.stdin.buffer.read(CHUNK), b"")
-    else:
-        yield from descriptor_chunks(descriptor, stop)
-
-
-def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`."""
-    with Path(name).open("rb", buffering=0) as file:
-        yield from descriptor_chunks(file.fileno(), stop)
-
-
-def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
-    """Yield bytes as they come, until the end or until `stop` is set; none after each silence."""
-    silent_s = 0.0
-    while not stop.is_set():
-        # Windows can only wait for sockets.
-        if sys.platform == "win32" or select.select([descriptor], [], [], POLL_S)[0]:
-            data = os.read(descriptor, CHUNK)
-            if not data:
-                return
-            yield data
-            silent_s = 0.0
-            continue
-        silent_s += POLL_S
-        if silent_s >= IDLE_S:
-            yield b""
-            silent_s = 0.0
 
 
 class Fetches:
@@ -274,7 +55,12 @@ class Fetches:
         return Item(Origin(source), lambda: load_bytes(fetch.take(), self.options), fetch.begin)
 
     def object(self, url: str) -> Item:
-        """The picture in an object; as below, a SourceError if that cannot be."""
+        """Return the item of a picture in an object store, which is fetched only later.
+
+        Raises:
+            SourceError: The address is malformed or names a folder, or the store's credentials
+                are missing.
+        """
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
             raise SourceError("a folder, where a picture is expected", "name it as a source")
@@ -288,14 +74,22 @@ class Fetches:
         yield from chunks
 
     def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
-        """Yield the address and the name of each object in a folder, a page of them at a time."""
+        """List the objects in a folder of an object store, a page of the listing at a time.
+
+        Yields:
+            Pairs for the objects of a page: the address, which carries the object's ETag, and
+            the name relative to the folder.
+
+        Raises:
+            SourceError: The folder cannot be listed.
+        """
         bucket, key = self._locate(url)
         folder = key
         if key and not key.endswith("/"):
             folder = f"{key}/"
         root = f"{url.rstrip('/')}/"
         if key:
-            root = url.removesuffix(key)
+            root = url.removesuffix(key)  # the address of the bucket
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
                 objects: list[tuple[str, str]] = []
@@ -311,7 +105,14 @@ class Fetches:
             return bucket.sign(key)
 
     def _locate(self, url: str) -> tuple[Bucket, str]:
-        """The bucket and the key of an address; to find no credentials takes seconds, once."""
+        """Return the bucket of an object's address, and the object's key in it.
+
+        Buckets are opened once. An error is remembered as well, because it takes seconds to find
+        out that there are no credentials, and a run may name a million objects.
+
+        Raises:
+            SourceError: The address is malformed, or the bucket cannot be opened.
+        """
         with _store_errors("cannot be fetched"):
             address = Address.parse(url)
             key = (address.scheme, address.bucket)
@@ -328,7 +129,16 @@ class Fetches:
 
     @contextlib.contextmanager
     def reserved(self, size: int, turn_has_come: Event) -> Iterator[None]:
-        """Hold memory, when there is some; a picture whose turn has come does not wait for it."""
+        """Reserve memory for a picture that is fetched ahead, for as long as the block runs.
+
+        It waits until the pictures ahead of their turn leave enough of the memory that they share.
+        The picture that the run needs next must not wait for those behind it, so it takes its
+        memory at once, even if that is more than there is.
+
+        Args:
+            size: Bytes of the picture file; 0 if that is not known.
+            turn_has_come: Set when the run needs this picture next.
+        """
         with self.changed:
             while self._free < size and not (turn_has_come.is_set() or self.stop.is_set()):
                 self.changed.wait(POLL_S)
@@ -360,7 +170,12 @@ class Fetch:
             BackgroundThread(self._run, stop=self._shared.stop.set).start()
 
     def take(self) -> bytes:
-        """The bytes, when all are there; to be called once. Raises what went wrong."""
+        """Wait for the bytes of the picture file and return them; to be called once.
+
+        Raises:
+            SourceError: The run was interrupted, or the bytes did not come in time.
+            BaseException: Whatever the fetching thread met.
+        """
         self._turn_has_come.set()
         with self._shared.changed:
             self._shared.changed.notify_all()
@@ -379,7 +194,11 @@ class Fetch:
         return data
 
     def _run(self) -> None:
-        """Fetch the bytes or note the error, on a thread; the memory is held until their turn."""
+        """Fetch the bytes of the picture, or keep the error for `take`; runs on its own thread.
+
+        The thread ends only when `take` was called, because until then the bytes count as memory
+        that is used by pictures ahead of their turn.
+        """
         options = self._shared.options
         stop = self._shared.stop
         try:
@@ -424,10 +243,20 @@ def _object_chunks(chunks: Iterator[bytes]) -> Generator[bytes]:
 
 @contextlib.contextmanager
 def _store_errors(failure: str) -> Iterator[None]:
-    """Turn the errors of an object store into those of a source."""
+    """Turn errors of an object store inside the block into errors of an input.
+
+    Args:
+        failure: What failed, as the message begins: "cannot be listed".
+
+    Raises:
+        AlteredError: The object has changed since it was listed.
+        PlaceError: Other objects would fail as well, as without a network.
+        SourceError: Only this object is to blame.
+    """
     try:
         yield
     except ObjectChangedError:
+        # Two stamps that differ raise the same AlteredError as a changed file does.
         require_unchanged(VersionedPath.of("", "listed"), "now")
     except ObjectError as error:
         message = f"{failure}: {error}"
@@ -437,17 +266,30 @@ def _store_errors(failure: str) -> Iterator[None]:
 
 
 def http_request(url: str) -> tuple[int, Generator[bytes]]:
-    """Ask for a picture at an address, see `Request`; a SourceError if it cannot be fetched."""
+    """Request a picture from a web server.
+
+    Returns:
+        Its size in bytes, 0 if the server does not say, and a generator of its bytes as they
+        come. Closing the generator closes the connection.
+
+    Raises:
+        SourceError: The server does not answer, or answers with an error.
+    """
     with _http_errors():
         response = _open_http(url)
     size = response.length or 0
     chunks = _http_chunks(response)
-    next(chunks)  # from here on, who drops them closes the connection
+    # The generator takes over the connection when it starts: from here on, closing it is enough.
+    next(chunks)
     return size, chunks
 
 
 def _http_chunks(response: "HTTPResponse") -> Generator[bytes]:
-    """Yield an empty chunk, then bytes as they come, so that a server that drips is noticed."""
+    """Yield an empty chunk, then the bytes of a response as they come.
+
+    Each chunk is what one read brings, so that the reader can check its time limit even if a
+    server sends a byte at a time. The response is closed at the end.
+    """
     with _http_errors(), response:
         yield b""
         while chunk := response.read1(CHUNK):
@@ -457,7 +299,15 @@ def _http_chunks(response: "HTTPResponse") -> Generator[bytes]:
 
 
 def http_part(url: str, start: int, size: int) -> bytes:
-    """Bytes from a place on at an address; none if the server sends only the whole.
+    """Fetch a range of bytes of a file on a web server.
+
+    Args:
+        url: The address of the file.
+        start: The offset of the first byte.
+        size: How many bytes; fewer are returned where the file ends.
+
+    Returns:
+        The bytes; empty if the server sends files only from their beginning.
 
     Raises:
         SourceError: The server does not answer, or has nothing there.
@@ -468,8 +318,16 @@ def http_part(url: str, start: int, size: int) -> bytes:
         return b""
 
 
-def _open_http(url: str, part: str = "") -> "HTTPResponse":
-    """Send the request; the password goes to that server only, and only on request."""
+def _open_http(url: str, byte_range: str = "") -> "HTTPResponse":
+    """Open an address and return the response, whose body is not read yet.
+
+    A user name and password in the address are not sent with it: urllib sends them only to this
+    server, and only when the server asks for them.
+
+    Args:
+        url: The address, with a user name and password or without.
+        byte_range: The value of the Range header, as in "bytes=0-99"; empty for the whole file.
+    """
     import urllib.request as requests
 
     class ClosingProcessor(requests.HTTPErrorProcessor):
@@ -489,26 +347,30 @@ def _open_http(url: str, part: str = "") -> "HTTPResponse":
     host = parts.netloc.rpartition("@")[2]
     path = quote(parts.path, safe=_LEGAL)
     query = quote(parts.query, safe=_LEGAL)
-    public = urlunsplit((parts.scheme, host, path, query, ""))
+    address_without_password = urlunsplit((parts.scheme, host, path, query, ""))
     passwords = requests.HTTPPasswordMgrWithDefaultRealm()
     if parts.username:
         user = unquote(parts.username)
         password = unquote(parts.password or "")
-        passwords.add_password(None, public, user, password)
+        passwords.add_password(None, address_without_password, user, password)
     opener = requests.build_opener(
         ClosingProcessor,
         requests.HTTPBasicAuthHandler(passwords),
         requests.HTTPDigestAuthHandler(passwords),
     )
-    if part:
-        opener.addheaders.append(("Range", part))
-    response: HTTPResponse = opener.open(public, timeout=HTTP_TIMEOUT_S)
+    if byte_range:
+        opener.addheaders.append(("Range", byte_range))
+    response: HTTPResponse = opener.open(address_without_password, timeout=HTTP_TIMEOUT_S)
     return response
 
 
 @contextlib.contextmanager
 def _http_errors() -> Iterator[None]:
-    """Turn the errors of a connection into a SourceError, without the address."""
+    """Turn errors of a connection to a web server inside the block into a SourceError.
+
+    Its message says what the server answered or what the system reports, and never the address,
+    which may contain a password.
+    """
     import http.client
     from urllib.error import HTTPError, URLError
 
@@ -550,7 +412,19 @@ class Prefetcher:
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
-        """Take an item, when there is room for it; False if the run is over."""
+        """Pass an item to the run, after all that were put before it; waits until there is room.
+
+        An item that is fetched over a network begins at once and waits as bytes for its turn. The
+        first of these starts the thread that hands items on in order; before it, other items go
+        straight to the run.
+
+        Args:
+            index: The position of the item in the run.
+            item: The input; `item.begin` is None if nothing can be fetched ahead.
+
+        Returns:
+            False if the run is over, and the item was not taken.
+        """
         if self._thread is None:
             if item.begin is None:
                 return self._admit(index, item)
@@ -577,7 +451,11 @@ class Prefetcher:
         self._waiting.put(None)
 
     def _forward(self) -> None:
-        """Hand on the items in order, until `close` puts None or the run is over."""
+        """Hand the waiting items on to the run in order; runs on the prefetcher's thread.
+
+        It ends when `close` puts None, or when the run is over. After each item it tells `put`
+        that another one has room.
+        """
         while True:
             waiting = self._waiting.get()
             if waiting is None:

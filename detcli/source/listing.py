@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.core.text import public_name
-from detcli.source.fetch import VersionedPath, stamp_of
 from detcli.source.loading import Item, failed
 from detcli.source.names import ListedInput
+from detcli.source.reading import VersionedPath, stamp_of
 from detcli.source.sources import SourceEntry
 from detcli.storage.files import temporary, temporary_file_errors
 

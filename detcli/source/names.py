@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
 from detcli.core.lines import MAX_LINE_BYTES, utf8_chunks
 from detcli.core.text import is_object, public_name
-from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
+from detcli.source.reading import file_chunks, stdin_chunks, stdin_problem
 
 SCHEMES = ("http://", "https://", "rtsp://", "rtsps://")
 

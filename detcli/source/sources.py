@@ -34,17 +34,7 @@ from detcli.core.text import is_object, public_name
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.fetch import (
-    Fetches,
-    VersionedPath,
-    file_chunks,
-    file_stamp,
-    http_request,
-    load_file,
-    require_unchanged,
-    stamp_of,
-    unreadable,
-)
+from detcli.source.fetch import Fetches, http_request
 from detcli.source.loading import (
     STDIN,
     Item,
@@ -77,6 +67,15 @@ from detcli.source.names import (
     read_list,
     search,
     without_copies,
+)
+from detcli.source.reading import (
+    VersionedPath,
+    file_chunks,
+    file_stamp,
+    load_file,
+    require_unchanged,
+    stamp_of,
+    unreadable,
 )
 from detcli.storage.objects import require_obstore
 

@@ -15,8 +15,8 @@ from functools import partial
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, format_of, load_bytes
-from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed
+from detcli.source.reading import gather, stdin_chunks
 from detcli.source.segments import JPEG
 from detcli.source.tiff import BIG, CLASSIC, tiff_fields
 

@@ -25,7 +25,7 @@ from detcli.config.device import available_cores
 from detcli.data.geometry import Letterbox
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
-from detcli.source.fetch import load_file
+from detcli.source.reading import load_file
 
 
 def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:

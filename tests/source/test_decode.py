@@ -16,7 +16,7 @@ from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.fetch import load_file
+from detcli.source.reading import load_file
 
 # Format and the maximum error of a value.
 FORMATS = {
@@ -297,7 +297,7 @@ import sys
 from detcli.core.errors import DecodeError
 from detcli.config.config import Inputs
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import load_file
+from detcli.source.reading import load_file
 try: print(load_file(sys.argv[1], DecodeOptions(Inputs(max_pixels=int(sys.argv[2])))).size)
 except DecodeError as error: print(error, error.hint)
 """

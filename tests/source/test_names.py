@@ -14,7 +14,7 @@ from source_items import touch
 
 from detcli.config.config import Inputs
 from detcli.core.errors import SourceError, UsageError
-from detcli.source import fetch
+from detcli.source import reading
 from detcli.source.loading import Item
 from detcli.source.names import (
     MAX_NAME_BYTES,
@@ -234,7 +234,7 @@ def test_any_bytes_can_be_a_name(tmp_path_factory, names):
 
 
 def test_names_may_span_chunks(read, monkeypatch):
-    monkeypatch.setattr(fetch, "CHUNK", 3)
+    monkeypatch.setattr(reading, "CHUNK", 3)
     assert read(b"a.jpg\nlong name.jpg\r\n\nb\n") == ["a.jpg", "long name.jpg", "b"]
 
 

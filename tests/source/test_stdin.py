@@ -14,7 +14,7 @@ import pytest
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
-from detcli.source import fetch as reading
+from detcli.source import reading
 from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceProgress

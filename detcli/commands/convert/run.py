@@ -37,8 +37,8 @@ from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import read_graph
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import BUILT_IN
-from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time
+from detcli.source.reading import load_file
 from detcli.storage.files import AtomicFile, DirectFile, open_output, write_output
 
 MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges

@@ -40,9 +40,9 @@ from detcli.model.file import ModelFile
 from detcli.page.folder import require_apart
 from detcli.run import Run, open_run
 from detcli.sink.labels import CocoIds, CocoSink
-from detcli.source.fetch import load_file
 from detcli.source.guard import InputGuard
 from detcli.source.loading import Item
+from detcli.source.reading import load_file
 from detcli.storage.files import make_folder, open_output
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it

@@ -14,8 +14,8 @@ from detcli.config.values import BenchMode
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.data.record import Origin
 from detcli.run.batches import BatchDetector
-from detcli.source.fetch import load_file
 from detcli.source.loading import Item
+from detcli.source.reading import load_file
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from thinning import thin
 from detcli.commands.convert.run import load_pictures
 from detcli.data.record import Origin
 from detcli.run.detector import Detector
-from detcli.source.fetch import load_file
 from detcli.source.loading import Item
+from detcli.source.reading import load_file
 from detcli.source.sources import Sources
 
 pytestmark = pytest.mark.slow

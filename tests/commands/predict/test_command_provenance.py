@@ -10,7 +10,7 @@ from json_lines import lines
 from report_schemas import validator
 
 from detcli import __version__
-from detcli.source.fetch import load_file
+from detcli.source.reading import load_file
 
 
 @pytest.fixture

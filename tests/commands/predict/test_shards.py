@@ -13,7 +13,7 @@ import pytest
 from json_lines import lines
 
 from detcli.run.shards.store import LocalFolder
-from detcli.source.fetch import load_file, unreadable
+from detcli.source.reading import load_file, unreadable
 
 
 @pytest.fixture

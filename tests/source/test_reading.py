@@ -10,9 +10,9 @@ import pytest
 
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
-from detcli.source import fetch as module
+from detcli.source import reading as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import gather, load_file
+from detcli.source.reading import gather, load_file
 
 PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
 

@@ -1,0 +1,283 @@
+"""Reading: the bytes of files, pipes and standard input, and no more than a picture can need."""
+
+import contextlib
+import errno
+import itertools
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from io import BytesIO, UnsupportedOperation
+from pathlib import Path
+from threading import Event
+from typing import Self
+
+from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
+from detcli.core.timing import POLL_S, RunningTime
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
+from detcli.source.decode import (
+    DEFAULTS,
+    DecodeOptions,
+    format_of,
+    load_bytes,
+    read_header,
+    too_slow,
+)
+from detcli.source.limits import LARGER
+from detcli.source.segments import JPEG
+from detcli.storage.folder import NO_WAIT
+
+CHUNK = 65536
+FILE_CHUNK = 1 << 20
+
+IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
+
+# The beginning is looked at when this many bytes are there, and when twice as many are.
+_FIRST_LOOK = 65536
+_LOOK_AGAIN = 2
+
+_BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
+_METADATA = 64 << 20  # bytes, more than the rest of the file takes
+
+
+class VersionedPath(str):  # noqa: SLOT000 - with an attribute
+    """A name with its stamp, by which it is noticed that the file has changed since."""
+
+    stamp: str  # size and time of a file, or the ETag of an object
+
+    @classmethod
+    def of(cls, name: str, stamp: str) -> Self:
+        """A name with this stamp."""
+        versioned = cls(name)
+        versioned.stamp = stamp
+        return versioned
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """The stamp of a file."""
+    return f"{status.st_size}-{status.st_mtime_ns // 1000}"
+
+
+def file_stamp(path: str | Path) -> str | None:
+    """The stamp of a file as it is now; None if it is missing, or a pipe or device."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a million
+    except (OSError, ValueError):  # it may be an address
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return stamp_of(status)
+
+
+def present_stamp(origin: Origin) -> str | None:
+    """The stamp that the file of an input has now; None if it has none that could be compared."""
+    if origin.path is not None:
+        return file_stamp(origin.path)
+    return origin.file_stamp
+
+
+def require_unchanged(name: str | Path, stamp: str | None) -> None:
+    """Raise an AlteredError if a file or object has changed since it was listed.
+
+    Args:
+        name: The file; only a VersionedPath carries the stamp that it was listed with, and any
+            other name passes.
+        stamp: The stamp that the file has now (size and time of change, or an object's ETag).
+    """
+    if isinstance(name, VersionedPath) and name.stamp != stamp:
+        hint = "work it as it is now with --retry-failed"
+        raise AlteredError("it has changed since it was listed", hint)
+
+
+def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
+    """Join the chunks of a picture file, and stop early if they cannot be a picture.
+
+    What is read may be endless, or no picture at all. So the bytes that are there are checked at
+    64 KiB and each time that they have doubled, instead of only at the end.
+
+    Args:
+        chunks: The bytes of the file as they come; an empty chunk says that none came for a while.
+        max_bytes: The largest file that is accepted.
+        total: The size of the file in bytes; 0 if it is not known before its end.
+        limit_s: Seconds that all chunks together may take; 0 for any time.
+
+    Raises:
+        DecodeError: The file is too large, or not a picture.
+        SourceError: The chunks did not come in time.
+    """
+    data = BytesIO()
+    running = RunningTime()
+    next_check_length = _FIRST_LOOK
+    if 0 < total <= _METADATA:  # a small file may as well be read whole, and then be decoded
+        next_check_length = _METADATA
+    # The empty chunk has `total` checked before anything is read.
+    for chunk in itertools.chain([b""], chunks):
+        data.write(chunk)
+        length = data.tell()
+        expected_length = max(length, total)
+        if length >= next_check_length:
+            next_check_length = _LOOK_AGAIN * length
+            _check_begin(data.getvalue(), expected_length)
+        if expected_length > max_bytes:
+            raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
+        if limit_s and running.seconds() > limit_s:
+            raise too_slow(limit_s)
+    return data.getvalue()
+
+
+def _check_begin(begin: bytes, length: int) -> None:
+    """Require that bytes are the beginning of a picture file whose length is plausible.
+
+    Only the length of a JPEG is checked: its header says how many pixels it has, and a file with
+    far more bytes than these can take has something else behind the picture.
+
+    Raises:
+        DecodeError: The format is unknown, or the file is too long for its pixels.
+    """
+    if not format_of(begin):
+        raise DecodeError(
+            "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
+        )
+    if not begin.startswith(JPEG):
+        return
+    header = read_header(begin)
+    if not header:
+        return
+    height, width = header.size
+    max_length = _BYTES_PER_PIXEL * height * width + _METADATA
+    if length > max_length:
+        raise DecodeError(
+            f"too large: {length} bytes or more for {width}x{height} pixels",
+            "check what follows the picture in the file",
+        )
+
+
+def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Read a picture file, or a picture from a named pipe or a device, and decode it.
+
+    A VersionedPath is refused if the file has changed since it was listed. The picture holds the
+    bytes of its file only if `options.keep` says so.
+
+    Raises:
+        AlteredError: The file has changed since it was listed.
+        SourceError: The file cannot be read, or not in time.
+        DecodeError: The picture is incomplete or too large, or not in a known format.
+    """
+    try:
+        with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
+            descriptor = file.fileno()
+            status = os.fstat(descriptor)
+            stamp: str | None = stamp_of(status)
+            require_unchanged(path, stamp)
+            if stat.S_ISREG(status.st_mode):
+                chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
+                data = gather(chunks, options.max_bytes, status.st_size)
+            else:
+                stamp = None  # it is something else each time
+                chunks = descriptor_chunks(descriptor, Event())
+                data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    picture = load_bytes(data, options)
+    if options.keep:
+        return replace(picture, file=data, file_stamp=stamp)
+    return replace(picture, file_stamp=stamp)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a named pipe; an `opener` for `open`."""
+    return os.open(path, flags | NO_WAIT)
+
+
+OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+"""Errors of the system that a name is to blame for; it has no number for others."""
+
+
+def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
+    """Return the error to raise for a file that cannot be opened or read.
+
+    It is a SourceError if only this file is to blame, as with a mistyped name. It is a PlaceError
+    if the others would fail as well, as on a drive that is not there: a run then stops, and goes
+    on later. A missing file counts as mistyped if its folder has other files, because a drive
+    that is gone leaves an empty folder or none.
+
+    Args:
+        path: The file, as the user named it.
+        error: What Python raised; a ValueError for a name that no file can have.
+    """
+    error_number = getattr(error, "errno", None)
+    if error_number in {errno.ENOENT, errno.ENOTDIR}:
+        if "://" in str(path):
+            hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
+            return SourceError("not an address that can be read", hint)
+        with contextlib.suppress(OSError), os.scandir(Path(path).parent) as others:
+            if next(others, None) is not None and not os.path.lexists(path):
+                return SourceError("no such file", "check the path")
+        hint = "check the path, from which folder it counts, and that its drive is there"
+        return PlaceError("no such file", hint)
+    message = f"cannot be read: {system_reason(error)}"
+    hint = "check the path and permissions"
+    if error_number is None:
+        hint = "with -0, names end with NUL"
+    if error_number in OF_NAME:
+        return SourceError(message, hint)
+    return PlaceError(message, hint)
+
+
+def stdin_problem() -> str:
+    """Why there is nothing to read from standard input; empty if there may be."""
+    if sys.stdin is None:
+        return "standard input is closed"
+    if sys.stdin.isatty():
+        return "standard input is a terminal"
+    return ""
+
+
+def stdin_chunks(stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of standard input as they come, until its end or until `stop` is set.
+
+    An empty chunk comes after each second of silence, so that the reader can look at the clock.
+
+    Raises:
+        SourceError: Standard input is closed, or a terminal where nobody pipes anything in.
+    """
+    problem = stdin_problem()
+    if problem:
+        raise SourceError(problem, "pipe a picture in, as in: detcli predict - ... < bus.jpg")
+    try:
+        descriptor = sys.stdin.fileno()
+    except UnsupportedOperation:  # replaced by an object without a file
+        yield from iter(lambda: sys.stdin.buffer.read(CHUNK), b"")
+    else:
+        yield from descriptor_chunks(descriptor, stop)
+
+
+def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`."""
+    with Path(name).open("rb", buffering=0) as file:
+        yield from descriptor_chunks(file.fileno(), stop)
+
+
+def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of an open file or pipe as they come.
+
+    It ends with the file, or soon after another thread has set `stop`. While a pipe is silent, an
+    empty chunk comes each second, so that the reader can check its time limit.
+    """
+    silent_s = 0.0
+    while not stop.is_set():
+        # Windows can only wait for sockets.
+        if sys.platform == "win32" or select.select([descriptor], [], [], POLL_S)[0]:
+            data = os.read(descriptor, CHUNK)
+            if not data:
+                return
+            yield data
+            silent_s = 0.0
+            continue
+        silent_s += POLL_S
+        if silent_s >= IDLE_S:
+            yield b""
+            silent_s = 0.0
