@@ -1,6 +1,7 @@
 """Sources: from the names that a user gives to the items of a run.
 
 sources.py             all kinds of names, and what they become
+checks.py              names and options that cannot be used together
 guard.py               no output is written over an input
 names.py               addresses, files, folders, patterns, lists
 listing.py             all names of a run in shards, before any is opened

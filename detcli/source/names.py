@@ -153,7 +153,11 @@ def name_mark(path: str) -> str:
 
 
 def without_copies(files: list[str]) -> list[str]:
-    """Leave out the annotated copies that a run has put beside its pictures."""
+    """Return the files without annotated copies that an earlier run has put beside its pictures.
+
+    The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
+    copy only if its picture is among the files, and the hash is that of the picture's path.
+    """
     copies: dict[str, re.Match[str]] = {}
     for file in files:
         copy = COPY.fullmatch(file)
@@ -188,7 +192,7 @@ def is_path(name: str) -> bool:
 
 
 def has_inputs(folder: Path, names: Iterable[str]) -> bool:
-    """Whether a folder is one of these names, or has one of these files or patterns in it."""
+    """Return whether any of the names is this folder, or a file or pattern directly in it."""
     folder_identity = identity(folder)
     if folder_identity is None:
         return False
@@ -204,8 +208,9 @@ def has_inputs(folder: Path, names: Iterable[str]) -> bool:
 def search(
     folder: str, *, recursive: bool = False, omit: Collection[FileIdentity | None] = ()
 ) -> Iterator[list[str] | Item]:
-    """Yield the pictures and videos of a folder, then those of each folder in it.
+    """Yield the pictures and videos of a folder, then those of each folder in it if `recursive`.
 
+    Each list that is yielded has the paths of one folder. `omit` are folders that are not searched.
     Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
     folder; those that begin with a dot are left out, as in a shell's patterns. So are copies that
     a run has made, and folders below that it has filled. Links are followed, and a folder that is
@@ -233,7 +238,10 @@ def search(
 
 
 def _list_folder(path: str) -> tuple[list[str], list[str]]:
-    """The pictures and videos in a folder, and the folders in it, in no order."""
+    """List a folder: return the paths of its pictures and videos, and those of its folders.
+
+    Neither is sorted. Names that begin with a dot are left out, and so are pipes and devices.
+    """
     files: list[str] = []
     folders: list[str] = []
     with os.scandir(path) as entries:
@@ -268,7 +276,15 @@ def match(pattern: str) -> list[str]:
 
 
 def _match(pattern: str, parent: str) -> Iterator[str]:
-    """The matches of a pattern below a folder; an empty name is that of the current folder."""
+    """Yield the paths below a folder that match a glob pattern, in which `**` is any folders.
+
+    The pattern is split at its first `**`. What is before it is matched first; then the rest is
+    matched below each of the folders found there and below all folders in these.
+
+    Args:
+        pattern: A path relative to `parent`, as in "2024/**/*.jpg".
+        parent: The folder; empty for the current one, so that matches do not begin with "./".
+    """
     any_folders = _ANY_FOLDERS.search(pattern)
     if any_folders is None:
         for name in glob.glob(pattern, root_dir=parent or None):
@@ -287,7 +303,11 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
 
 
 def _folders(root: str) -> Iterator[str]:
-    """A folder and those below it, each once, without those whose names begin with a dot."""
+    """Yield a folder and all folders below it, in the order in which `os.walk` enters them.
+
+    Links are followed, and a folder that is reached twice is yielded once. Folders whose names
+    begin with a dot are left out. An empty `root` is the current folder.
+    """
     visited = {identity(root or ".")}
     for path, names, _ in os.walk(root or ".", followlinks=True):
         next_names = []
@@ -321,7 +341,15 @@ class ListedInput(NamedTuple):
 
     @classmethod
     def parse(cls, line: str, name: str) -> Self:
-        """Read a line with `path` or `image`, and perhaps `meta`; or raise a SourceError."""
+        """Read a line of JSON that names a picture in `path`, or contains it in `image`.
+
+        Args:
+            line: A JSON object, which may have `meta` as well.
+            name: What the picture in `image` is called: the list and the number of the line.
+
+        Raises:
+            SourceError: The line is no such object, or has both or neither of `path` and `image`.
+        """
         try:
             fields = json.loads(line)
             path = fields.get("path")
@@ -330,7 +358,9 @@ class ListedInput(NamedTuple):
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
-        if isinstance(path, str) == isinstance(image, str):
+        has_path = isinstance(path, str)
+        has_image = isinstance(image, str)
+        if has_path == has_image:  # both, or neither
             raise SourceError("a line of the list has not one of path and image", LISTED)
         meta_json = None
         if "meta" in fields:
@@ -341,7 +371,14 @@ class ListedInput(NamedTuple):
 
 
 def check_list(name: str) -> None:
-    """Require that a list can be read, `-` for standard input, or raise a UsageError."""
+    """Require that the list of names that --files-from gives can be read.
+
+    Args:
+        name: The path of the list, or `-` for standard input.
+
+    Raises:
+        UsageError: It is missing, a folder or not permitted, or there is no standard input.
+    """
     if name == STDIN:
         problem = stdin_problem()
         if problem:
@@ -370,7 +407,10 @@ def _file_problem(path: str) -> str:
 
 
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
-    """Yield the names in a list as they come, `-` for standard input; or an error in their place.
+    """Yield the names in a list as they come, and an error in place of what cannot be read.
+
+    `name` is the path of the list, or `-` for standard input; `stop` ends the reading. The names
+    are separated by NUL if `null_separated`, and else are lines.
 
     A byte order mark tells the encoding of lines; without one it is UTF-8, and bytes that are not
     become surrogates.
@@ -405,16 +445,20 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
 
 
 def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
-    """Yield the lines between separators, and an error in place of one that is too long."""
+    """Split chunks of bytes into lines, and yield an error in place of a line that is too long.
+
+    A line is too long if more than `MAX_NAME_BYTES` are there, or `MAX_LINE_BYTES` for JSON, which
+    may contain a picture. The rest of such a line is skipped without being stored.
+    """
     rest = bytearray()
     is_skipping = False
     for chunk in chunks:
-        pieces = chunk.split(separator)
-        rest += pieces[0]
-        for piece in pieces[1:]:
+        chunk_parts = chunk.split(separator)
+        rest += chunk_parts[0]
+        for line_start in chunk_parts[1:]:
             if not is_skipping:
                 yield bytes(rest)
-            rest = bytearray(piece)
+            rest = bytearray(line_start)
             is_skipping = False
         max_bytes = MAX_NAME_BYTES
         if BEGUN_JSON.match(rest):

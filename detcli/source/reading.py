@@ -79,6 +79,13 @@ def present_stamp(origin: Origin) -> str | None:
     return origin.file_stamp
 
 
+def stamp_in_listing(entry: str) -> str | None:
+    """The stamp that an entry was listed with; None without one."""
+    if isinstance(entry, VersionedPath) and entry.stamp:
+        return entry.stamp
+    return None
+
+
 def require_unchanged(name: str | Path, stamp: str | None) -> None:
     """Raise an AlteredError if a file or object has changed since it was listed.
 

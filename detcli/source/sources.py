@@ -28,11 +28,11 @@ from detcli.core.errors import (
     PlaceError,
     SourceError,
     StoreError,
-    UsageError,
 )
 from detcli.core.text import is_object, public_name
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin
+from detcli.source.checks import check_followed, check_inputs
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import Fetches, http_request
 from detcli.source.loading import (
@@ -74,6 +74,7 @@ from detcli.source.reading import (
     file_stamp,
     load_file,
     require_unchanged,
+    stamp_in_listing,
     stamp_of,
     unreadable,
 )
@@ -118,9 +119,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     ) -> None:
         if any(is_object(name) for name in names):
             require_obstore()
-        _check_inputs(names, inputs)
+        check_inputs(names, inputs)
         if inputs.follow:
-            _check_followed(names, written)
+            check_followed(names, written)
         if inputs.files_from is not None:
             check_list(inputs.files_from)
 
@@ -161,28 +162,33 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self._ended.set()
 
     def _expand(self) -> Generator[Item]:
+        """Yield all inputs of the run, each with the number of the name or file that it is from.
+
+        The order is that of the names, then of the list, then cameras and streams: these are read
+        all at once and may never end, so nothing can come after them.
+        """
         if self._inputs.follow:
             yield from self._follow()
             return
-        numbers = itertools.count()
+        input_numbers = itertools.count()
         for name in self._names:
             if is_live(name):
                 continue  # these come last
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
 
-                yield from of_input(read_stdin(self._decode, self.progress), next(numbers))
+                yield from of_input(read_stdin(self._decode, self.progress), next(input_numbers))
                 continue
             try:
                 for entry in self._find(name):
-                    yield from of_input(self._open_as_it_is(entry), next(numbers))
+                    yield from of_input(self._open_as_it_is(entry), next(input_numbers))
             except SourceError as error:
-                yield from of_input([failed(public_name(name), error)], next(numbers))
+                yield from of_input([failed(public_name(name), error)], next(input_numbers))
         for entry in self._listed():
-            yield from of_input(self.open(entry), next(numbers))
+            yield from of_input(self.open(entry), next(input_numbers))
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
-            yield from self._watch(live_names, numbers)
+            yield from self._watch(live_names, input_numbers)
 
     def entries(self) -> Iterator[SourceEntry]:
         """The pictures and videos that the names stand for, which are not opened.
@@ -202,10 +208,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from self._listed()
 
     def _follow(self) -> Iterator[Item]:
-        """Yield what is in folders, and what comes into them, as soon as it is complete.
+        """Yield the files in the named folders, and each new file as soon as it is complete.
 
-        They are listed again and again: no event tells of objects, or of files on the disks of a
-        network, nor when a file is complete. What went away counts again when it comes back.
+        The folders are listed again and again until the run is stopped, because no event of the
+        system tells of objects in a store, of files on a network drive, or of the moment when a
+        file is complete. A file that is deleted and comes back is yielded again.
         """
         self.progress.expect(None)
         yielded: set[str] = set()  # names whose inputs were yielded, and still count
@@ -257,16 +264,21 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield failed(public_name(name), error)
 
     def _complete(self, entry: str | Item, waiting: dict[str, FileState]) -> Iterator[Item]:
-        """The inputs that an entry stands for, or none while it is being written.
+        """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
-        Objects appear whole. A file has to stay as it is from one listing to the next, and to be a
-        sound picture, or not to change for `STABLE_AFTER_S`.
+        Objects in a store appear whole, so they are complete at once. A file is complete if its
+        size and time are the same in two listings and it is a sound picture, or if it has not
+        changed for `STABLE_AFTER_S`, whatever is in it.
+
+        Args:
+            entry: A path or address, or the item with the error of a folder.
+            waiting: The state of each file that is not complete, updated here.
         """
         if isinstance(entry, Item):
             yield entry
             return
         if is_object(entry):
-            yield from stamped(self.open(entry), _stamp_in_listing(entry))
+            yield from stamped(self.open(entry), stamp_in_listing(entry))
             return
         try:
             status = os.stat(entry)
@@ -293,11 +305,19 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for, even if it has changed since it was listed."""
         if isinstance(entry, VersionedPath):
-            return stamped(self.open(str(entry)), _stamp_in_listing(entry))
+            return stamped(self.open(str(entry)), stamp_in_listing(entry))
         return self.open(entry)
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
-        """The inputs that an entry stands for: one, or the frames of a video."""
+        """Yield the inputs of one file or address: a picture, or what a video or archive holds.
+
+        Args:
+            entry: A path or address; a line of a list, whose metadata its inputs get; or an item,
+                which is yielded as it is.
+
+        Yields:
+            Items that are loaded only later. What cannot be opened is an item with the error.
+        """
         if isinstance(entry, Item):
             yield entry
             return
@@ -338,7 +358,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return Item(origin, lambda: load_file(entry, self._decode))
 
     def _decoded(self, entry: ListedInput) -> Item:
-        """The picture of a line."""
+        """Return the item of a picture that a line of a list contains in base64."""
 
         def load() -> Picture:
             try:
@@ -350,9 +370,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return Item(Origin(entry.name), load)
 
     def _video(self, public: str, entry: str) -> Iterator[Item]:
+        """Yield the frames of a video file, which is read on a thread with a time limit.
+
+        `public` is the name of the path or address `entry` in records, without passwords.
+        """
         from detcli.source import capture, video
 
         def readable_address() -> str:
+            # The address of an object is signed anew each time, because signatures expire.
             if is_object(entry):
                 return self._fetches.video(entry)
             return entry
@@ -363,7 +388,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         def read_part(start: int, size: int) -> bytes:
             return capture.read_part(readable_address(), start, size)
 
-        address: str | None
+        address: str | None  # what a viewer of the results may open
         if is_object(entry):
             address = None
         elif is_address(entry):
@@ -375,6 +400,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _archive(self, public: str, entry: str) -> Iterator[Item]:
+        """Yield the pictures in a tar or Parquet file, read on a thread with a time limit.
+
+        `public` is the name of the path or address `entry` in records, without passwords.
+        """
         from detcli.source.archives import read_archive
 
         read = partial(
@@ -387,7 +416,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _archive_chunks(self, entry: str) -> Iterator[bytes]:
-        """The bytes of an archive, from wherever it is, as they come."""
+        """Yield the bytes of an archive as they come: from a store, a server or a local file.
+
+        Raises:
+            SourceError: It cannot be read.
+            AlteredError: It has changed since it was listed.
+        """
         if is_object(entry):
             yield from self._fetches.chunks(entry)
         elif is_address(entry):
@@ -401,18 +435,30 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 raise unreadable(entry, error) from error
 
     def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
-        """What a name stands for that has a range of numbers in braces."""
+        """Expand a range of numbers in a name, and yield the files of each name.
+
+        "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
+        length is that of all numbers at least, `last` is "10", and `after` is ".tar".
+        """
         numbers = range(int(first), int(last) + 1)
         self.progress.expect(len(numbers) - 1)
         for number in numbers:
-            name = f"{before}{number:0{len(first)}}{after}"
+            digits = str(number).zfill(len(first))
+            name = f"{before}{digits}{after}"
             try:
                 yield from self._find(name)
             except SourceError as error:
                 yield failed(public_name(name), error)
 
     def _find(self, name: str) -> Iterator[SourceEntry]:
-        """The pictures and videos that a name stands for."""
+        """Yield the paths and addresses of the pictures and videos that a name stands for.
+
+        The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
+        or a folder in an object store. The files are counted in the progress, but not opened.
+
+        Raises:
+            SourceError: A folder or pattern has no pictures or videos.
+        """
         braces = BRACES.fullmatch(name)
         if braces is not None and not os.path.lexists(name):
             before, first_number, last_number, after = braces.groups()
@@ -464,7 +510,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _counted(
         self, pages: Iterable[list[str] | Item], nothing: SourceError
     ) -> Iterator[SourceEntry]:
-        """Yield what a name stands for, and count it; raises an error if that is nothing."""
+        """Yield the entries of a name's pages, and count them in the progress of the run.
+
+        A name counts as one input before it is expanded; here its entries replace that one.
+
+        Args:
+            pages: Lists of paths or addresses, and items with the errors of folders.
+            nothing: The error to raise if all pages are empty.
+        """
         self.progress.expect(-1)
         is_empty = True
         try:
@@ -487,7 +540,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             raise
 
     def _listed(self) -> Iterator[SourceEntry]:
-        """The names in the list, if there is one."""
+        """Yield the entries of the list that --files-from names; nothing without this option.
+
+        A line is a name, or a JSON object with more; with --null, names end with NUL and JSON is
+        not looked for. A bad line becomes an item with the error, and the others go on.
+        """
         name = self._inputs.files_from
         if name is None:
             return
@@ -504,8 +561,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield failed(name, error)
 
-    def _watch(self, names: Sequence[str], numbers: Iterator[int]) -> Iterator[Item]:
-        """Watch cameras and streams at the same time."""
+    def _watch(self, names: Sequence[str], input_numbers: Iterator[int]) -> Iterator[Item]:
+        """Yield frames of all cameras and streams, which are read at the same time.
+
+        Streams whose public names are equal, as with different passwords, are told apart by a
+        count: "rtsp://host/a (2)".
+
+        Args:
+            names: The cameras and streams, as the user named them.
+            input_numbers: Gives each of them its number among the inputs of the run.
+        """
         from detcli.source.live import LiveSource, watch
 
         self.progress.expect(None)
@@ -517,7 +582,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         name_counts: Counter[str] = Counter()
         numbers_by_name: dict[str, int] = {}
         for name in names:
-            input_number = next(numbers)
+            input_number = next(input_numbers)
             try:
                 source = LiveSource.named(name, threads)
             except SourceError as error:
@@ -531,47 +596,3 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             sources.append(source)
         for item in watch(sources, self._inputs, self.progress):
             yield from of_input([item], numbers_by_name[item.origin.source])
-
-
-def _check_inputs(names: Sequence[str], inputs: Inputs) -> None:
-    """Require names and options that can be used together, or raise a UsageError."""
-    if [*names, inputs.files_from].count(STDIN) > 1:
-        raise UsageError("standard input can be read only once", "name - once")
-    if STDIN in names and inputs.every is not None and inputs.fps is None:
-        raise UsageError(
-            "--every needs the times of frames, which those on stdin have only with --fps",
-            "name their rate with --fps, or use --vid-stride",
-        )
-    if not inputs.start < inputs.end_s:
-        raise UsageError(
-            f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",
-            "choose an end after the start",
-        )
-
-
-def _check_followed(names: Sequence[str], written: Sequence[Path]) -> None:
-    """Require folders that this run does not write into, or raise a UsageError."""
-    written_identities = {identity(path) for path in written}
-    for name in names:
-        if is_object(name):
-            is_folder = not is_media(name)
-        else:
-            is_folder = os.path.isdir(name)
-        if not is_folder:
-            raise UsageError(
-                f"--follow watches folders, and {public_name(name)} is not one",
-                "name a folder, here or in an object store",
-            )
-        folder_identity = identity(name)
-        if folder_identity is not None and folder_identity in written_identities:
-            raise UsageError(
-                f"--follow would take what is written to {name} for new inputs",
-                "write to another folder, which may be in it",
-            )
-
-
-def _stamp_in_listing(entry: str) -> str | None:
-    """The stamp that an entry was listed with; None without one."""
-    if isinstance(entry, VersionedPath) and entry.stamp:
-        return entry.stamp
-    return None
