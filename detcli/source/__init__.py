@@ -21,5 +21,6 @@ tar.py, columns.py     how a tar file is walked; which column of a Parquet file 
 video.py, live.py      frames of files; cameras and streams
 capture.py             how OpenCV opens them, and what it says of them
 conversion.py          whether OpenCV converted a frame to colours
+part_file.py           a file object for OpenCV, read by a function
 containers.py, mp4.py  what video files say of their tracks, frames and length
 """

@@ -10,10 +10,10 @@ from typing import Any, cast
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image, Size
-from detcli.source.containers import PartFile, file_length
 from detcli.source.fetch import http_part
 from detcli.source.mp4 import Part
 from detcli.source.names import is_address
+from detcli.source.part_file import PartFile, file_length
 from detcli.source.reading import require_unchanged, stamp_of, unreadable
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 

@@ -4,7 +4,6 @@ OpenCV reads the first track of images and cannot be told another one. So bytes 
 exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
 """
 
-import io
 import re
 import struct
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Movie, Part, read_movie, top_
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
-BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
 HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
 TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
 
@@ -83,7 +81,11 @@ def declared_length(part: Part) -> Length | None:
 
 
 def _declared_length(part: Part) -> Length | None:
-    """As `declared_length`; damage may raise an error of `struct`, ValueError or IndexError."""
+    """Return the length that a video file of any container says that it has, or None.
+
+    The container is told by the first bytes of the file. A damaged file may raise a struct.error,
+    ValueError or IndexError. `part` reads bytes of the file, from an offset and of a size.
+    """
     head = part(0, 16)
     if head.startswith(b"RIFF"):
         return _riff_length(part)
@@ -111,7 +113,11 @@ def _is_missing(part: Part, length: int) -> bool:
 
 
 def _movie_length(part: Part) -> Length | None:
-    """The length of an MP4 or MOV: its boxes follow one another."""
+    """Return the length of an MP4 or MOV file, or None if it has no boxes.
+
+    Such a file is a sequence of boxes, each of which begins with its size. The frames are in the
+    boxes called mdat, so they end with the last of these.
+    """
     end_of_frames = 0
     end = 0
     for box in top_boxes(part):
@@ -124,7 +130,11 @@ def _movie_length(part: Part) -> Length | None:
 
 
 def _riff_length(part: Part) -> Length | None:
-    """The length of an AVI, of several RIFF lists if it is long."""
+    """Return the length of an AVI file, or None if it was not closed by its writer.
+
+    A file is a sequence of RIFF lists, several of them if it is long. A list is "RIFF", its size
+    in four bytes, and as many bytes of content, padded to an even number.
+    """
     end_of_frames = 0
     end = 0
     for _ in range(MAX_CHUNKS):
@@ -140,7 +150,11 @@ def _riff_length(part: Part) -> Length | None:
 
 
 def _frame_list_end(part: Part, start: int, end: int) -> int:
-    """Where the list of frames ends in one RIFF list of an AVI; 0 if it has none."""
+    """Return the offset where the frames end in one RIFF list of an AVI; 0 if it has none.
+
+    The range from `start` to `end` is a sequence of chunks: four bytes of a name, four of a size,
+    and the content. The chunk with the frames is called LIST, and its content begins with "movi".
+    """
     position = start
     while position < end:
         header = part(position, 12)
@@ -155,6 +169,10 @@ def _frame_list_end(part: Part, start: int, end: int) -> int:
 
 
 def _matroska_length(part: Part) -> int | None:
+    """Return the length of a Matroska or WebM file: the end of its segment, which holds all frames.
+
+    It is None if the segment has no length, as in a recording that was not closed.
+    """
     head = part(0, 4096)
     for number, body, end in _elements(head, 0, len(head)):
         if number == SEGMENT:
@@ -165,6 +183,11 @@ def _matroska_length(part: Part) -> int | None:
 
 
 def _asf_length(part: Part) -> int | None:
+    """Return the length of an ASF or WMV file; None for a broadcast, whose length was not known.
+
+    Behind the 16 bytes that identify the file properties, its size in bytes is at offset 40, and
+    its flags are at offset 88.
+    """
     head = part(0, MAX_HEADER)
     start = head.find(ASF_FILE)
     if start < 0 or len(head) < start + 92:
@@ -192,7 +215,11 @@ def _flv_bytes(number: bytes) -> int | None:
 
 
 def _mxf_length(part: Part) -> int | None:
-    """Where the footer of an MXF begins, which only a file that was closed says."""
+    """Return the least length of an MXF file: where its footer begins, and the footer's name.
+
+    It is None if the file was not closed, as then the footer's offset is 0. The header is a name
+    of 16 bytes, a length of one or more bytes, and fields; the offset is 24 bytes into the fields.
+    """
     head = part(0, 64)
     is_long_form = head[16] & 0x80  # of the length of the partition's key
     length_bytes = 0
@@ -206,7 +233,11 @@ def _mxf_length(part: Part) -> int | None:
 
 
 def is_whole(part: Part) -> bool:
-    """Whether a file is as long as it says itself; False if it does not."""
+    """Return whether a video file is as long as its own header says.
+
+    It is False if the header does not say a length (only Matroska, ASF and FLV do), if bytes are
+    missing, or if the end is all zeros: room was made for it, but it was never written.
+    """
     match = _LENGTH.search(part(0, HEAD))
     if match is None:
         return False
@@ -224,7 +255,11 @@ def is_whole(part: Part) -> bool:
 
 
 def is_mirrored(part: Part) -> bool:
-    """Whether frames are to be shown mirrored, by the display matrix of the first video track."""
+    """Return whether the frames of a video are to be shown mirrored.
+
+    Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
+    for each track; the first video track counts, and two mirrored matrices cancel each other.
+    """
     head = part(0, HEAD)
     if head.startswith(EBML.to_bytes(4)):
         return _YAW.search(head) is not None
@@ -260,22 +295,39 @@ def _find_moov(part: Part) -> bytes:
 
 
 def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
-    """Whether the matrix in the last box of a kind before an offset mirrors."""
+    """Return whether a display matrix in a MOV or MP4 file mirrors the frames.
+
+    Args:
+        moov: The box of the file that describes its tracks.
+        kind: The box with the matrix: mvhd of the movie, or tkhd of a track.
+        end: The offset in `moov` before which the last such box counts.
+    """
     start = moov.rfind(kind, 0, end)
     if not 0 <= start <= end - 76:
         return False
     version = moov[start + 4]
     if version > 1:
         return False
-    # x and y become ax + cy and bx + dy.
+    # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
     a, b, _, c, d = struct.unpack_from(">5i", moov, start + _MATRIX[kind][version])
     return int(a * d) < int(b * c)
 
 
 def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-    """The elements of Matroska in a range: number, where the content begins, and where it ends.
+    """Yield the elements of a Matroska file in a range of bytes, without those inside of them.
 
-    The end is None if the element has no length. Those that go on behind the data are included.
+    An element is a number that says what it is, a length, and the content. The number and the
+    length take one to eight bytes each: the count of zero bits at the begin of the first byte says
+    how many more bytes there are.
+
+    Args:
+        data: The first bytes of the file.
+        start: The offset of the first element in `data`.
+        end: The offset where the elements end.
+
+    Yields:
+        The number of an element, the offset of its content, and the offset of its end. The end is
+        None if the length is not known, and may lie behind the data.
     """
     position = start
     while position < end:
@@ -389,6 +441,11 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
 
 
 def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
+    """Yield the video tracks of a Matroska file, from its first bytes.
+
+    They are described in the element Tracks of the segment, which comes before the first cluster
+    of frames. There are none if the element is not complete in `head`.
+    """
     for number, body, _ in _elements(head, 0, len(head)):
         if number != SEGMENT:
             continue
@@ -401,7 +458,11 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
 
 
 def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
-    """The tracks of images in an element with entries of tracks."""
+    """Yield the video tracks among the entries of Matroska's element Tracks.
+
+    The entries are in the range of `head` from `start` to `end`. A track is hidden from FFmpeg by
+    setting the last byte of its type to that of subtitles.
+    """
     for number, body, stop in _elements(head, start, end):
         if stop is None or stop > end:
             return
@@ -447,7 +508,12 @@ def _unsigned(head: bytes, content: tuple[int, int | None] | None, default: int)
 
 
 def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
-    """By the headers of streams, each of which is followed by the format of its frames."""
+    """Yield the video tracks in the header of an AVI file.
+
+    Each stream has a header, "strh", with its type ("vids" for video) 8 bytes behind, and then a
+    format, "strf", with the width and height 12 bytes behind. A negative height says that rows are
+    stored from the top. `head` are the first bytes of the file.
+    """
     start_of_frames = head.find(b"movi")
     if start_of_frames < 0:
         return
@@ -461,7 +527,12 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
 
 
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
-    """By the objects in the header, which follow one another."""
+    """Yield the video tracks and cover images in the header of an ASF or WMV file.
+
+    The header has 30 bytes, with its length at 16, and then objects, one behind the other. Each
+    begins with 16 bytes that say its kind, and 8 bytes of its size; a stream has its type at 24,
+    and the width and height of its frames at 78. `head` are the first bytes of the file.
+    """
     end = int.from_bytes(head[16:24], "little")
     position = 30
     while position + 24 <= min(end, len(head)):
@@ -479,7 +550,7 @@ def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
 
 
 def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
-    """Read a file by another function, with some of its bytes exchanged."""
+    """Return a function that reads a file like `part`, but with some of its bytes exchanged."""
 
     def read(start: int, size: int) -> bytes:
         data = bytearray(part(start, size))
@@ -491,63 +562,3 @@ def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
         return bytes(data)
 
     return read
-
-
-class PartFile(io.BufferedIOBase):
-    """A file whose bytes are read by a function, as OpenCV takes it in place of a name."""
-
-    def __init__(self, part: Part, size: int) -> None:
-        """`size` is the length of the file in bytes."""
-        super().__init__()
-        self._part = part
-        self._size = size
-        self._position = 0
-        self._block = b""  # the bytes that were read last
-        self._block_start = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Read some bytes, fewer than were asked for at the end of a block; none at the end."""
-        max_bytes = size
-        if max_bytes is None or max_bytes < 0:
-            max_bytes = self._size - self._position
-        offset = self._position - self._block_start
-        if not 0 <= offset < len(self._block):
-            self._block_start = self._position
-            self._block = self._part(self._position, BLOCK)
-            offset = 0
-        data = self._block[offset : offset + max_bytes]
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to an offset from the beginning, the position or the end; the new position."""
-        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
-        self._position = max(0, origins[whence] + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """The offset of the next byte."""
-        return self._position
-
-    def readable(self) -> bool:
-        """It is read only."""
-        return True
-
-    def seekable(self) -> bool:
-        """Any byte can be read next."""
-        return True
-
-
-def file_length(part: Part) -> int:
-    """How many bytes can be read of a file."""
-    end = 1
-    while part(end, 1):
-        end *= 2
-    start = end // 2  # the last byte lies from here on, and before the end
-    while start + 1 < end:
-        middle = (start + end) // 2
-        if part(middle, 1):
-            start = middle
-        else:
-            end = middle
-    return end

@@ -120,7 +120,12 @@ def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
 
 
 def _with_largest_track(video: VideoSource) -> VideoSource:
-    """The same video, read from the track that FFmpeg's programs take if it has several."""
+    """Return the video so that OpenCV reads the track that FFmpeg's own programs would choose.
+
+    OpenCV always reads the first video track, which may be a cover image. So the tracks before the
+    best one are hidden from it, by exchanging bytes of the header while the file is read. A video
+    with one track is returned with the same way to open it.
+    """
     read_once = lru_cache(CACHED_PARTS)(video.part)  # several functions look at the same headers
     choice = choose_track(read_once)
     if choice is None:
@@ -128,7 +133,8 @@ def _with_largest_track(video: VideoSource) -> VideoSource:
     _report_choice(video.name, choice)
     if not choice.patches:
         return replace(video, part=read_once)
-    video.open().release()  # which says what is wrong with the file itself, if anything
+    # Opened once as it is, because this raises a better error if the file itself is broken.
+    video.open().release()
     with_one_track = patched(video.part, choice.patches)
 
     def reopen() -> cv2.VideoCapture:
@@ -147,7 +153,11 @@ def _report_choice(name: str, choice: TrackChoice) -> None:
 
 
 def _expected_items(frames: "_Frames", inputs: Inputs) -> int | None:
-    """The number of frames that are used; None if it is unknown."""
+    """Return how many frames of a video will be yielded; None if that is unknown.
+
+    It is counted from the number of frames that the file declares, the requested start and end,
+    and the step between frames.
+    """
     if frames.declared is None:
         return None
     if not frames.rate and inputs.every is not None:
@@ -166,7 +176,11 @@ def _expected_items(frames: "_Frames", inputs: Inputs) -> int | None:
 
 
 def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
-    """Yield the frames in the requested time, the first of each step."""
+    """Yield the frames between the requested start and end, one for each step.
+
+    A step is a number of frames (--vid-stride) or of seconds (--every). If the first frame of a
+    step is damaged, the next one that can be decoded is taken.
+    """
     rate = frames.rate / inputs.vid_stride
     if inputs.every:
         rate = min(rate, 1 / inputs.every)
@@ -199,7 +213,11 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
 
 
 def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
-    """How frames are to be flipped, as `cv2.flip` says it: OpenCV turns, but never mirrors them."""
+    """Return the code with which `cv2.flip` mirrors the frames of a video; None for no mirroring.
+
+    OpenCV turns frames as the file says, but does not mirror them. The code is 1, left and right,
+    for frames that are turned by 90 or 270 degrees, and 0, up and down, for others.
+    """
     degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
     if degrees % 90 or not is_mirrored(part):
         return None
@@ -231,12 +249,12 @@ class _Frames:
         self.rate = frames_per_second(self.capture)
         self.track = _movie_track(video.part)
         self.declared = frame_count(self.capture)
-        self.hides_some = False  # whether the file has frames that are not to be shown
+        self.has_hidden_frames = False  # frames that are not to be shown
         if self.track is not None:
             shown_frames = self.track.shown_frames()
             if shown_frames is not None:
                 self.declared = shown_frames
-                self.hides_some = shown_frames != self.track.sample_count
+                self.has_hidden_frames = shown_frames != self.track.sample_count
 
         self.number = -1  # of the frame grabbed last; damaged frames count
         self.time_s = -EPSILON_S  # its time; never decreases
@@ -276,7 +294,11 @@ class _Frames:
         return False
 
     def _time_of_frame(self, skipped: int) -> float:
-        """The time of the frame grabbed last, behind that of the one before."""
+        """Return the time in seconds of the frame grabbed last, later than the one before.
+
+        The time comes from the file if it says one that is later, and else from the frame rate.
+        `skipped` is how many damaged frames there were since the frame before.
+        """
         position = position_s(self.capture)
         step_s = 0.0
         if self.rate:
@@ -371,7 +393,12 @@ class _Frames:
             capture.release()
 
     def seek(self, start_s: float) -> bool:
-        """Seek to shortly before a time; False if the frame number there is unknown."""
+        """Seek to a frame before a time, and find out the number of this frame.
+
+        FFmpeg seeks by key frames and may come out behind the time; then, or if the frame's number
+        cannot be counted, the answer is False and the file has to be opened again. The second
+        before leaves room for this.
+        """
         self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
         if not self.capture.grab():
             return False
@@ -379,7 +406,8 @@ class _Frames:
         if not 0 < self.time_s < start_s - EPSILON_S:
             return False
         number = None
-        if not self.hides_some:  # of packets, nothing tells which ones are hidden
+        # Frames are numbered by counting packets, which do not tell what frames are hidden.
+        if not self.has_hidden_frames:
             number = self._count_before(self.time_s)
         if number is None:
             return False
@@ -403,7 +431,11 @@ class _Frames:
         return sum(1 for time in times if first_s <= time < time_s)
 
     def _packet_times_until(self, time_s: float) -> list[float]:
-        """Times of the packets from the first key frame on; some are later than a time."""
+        """Return the times in seconds of the file's packets, from its first key frame on.
+
+        Packets are stored in the order in which they are decoded, so that some of an earlier time
+        follow later ones. So it goes on until `REORDERED` packets were later than `time_s`.
+        """
         times: list[float] = []
         later = 0
         with closing(self.packets()) as packets:
@@ -419,7 +451,13 @@ class _Frames:
 
 
 def _find_problem(source: str, frames: _Frames, item_count: int) -> InputError | None:
-    """Why not all frames could be read; None if they could."""
+    """Return the error that says why not all frames of a video could be read; None if they were.
+
+    Args:
+        source: The name of the video.
+        frames: The reader of the video, after its last frame.
+        item_count: How many frames were yielded.
+    """
     frames_read = frames.number + 1
     if not frames_read:
         return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
@@ -442,7 +480,16 @@ def _find_problem(source: str, frames: _Frames, item_count: int) -> InputError |
 def _missing_end(
     source: str, frames: _Frames, damaged: str, *, is_short: bool
 ) -> DecodeError | None:
-    """The error of a file without its end; a warning is enough where only an index is missing."""
+    """Return the error of a video file whose end is missing; None if all frames are there.
+
+    A file that lacks only what follows its frames, such as an index, gets a warning in the log.
+
+    Args:
+        source: The name of the video.
+        frames: The reader of the video, after its last frame.
+        damaged: What the message says of damaged frames, as in ", 3 of them damaged".
+        is_short: Whether the file has fewer frames than it declares.
+    """
     part = frames.video.part
     length = declared_length(part)
     lacks_frames = length is not None and length.lacks_frames(part)
@@ -470,7 +517,7 @@ def _breaks_off(frames: _Frames, name: str) -> bool:
     if frames.declared is None or frames.declared - frames_read <= tolerance:
         return False
 
-    if frames.hides_some:
+    if frames.has_hidden_frames:
         return True
     if frames.track is not None and frames.track.times is None:
         in_fragments = fragment_samples(frames.video.part, frames.track)

@@ -17,7 +17,8 @@ from thinning import thin
 
 from detcli.config.config import Inputs
 from detcli.source import containers
-from detcli.source.containers import PartFile, choose_track, declared_length, file_length
+from detcli.source.containers import choose_track, declared_length
+from detcli.source.part_file import PartFile, file_length
 from detcli.source.sources import Sources
 
 SMALL, LARGE = (48, 64), (96, 128)

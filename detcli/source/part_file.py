@@ -1,0 +1,75 @@
+"""A file object for OpenCV, whose bytes come from a function instead of the disk."""
+
+import io
+
+from detcli.source.mp4 import Part
+
+BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
+
+
+class PartFile(io.BufferedIOBase):
+    """A file whose bytes are read by a function, as OpenCV takes it in place of a name."""
+
+    def __init__(self, part: Part, size: int) -> None:
+        """`size` is the length of the file in bytes."""
+        super().__init__()
+        self._part = part
+        self._size = size
+        self._position = 0
+        self._block = b""  # the bytes that were read last
+        self._block_start = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read bytes from the current position on.
+
+        The file is read in blocks of `BLOCK` bytes, and an answer does not go over the end of a
+        block: it may have fewer than `size` bytes, and is empty only at the end of the file.
+        """
+        max_bytes = size
+        if max_bytes is None or max_bytes < 0:
+            max_bytes = self._size - self._position
+        offset = self._position - self._block_start
+        if not 0 <= offset < len(self._block):
+            self._block_start = self._position
+            self._block = self._part(self._position, BLOCK)
+            offset = 0
+        data = self._block[offset : offset + max_bytes]
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to an offset from the beginning, the position or the end; the new position."""
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
+        self._position = max(0, origins[whence] + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self._position
+
+    def readable(self) -> bool:
+        """It is read only."""
+        return True
+
+    def seekable(self) -> bool:
+        """Any byte can be read next."""
+        return True
+
+
+def file_length(part: Part) -> int:
+    """Return the length of a file in bytes, found only by reading single bytes of it.
+
+    The end is first passed by doubling an offset until no byte is there, and then found by halving
+    the range between the last byte that was read and the first that was missing.
+    """
+    end = 1
+    while part(end, 1):
+        end *= 2
+    start = end // 2  # the last byte lies from here on, and before the end
+    while start + 1 < end:
+        middle = (start + end) // 2
+        if part(middle, 1):
+            start = middle
+        else:
+            end = middle
+    return end
