@@ -50,7 +50,10 @@ class Item:
     _open: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> None:
-        """Load it."""
+        """Load the input, and set its picture or its error; no error leaves this function.
+
+        The seconds that it took are set as well. A loader's thread calls it, once.
+        """
         start = time.perf_counter()
         picture: Picture | None = None
         error: DetcliError | None = None
@@ -64,7 +67,11 @@ class Item:
     def finish(
         self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
     ) -> None:
-        """Set the result, unless there is one already."""
+        """Set the result, unless there is one already.
+
+        A load that hangs gets an error from another thread. What it returns later is ignored, and
+        so the first result counts.
+        """
         if self._open.acquire(blocking=False):
             self.picture = picture
             self.error = error
@@ -79,7 +86,15 @@ def failed(
     time: datetime | None = None,
     time_s: float | None = None,
 ) -> Item:
-    """An input that failed before it could be opened; loading it raises the error."""
+    """Return the item of an input that could not be opened; loading it raises the error.
+
+    Args:
+        source: The name of the input in its record.
+        error: What went wrong.
+        frame: The number of the frame, if it is one of a video.
+        time: When a frame of a camera or stream was received.
+        time_s: The time of a frame in its video, in seconds.
+    """
 
     def load() -> Picture:
         raise error
@@ -97,7 +112,13 @@ def decoded(origin: Origin, image: Image) -> Item:
 
 
 def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Iterator[Item]:
-    """The items of one input, with its number, and what a list says of it."""
+    """Yield the items of one input, with its number and metadata set in their origins.
+
+    Args:
+        items: The picture, or the frames or pictures that the input holds.
+        number: The position of the input among those of the run.
+        meta: JSON that a list has for this input; None leaves what the items have.
+    """
     for item in items:
         item.origin = replace(item.origin, input=number, meta=meta or item.origin.meta)
         yield item
@@ -180,7 +201,11 @@ class Loaders:
             thread.start()
 
     def _work(self) -> None:
-        """Load until None comes, or this thread has been abandoned."""
+        """Load one waiting item after the other; this is what each loading thread runs.
+
+        It ends when None comes from the queue, or when the item that it loaded took so long that
+        the thread was given up and replaced.
+        """
         thread = threading.current_thread()
         assert isinstance(thread, BackgroundThread)  # noqa: S101 - for the type checker
         while True:
@@ -195,7 +220,7 @@ class Loaders:
                 item.run()
             with self._lock:
                 del self._running[thread]
-                if thread not in self._active:
+                if thread not in self._active:  # another thread has taken its place
                     self._abandoned -= 1
                     return
 
@@ -210,6 +235,10 @@ class Loaders:
                 self._fail_waiting_items()
 
     def _abandon_late_threads(self) -> None:
+        """Give up on threads whose load takes too long, and fail their items; holds the lock.
+
+        A thread cannot be killed, so it goes on and ends by itself when its load returns.
+        """
         for thread, (item, running) in self._running.items():
             if thread in self._active and running.seconds() > self._limit_s:
                 thread.is_abandoned = True
@@ -219,6 +248,7 @@ class Loaders:
                 self._abandoned += 1
 
     def _fail_waiting_items(self) -> None:
+        """Fail all items that wait for a thread, because all threads that may be started hang."""
         with suppress(queue.Empty):
             while True:
                 item = self._waiting.get_nowait()
@@ -228,7 +258,7 @@ class Loaders:
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
-    """Load an item on a thread of its own.
+    """Load an item on a thread of its own, and wait for it for a number of seconds.
 
     Raises:
         DetcliError: It cannot be loaded, or not in time; mostly an InputError.
@@ -249,8 +279,14 @@ def read_in_time(
 ) -> Iterator[Item]:
     """Yield the items of a video, which is read on a thread of its own, a little ahead.
 
-    `read` counts its `steps`, each of which has a time limit, in a progress of its own, as it may
-    go on after it was abandoned.
+    A reader that hangs is abandoned, and the last item has the error. It may go on later, so it
+    counts in a progress of its own, from which the total is copied while it is not abandoned.
+
+    Args:
+        source: The name of the video in its records.
+        read: Reads the video, and adds to the `steps` of the progress that it is called with.
+        progress: The progress of the run.
+        limit_s: Seconds that a step may take; 0 for any time.
     """
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
@@ -304,7 +340,10 @@ class _Reader(BackgroundThread):
         self._last_step_time = RunningTime()  # since then
 
     def run(self) -> None:
-        """Read until the end, or until nothing more is wanted."""
+        """Put the items of the video into the queue, and None at the end; runs on this thread.
+
+        An error is kept for `read_in_time`, which raises it on the thread of the run.
+        """
         try:
             with closing(self._read(self.progress)) as items:
                 for item in items:
@@ -327,7 +366,11 @@ class _Reader(BackgroundThread):
         return self._last_step_time.seconds()
 
     def _put(self, item: Item | None) -> bool:
-        """Put an item into the queue, or None at its end; False if nothing more is wanted."""
+        """Wait for room in the queue and put an item there, or None for the end of the video.
+
+        The answer is False, and nothing was put, if the run needs no more items. It counts as a
+        step of the reader, so that the time limit of the next one begins here.
+        """
         self.progress.steps += 1
         while not self.progress.stop.is_set():
             with suppress(queue.Full):
