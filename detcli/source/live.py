@@ -112,7 +112,7 @@ def watch(
 
 
 def _first_ready(watchers: "list[_Watcher]") -> "_Watcher | None":
-    """The first that has an item; None if none has. The lock of `news` is held."""
+    """Return the first watcher with an item to take, or None; the caller holds their lock."""
     for watcher in watchers:
         if watcher.waiting:
             return watcher
@@ -148,7 +148,10 @@ class _Watcher(BackgroundThread):
         self.ended = False  # whether no more items will come
 
     def run(self) -> None:
-        """Follow the source until it ends, or `stop` is set."""
+        """Read a camera or stream until it ends or `stop` is set; runs on a thread of its own.
+
+        An error becomes the last item that waits to be taken.
+        """
         error: InputError | None = None
         try:
             self._follow()
@@ -164,7 +167,14 @@ class _Watcher(BackgroundThread):
             self._news.notify()
 
     def _follow(self) -> None:
-        """Read the source, and open it again whenever it is lost."""
+        """Read a camera or stream, and open it again whenever the connection is lost.
+
+        The pause before it is opened again doubles each time that no frame came.
+
+        Raises:
+            SourceError: It cannot be opened the first time, sends no picture, or is not back
+                after `RECONNECT_S`.
+        """
         delay_s = MIN_DELAY_S
         while True:
             frames_before = self._number

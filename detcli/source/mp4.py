@@ -60,7 +60,10 @@ class Track:
         return self.handler in VIDEO_HANDLERS
 
     def shown_frames(self) -> int | None:
-        """How many frames players show; None if this is not in the movie's tables."""
+        """Return how many frames of the track players show, as its edit list selects them.
+
+        It is None if the times of frames are in fragments instead of the movie's tables.
+        """
         if self.times is None:
             return None
         if not self.edits:
@@ -96,7 +99,12 @@ def read_movie(part: Part) -> Movie | None:
 
 
 def top_boxes(part: Part) -> Iterator[Box]:
-    """Go through the boxes of a file that are in no other; the last may end beyond the file."""
+    """Yield the outermost boxes of an MP4 or MOV file; the last may end beyond the file.
+
+    A box has 4 bytes of size and 4 of its kind. A size of 1 says that the real one is in the 8
+    bytes behind these. A file of another format has no boxes. `part` reads bytes of the file, from
+    an offset and of a size.
+    """
     start = 0
     for _ in range(MAX_BOXES):
         header = part(start, 16)

@@ -88,7 +88,12 @@ class Splitter:
         yield from self.feed(b"")
 
     def _split(self) -> Iterator[bytes | DecodeError | None]:
-        """Yield the parts of the stream, and None where more bytes are needed."""
+        """Yield the pictures in the stream, and an error for each that is broken.
+
+        It yields None where it needs more bytes to go on; `feed` adds them. Bytes between pictures
+        are skipped, and reported as an error. A picture that an index in the one before it names,
+        such as the second of a stereo photo, belongs to that one and is not yielded.
+        """
         while True:
             start = self._data.find(self._start)
             if start < 0:
@@ -129,7 +134,13 @@ class Splitter:
             yield self._report_junk()
 
     def _find_end(self) -> Generator[None, None, int]:
-        """Go through the picture at the start of the data; returns its length."""
+        """Find where the picture at the start of the data ends, and return its length.
+
+        It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: The picture is damaged or too large; the error says where to search on.
+        """
         self._has_pixels = False
         end = yield from self._find()
         if end > self._max_bytes:
@@ -137,20 +148,24 @@ class Splitter:
         return end
 
     def _find_png_end(self) -> Generator[None, None, int]:
-        """Go through the chunks at the start of the data; returns their length."""
-        at = len(_PNG)  # where the next chunk begins
+        """Find where the PNG at the start of the data ends, and return its length.
+
+        Behind a signature, a PNG is a sequence of chunks from IHDR to IEND. Each has 4 bytes of
+        length, 4 of its kind, the content and a checksum of 4. It yields while it needs more bytes.
+        """
+        chunk_start = len(_PNG)
         kind = b""
         while kind != b"IEND":
-            yield from self._wait_for(at + 12, 2, 0)
-            length, kind = struct.unpack_from(">I4s", self._data, at)
+            yield from self._wait_for(chunk_start + 12, 2, 0)
+            length, kind = struct.unpack_from(">I4s", self._data, chunk_start)
             is_header = kind == b"IHDR"
-            is_first = at == len(_PNG)
+            is_first = chunk_start == len(_PNG)
             if not kind.isalpha() or is_header != is_first:
                 raise _BrokenError("its chunks do not follow one another", 2)
             self._has_pixels = True
-            at += 12 + length
-        yield from self._wait_for(at, 2, 0)
-        return at
+            chunk_start += 12 + length
+        yield from self._wait_for(chunk_start, 2, 0)
+        return chunk_start
 
     def _find_pnm_end(self) -> Generator[None, None, int]:
         """The length of the PNM at the start of the data, as its header says."""

@@ -98,7 +98,13 @@ def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | Deco
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
-    """The file, behind its compression if it has one; the first bytes say which."""
+    """Return a file object that decompresses a tar file, or reads one that is not compressed.
+
+    The first bytes tell the compression, because suffixes are often wrong.
+
+    Raises:
+        TarError: It is compressed by zstd, which cannot be read.
+    """
     buffered = io.BufferedReader(cast("io.RawIOBase", file), CHUNK)
     begin = buffered.peek(6)
     if begin.startswith(b"\x1f\x8b"):
@@ -121,7 +127,14 @@ class TarReader:
         self._common: dict[str, bytes] = {}  # pax records of all members
 
     def next_member(self) -> Member | None:
-        """The next member, of which the content is still to be read; None at the end."""
+        """Read headers up to the next member of the archive; None at its end.
+
+        Extended headers before a member's own one say what has no room there, such as a long
+        name. The content of the member has then to be read or skipped by the caller.
+
+        Raises:
+            TarError: The archive is damaged or breaks off.
+        """
         records = list(self._common.items())
         long_name: str | None = None
         has_extended_header = False
@@ -171,7 +184,11 @@ class TarReader:
         raise TarError("another archive follows its end, which is not read: give each its own file")
 
     def _block_behind_padding(self) -> bytes | None:
-        """The block behind the zeros at the end; None at the end, or if there are too many."""
+        """Read the blocks of zeros at the end of the archive, and return the first other block.
+
+        It is None if the file ends, if more than `MAX_PADDING` bytes are zeros, or if anything but
+        gzip data follows in a gzip file.
+        """
         padding_bytes = 0
         while padding_bytes < MAX_PADDING:
             try:
