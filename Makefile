@@ -66,7 +66,7 @@ demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a pict
 		'    . $(BIN)/activate                                 # puts detcli on the PATH of this shell' \
 		'    detcli predict YOUR.jpg -m codes --read --save demo    # codes in a picture of yours' \
 		'    detcli predict YOUR.jpg --save demo                    # people, cars and so on; fetches a model of 9 MB' \
-		'    detcli predict YOUR.jpg -m codes --read --report page  # a page to look at: page/index.html'
+		'    detcli predict YOUR.jpg -m codes --read --report page  # an HTML report: page/index.html'
 
 # Tests start many processes, none of which shall compile everything anew.
 quick test: export PYTHONDONTWRITEBYTECODE =

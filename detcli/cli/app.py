@@ -31,7 +31,7 @@ COMMANDS = {
     "predict": "Detect objects in pictures and videos.",
     "merge": "Merge the parts of a sharded run.",
     "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
-    "report": "Make a page to look at, from the records of an earlier run.",
+    "report": "Make an HTML report from the records of an earlier run.",
     "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     "verify": "Compare the detections of two models, two devices, two selections, "

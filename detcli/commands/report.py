@@ -62,7 +62,7 @@ def report(
         parse=parse_writable,
     ),
 ) -> None:
-    """Make a page to look at, from the records of an earlier run.
+    """Make an HTML report from the records of an earlier run.
 
     The page opens from the disk, without a server. Pictures that are not found are left out of it,
     and their boxes stay.

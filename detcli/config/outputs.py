@@ -133,7 +133,7 @@ class Outputs:
     )
     report: Path | None = output_option(
         "--report DIR",
-        "Write a page to look at to this folder: open its index.html.",
+        "Write an HTML report to this folder: open its index.html.",
         common=True,
         other_names="save",
     )

@@ -118,7 +118,7 @@ def writes_annotated_copies(_, folder):
     assert names(folder / "out") == ["car.jpg", "person.jpg"]
 
 
-@expects("A page to look at")
+@expects("An HTML report")
 def writes_a_page_of_all(_, folder):
     assert [entry["source"] for entry in pages.entries(folder / "page")] == TORN
 
