@@ -52,3 +52,15 @@ def exif(*fields, order="<", magic=42, prefix=b"Exif\0\0", gap=0):
         form = "HHIHxx" if kind == 3 and count == 1 else "HHII"
         tiff += struct.pack(f"{order}{form}", tag, kind, count, value)
     return segment(0xE1, prefix + tiff + bytes(4))
+
+
+def exif_with_thumbnail(thumbnail):
+    """An APP1 segment with EXIF, whose second directory leads to a small JPEG."""
+    thumbnail_position = 44  # behind the header (8 bytes) and directories of 6 and 30 bytes
+    tiff = struct.pack(">2sHI", b"MM", 42, 8)
+    tiff += struct.pack(">HI", 0, 14)  # no fields, and where the next directory is
+    tiff += struct.pack(">H", 2)
+    tiff += struct.pack(">HHII", 0x201, 4, 1, thumbnail_position)
+    tiff += struct.pack(">HHII", 0x202, 4, 1, len(thumbnail))
+    tiff += struct.pack(">I", 0)  # no further directory
+    return segment(0xE1, b"Exif\0\0" + tiff + thumbnail)

@@ -224,7 +224,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
     """The error of data that no decoder takes, by what they begin as."""
     if is_lfs_pointer(data):
         return DecodeError(LFS_REASON, LFS_HINT)
-    if data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
+    if data.startswith(JPEG) and not has_end(data):
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
             "fetch it again; predict takes what is there with --lenient",

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 from json_lines import lines
-from made_jpegs import encode, exif, insert, orientation
+from made_jpegs import encode, exif, exif_with_thumbnail, insert, orientation
 
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, UsageError
@@ -118,6 +118,16 @@ def test_a_cut_jpeg_is_an_error_that_names_the_option():
     with pytest.raises(DecodeError, match="cut off, its end is missing") as caught:
         load_bytes(encode(PHOTOGRAPH)[:-2])
     assert "--lenient" in caught.value.hint
+
+
+def test_a_jpeg_that_is_cut_behind_its_thumbnail_is_cut_off():
+    """The thumbnail in its EXIF segment has an end marker, which is not that of the picture."""
+    thumbnail = encode(PHOTOGRAPH[:40, :40])
+    data = insert(encode(PHOTOGRAPH), exif_with_thumbnail(thumbnail))
+    thumbnail_end = data.index(thumbnail) + len(thumbnail)
+    for end in (thumbnail_end, thumbnail_end + 1, data.rindex(b"\xff\xda")):
+        with pytest.raises(DecodeError, match="cut off, its end is missing"):
+            load_bytes(data[:end])
 
 
 def test_whole_and_damaged_jpegs_are_as_without_the_option():
