@@ -11,13 +11,21 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
 from detcli.model.heads.joined import end_to_end, single_tensor
 from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.pairs import best_class, has_patches, pair, plugin, queries, queries_of
+from detcli.model.heads.pairs import (
+    find_best_class_head,
+    find_pair_head,
+    find_plugin_head,
+    find_query_head,
+    has_patches,
+    queries_of,
+)
 from detcli.model.heads.raw_outputs import grid_heads, shapes_at
 from detcli.model.heads.selected_in_graph import detections_head
 from detcli.model.inputs import ImageInput
 from detcli.model.metadata import FAMILY_KEY
 
-PAIR = 2  # boxes and scores; more outputs than that may be landmarks, or those of several scales
+OUTPUTS_OF_PAIR = 2
+"""Outputs of a graph that gives boxes and scores; with more, some may be landmarks or scales."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
 MIXED = (
     "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "
@@ -27,7 +35,10 @@ MIXED = (
 
 @frozen
 class HeadSearch:
-    """The search for the head of a graph, and what is known before it."""
+    """The search for the detection head of an ONNX graph, and what is known before it.
+
+    The head is the tensors that hold the boxes and scores, and how to read them.
+    """
 
     model: onnx.ModelProto
     index: GraphIndex
@@ -37,15 +48,16 @@ class HeadSearch:
     boxes_only: bool  # the boxes of graphs that give masks or keypoints too are asked for
 
     def head(self) -> Head:
-        """Find the head.
+        """Find the tensors that hold the boxes and scores of the graph, and how to read them.
 
         Raises:
-            Unrecognised: There is none. Where a Reshape has mixed the channels, that is said.
+            Unrecognised: No head was found. The message gives the reason; if a Reshape has mixed
+                the channels of the last layers, that is the reason, unless there is a hint already.
         """
         try:
             return self._find()
         except Unrecognised as error:
-            has_hint = len(error.args) > 1
+            has_hint = len(error.args) > 1  # arguments are the reason and, if any, the hint
             outputs = [output.name for output in self.index.graph.output]
             if not has_hint and mixes_channels(self.index, outputs):
                 raise Unrecognised(MIXED) from error
@@ -53,65 +65,84 @@ class HeadSearch:
 
     @property
     def _names(self) -> list[str] | None:
+        """The class names of the model's metadata; None if it has none."""
         return parse_names(self.metadata.get("names", ""))
 
     def _find(self) -> Head:
-        """Find the head of a graph.
+        """Try one kind of head after the other, and return the first that the graph has.
 
-        Tensors are told apart by what makes them, never by name or order: with four classes, boxes
-        and scores have one shape. Where a graph selects detections itself, the head is what it
-        selects from, if that can be had without the selection; else what it selects is read as it
-        is.
+        Tensors are told apart by the nodes that compute them, never by name or order: with four
+        classes, boxes and scores have the same shape. A graph may select detections itself, with
+        TopK or non-maximum suppression. Its head is then the tensors from which it selects, if
+        they can be had without the selection; otherwise the selected tensors are read.
+
+        Raises:
+            Unrecognised: The graph has none of these heads, or more than one may be meant.
         """
         index = self.index
         boxes_only = self.boxes_only
         head = (
             end_to_end(index, boxes_only=boxes_only)
-            or best_class(index)
-            or queries(index)
-            or plugin(index)
+            or find_best_class_head(index)
+            or find_query_head(index)
+            or find_plugin_head(index)
             or detections_head(index, boxes_only=boxes_only)
-            or self._grid_of_outputs()
-            or pair(index)
+            or self._find_grid_head_of_outputs()
+            or find_pair_head(index)
             or single_tensor(index, self._names, boxes_only=boxes_only)
         )
 
+        # Where the nodes do not show how the boxes are decoded, they may be those of a grid whose
+        # cells can be counted only at a supposed size.
         if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
-            head = self._grid(self.default_size) or head
+            head = self._find_grid_head(self.default_size) or head
         if head is None:
-            raise Unrecognised(_why_not(index))
+            raise Unrecognised(_reason_without_head(index))
         if not head.of_queries:
             return head
         first_queries = queries_of(index, head.boxes[0].tensor)
         return replace(head, queries=first_queries, patches=has_patches(index))
 
-    def _grid_of_outputs(self) -> Head | None:
-        """A grid head at the size of the graph, or of more outputs than a pair, at the default."""
-        head = self._grid(None)
-        if head is None and len(self.index.graph.output) > PAIR:
-            head = self._grid(self.default_size)
+    def _find_grid_head_of_outputs(self) -> Head | None:
+        """Find a grid head at the image size of the graph; None if there is none.
+
+        A graph with more outputs than boxes and scores is tried at the default image size as well.
+        """
+        head = self._find_grid_head(None)
+        if head is None and len(self.index.graph.output) > OUTPUTS_OF_PAIR:
+            head = self._find_grid_head(self.default_size)
         return head
 
-    def _grid(self, supposed_size: Size | None) -> Head | None:
-        """The grid head that a graph ends in, told by the number of its cells.
+    def _find_grid_head(self, supposed_size: Size | None) -> Head | None:
+        """Find the grid head, which predicts boxes for each cell of grids laid over the image.
 
-        At the graph's own size (None), or, which takes longer, at one that is supposed.
+        It is recognised by the number of cells, which follows from the image size: 640 x 640 pixels
+        and a stride of 32 give 400 cells.
+
+        Args:
+            supposed_size: Height and width to suppose for the image, which takes longer, as all
+                shapes are inferred anew; None for the size that the graph itself has.
+
+        Returns:
+            None if there is no grid head, or no image size.
+
+        Raises:
+            Unrecognised: Families that decode boxes differently have such a head, and neither
+                the metadata nor the number of classes tells them apart.
         """
         family_names = self._families_with_grids(supposed_size)
         size = supposed_size or self.image.size
         if size is None or not family_names:
             return None
-        if supposed_size is None:
-            grids = grid_heads(self.index, self.index.shapes, size, family_names)
-        else:
-            shapes = shapes_at(self.model, self.image.name, size)
-            grids = grid_heads(self.index, shapes, size, family_names)
-        heads = list(grids)
+        shapes = self.index.shapes
+        if supposed_size is not None:
+            shapes = shapes_at(self.model, self.image.name, supposed_size)
+        heads = list(grid_heads(self.index, shapes, size, family_names))
 
-        names = self._names
-        if names:
-            with_as_many_classes = [head for head in heads if head.class_count == len(names)]
-            heads = with_as_many_classes or heads
+        class_names = self._names
+        if class_names:
+            fitting_heads = [head for head in heads if head.class_count == len(class_names)]
+            heads = fitting_heads or heads
         if len(heads) > 1:
             listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
             raise Unrecognised(
@@ -120,7 +151,10 @@ class HeadSearch:
         return heads[0] if heads else None
 
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
-        """The grid heads that are looked for, and the family of each."""
+        """Choose the grid heads to look for, and return the name of each one's family.
+
+        A family that the model's metadata names leaves only its own grid.
+        """
         named_family = self.metadata.get(FAMILY_KEY)
         families = {}
         for family in FAMILIES:
@@ -132,8 +166,8 @@ class HeadSearch:
         return families
 
 
-def _why_not(index: GraphIndex) -> str:
-    """Why no head was found in a graph."""
+def _reason_without_head(index: GraphIndex) -> str:
+    """Describe a graph in which no head was found, for the message of the error."""
     selecting = {node.op_type for node in index.graph.node} & SELECTION
     if selecting:
         listed = ", ".join(sorted(selecting))

@@ -47,7 +47,7 @@ ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GR
 """Ways to decode boxes that never compute scores."""
 
 
-def pair(index: GraphIndex) -> Head | None:
+def find_pair_head(index: GraphIndex) -> Head | None:
     """Find boxes [B, N, 4] and scores [B, N, C] that are two outputs of a graph.
 
     N is the number of anchors, C that of classes. Either tensor may have its last axes swapped.
@@ -244,7 +244,7 @@ def _tells_apart(
     return decoded.method is BoxDecode.REFINED and other_method is BoxDecode.SIGMOID
 
 
-def best_class(index: GraphIndex) -> Head | None:
+def find_best_class_head(index: GraphIndex) -> Head | None:
     """Find the head of a graph that reduces the scores of each box to those of its best class.
 
     DeepStream-Yolo appends an ArgMax over the classes for that. The head is the boxes and the
@@ -293,7 +293,7 @@ def _box_candidates(index: GraphIndex, depend_on_choice: set[str]) -> list[str]:
     return [name for name in names if is_candidate(name)]
 
 
-def queries(index: GraphIndex) -> Head | None:
+def find_query_head(index: GraphIndex) -> Head | None:
     """Find the head of a transformer that selects its best detections by a TopK.
 
     DETR and its successors flatten the scores [B, Q, C] of Q queries and C classes, and a TopK
@@ -367,7 +367,7 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
     return scores
 
 
-def plugin(index: GraphIndex) -> Head | None:
+def find_plugin_head(index: GraphIndex) -> Head | None:
     """Find the boxes and scores that an EfficientNMS_TRT selects from.
 
     Only TensorRT has that operator, so the graph is cut before it. Returns None

@@ -8,7 +8,13 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
 from detcli.model.heads.joined import _task_of, end_to_end, score_rows, single_tensor
-from detcli.model.heads.pairs import best_class, has_patches, pair, plugin, queries
+from detcli.model.heads.pairs import (
+    find_best_class_head,
+    find_pair_head,
+    find_plugin_head,
+    find_query_head,
+    has_patches,
+)
 
 
 def index_of(graph, *outputs):
@@ -53,7 +59,7 @@ def test_boxes_beside_two_outputs_of_scores_are_asked_about():
     boxes, scores = boxes_and_scores(graph)
     more_scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 3))
     with pytest.raises(Unrecognised, match="two of its outputs may be the boxes"):
-        pair(index_of(graph, boxes, scores, more_scores))
+        find_pair_head(index_of(graph, boxes, scores, more_scores))
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -62,7 +68,7 @@ def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(position):
     boxes, scores = boxes_and_scores(graph)
     outputs = [boxes, scores]
     outputs.insert(position, graph("ReduceMax", scores, axes=[2], keepdims=0))
-    head = pair(index_of(graph, *outputs))
+    head = find_pair_head(index_of(graph, *outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -71,8 +77,8 @@ def test_a_best_class_that_no_output_tells_does_not_select():
     graph = Graph()
     boxes, scores = boxes_and_scores(graph)
     labels = graph("ArgMax", scores, axis=2, keepdims=1)
-    assert best_class(index_of(graph, boxes, scores)) is None
-    assert best_class(index_of(graph, boxes, labels)).best_class_only
+    assert find_best_class_head(index_of(graph, boxes, scores)) is None
+    assert find_best_class_head(index_of(graph, boxes, labels)).best_class_only
 
 
 @pytest.mark.parametrize("suppresses", [False, True])
@@ -87,7 +93,7 @@ def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
     if suppresses:
         by_class = graph("Unsqueeze", best, [1])
         outputs.append(graph("NonMaxSuppression", chosen_boxes, by_class, np.array([5])))
-    head = queries(index_of(graph, *outputs))
+    head = find_query_head(index_of(graph, *outputs))
     assert (head is None) == suppresses
 
 
@@ -171,7 +177,7 @@ def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
     boxes, scores = boxes_and_scores(graph)
     anchors = graph.constant(graph.weights(1, 24, 4))
     outputs = graph.all("EfficientNMS_TRT", boxes, scores, anchors, outputs=4, domain="TRT")
-    head = plugin(index_of(graph, *outputs))
+    head = find_plugin_head(index_of(graph, *outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -193,6 +199,6 @@ def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
     scores = graph("Mul", graph.cut(numbers, 5, 8, 2), graph.cut(numbers, 4, 5, 2))
     joined = graph("Concat", graph.cut(numbers, 0, 4, 2), scores, axis=2)
     boxes = graph.cut(joined, 0, 4, 2)
-    head = pair(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
+    head = find_pair_head(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
     assert not head.objectness
     assert head.class_count == 3

@@ -9,7 +9,7 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.pairs import _class_axis, _flattened, _k_of, _tells_apart, pair
+from detcli.model.heads.pairs import _class_axis, _flattened, _k_of, _tells_apart, find_pair_head
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_was_chosen_for_one_was_chosen_for_the_other(chooses, is_head):
     if chooses in {"both", "scores"}:
         scores = graph("GatherElements", scores, graph("Tile", indices, [1, 1, 3]), axis=1)
     index = GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)
-    head = pair(index)
+    head = find_pair_head(index)
     assert (head is not None) == is_head
     if head is not None:
         assert head.boxes[0].tensor == boxes
@@ -76,7 +76,7 @@ def test_what_is_made_of_scores_are_no_boxes():
     graph = Graph()
     scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 5))
     boxes = graph.cut(scores, 0, 4, 2)
-    assert pair(GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)) is None
+    assert find_pair_head(GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)) is None
 
 
 @pytest.mark.parametrize(("count", "expected"), [(np.array([24]), 24), (None, None)])
