@@ -23,7 +23,7 @@ NAMED = frozenset({"Constant", "Identity"})  # those that only name a constant
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
-ELEMENTS_OF_CALL = 1 << 10  # that a folded node counts as besides its own: what its call takes
+ELEMENTS_OF_CALL = 1 << 10  # each folded node counts as these in addition, as a call takes time too
 FIRST_OPSET_OF_AXES_INPUT = 13  # before it, the axes of Unsqueeze are an attribute
 
 
@@ -35,22 +35,27 @@ def copied(model: ModelProto) -> ModelProto:
 
 
 def is_valid(model: ModelProto) -> bool:
-    """True if a model, with its weights, is as ONNX's own rules want it."""
+    """Check whether ONNX's own checker accepts a model; a model too large for it is not valid."""
     checked = copied(model)
-    for value in checked.graph.output:  # runtimes do without their shapes, the checker does not
+    # The checker wants a shape field in every output, which runtimes do without.
+    for value in checked.graph.output:
         value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(checked)
-    except (onnx.checker.ValidationError, ValueError):  # too large for it, too
+    except (onnx.checker.ValidationError, ValueError):  # ValueError: larger than 2 GiB
         return False
     return True
 
 
 def cut(model: ModelProto, *heads: str) -> ModelProto:
-    """Make `heads` the only outputs and drop everything that they do not depend on.
+    """Copy a model and make the tensors `heads` its only outputs.
 
-    Cutting an end-to-end graph at the tensor that feeds its first top-k stage leaves the network
-    body. Idempotent; metadata and opset stay, and the inputs that are read.
+    All nodes, constants and inputs that the new outputs do not need are dropped; metadata and opset
+    stay. A graph that selects its detections with TopK, cut at the tensor that feeds the TopK, is
+    left with the network alone.
+
+    Raises:
+        ValueError: No node of the graph computes one of the tensors.
     """
     computed = set()
     for node in model.graph.node:
@@ -83,14 +88,19 @@ def infer_shapes(model: ModelProto) -> ModelProto:
 
 
 def put_in_order(model: ModelProto) -> None:
-    """Put nodes in order, and take out the inputs that have a value, as ONNX Runtime does."""
+    """Bring the nodes of a model into the order that ONNX requires, in place.
+
+    Each node then follows those whose outputs it reads. Constants that old files list among the
+    inputs as well are removed from the inputs. ONNX Runtime does both when it loads a file.
+    """
     graph = model.graph
     computed = set()
     for node in graph.node:
         computed.update(node.output)
     computed_before = {""}
     for node in graph.node:
-        if not reads(node) & computed <= computed_before:
+        computed_inputs = reads(node) & computed
+        if not computed_inputs <= computed_before:  # it reads what a later node computes
             sort_nodes(graph)
             break
         computed_before.update(node.output)
@@ -99,21 +109,30 @@ def put_in_order(model: ModelProto) -> None:
     if len(inputs) < len(graph.input):
         del graph.input[:]
         graph.input.extend(inputs)
-        model.ir_version = max(model.ir_version, 4)  # before, each constant was an input
+        # Before version 4 of the format, each constant had to be an input as well.
+        model.ir_version = max(model.ir_version, 4)
 
 
 def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
-    """Bring a model to the form that detcli reads; returns it with all shapes that can be inferred.
+    """Simplify a model in place so that its detection head can be recognised.
 
-    Outputs get an axis for the batch, and constants become initialisers. If it `folds`, which takes
-    longer than all else, so does what is computed from constants alone.
+    Nodes that only name a constant are replaced by initialisers, the constant tensors that a graph
+    stores. Outputs without a batch axis get one.
+
+    Args:
+        model: The model to change.
+        folds: Whether to replace by a constant also what is computed from constants alone, such as
+            anchors and sizes. This takes longer than the rest.
+
+    Returns:
+        A copy of the simplified model with all intermediate shapes that can be inferred.
     """
     _fold(model, NAMED, {})
     inferred = infer_shapes(model)
     if inferred is model:  # its shapes contradict each other
         return copied(model)
     if folds:
-        # What is folded tells shapes, which tell what else can be folded.
+        # New constants make more shapes known, and known shapes make more nodes constant.
         for _ in range(MAX_PASSES):
             if not _fold(model, FOLDED, GraphIndex(inferred.graph).shapes):
                 break
@@ -124,24 +143,34 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
 
 
 def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]) -> bool:
-    """Compute what depends on constants alone, by some operators; True if there was anything."""
+    """Replace nodes whose inputs are all constants by the constants that they compute, in place.
+
+    Nodes that compute an output of the graph stay, and so do those whose constants would exceed
+    `MAX_FOLDED` elements in total.
+
+    Args:
+        model: The model to change.
+        operators: The operators to replace.
+        shapes: Inferred shapes by tensor. With these, a Shape node is replaced as well if it reads
+            a tensor of known shape.
+
+    Returns:
+        True if any node was replaced.
+    """
     graph = model.graph
     remaining_nodes: list[NodeProto] = []
     remaining_elements = MAX_FOLDED
     outputs = {output.name for output in graph.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    # Shapes that a file names may be left from before its input was freed.
+    # Where an input has a free axis, the file may still state the shapes from before it was freed.
     folds_shapes = bool(shapes) and _has_fixed_inputs(graph)
     for node in graph.node:
         inputs = [name for name in node.input if name]
+        has_constant_inputs = constants.keys() >= set(inputs)
         results: list[onnx.TensorProto] = []
         if node.op_type == "Shape" and folds_shapes:
             results = _shape_of(node, shapes[node.input[0]])
-        elif (
-            node.op_type in operators
-            and constants.keys() >= set(inputs)
-            and outputs.isdisjoint(node.output)
-        ):
+        elif node.op_type in operators and has_constant_inputs and outputs.isdisjoint(node.output):
             operands = [constants[name] for name in inputs]
             remaining_elements -= ELEMENTS_OF_CALL + _element_count(operands)
             results = _computed(model, node, operands, max_elements=remaining_elements)
@@ -167,11 +196,18 @@ def _has_fixed_inputs(graph: GraphProto) -> bool:
 
 
 def _element_count(tensors: Iterable[onnx.TensorProto]) -> int:
+    """Count the elements of all tensors together."""
     return sum(math.prod(tensor.dims) for tensor in tensors)
 
 
 def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
-    """The constant that a Shape node computes; empty unless all axes are known."""
+    """Compute the constant that a Shape node gives for an input of the shape `dims`.
+
+    Since opset 15, the attributes `start` and `end` can select some of the axes.
+
+    Returns:
+        A list of the constant, or an empty list if the size of any axis is unknown.
+    """
     sizes = []
     for dim in dims:
         size = known_size(dim)
@@ -179,17 +215,29 @@ def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
             sizes.append(size)
     start = attribute(node, "start", 0)
     end = attribute(node, "end", len(dims))
-    values = np.array(sizes[start:end], np.int64)
     if not sizes or len(sizes) < len(dims):
         return []
+    values = np.array(sizes[start:end], np.int64)
     return [numpy_helper.from_array(values, node.output[0])]
 
 
 def _computed(
     model: ModelProto, node: NodeProto, operands: Sequence[onnx.TensorProto], max_elements: int
 ) -> list[onnx.TensorProto]:
-    """Compute the outputs of a node from constants; empty if they are too large, or unknown."""
+    """Compute the outputs of a node whose inputs are all constants.
+
+    Args:
+        model: The model of the node, for the versions of its operators.
+        node: The node.
+        operands: The constants that the node reads.
+        max_elements: How many elements the outputs may have together.
+
+    Returns:
+        The outputs as constants. Empty if they are larger, or if their size is not known before
+        they are computed, or if ONNX's reference implementation cannot compute them.
+    """
     if node.op_type in NAMED and (operands or node.attribute[0].name == "value"):
+        # A Constant or an Identity only gives another name to a tensor.
         tensor = onnx.TensorProto()
         tensor.CopyFrom(operands[0] if operands else node.attribute[0].t)
         tensor.name = node.output[0]
@@ -210,11 +258,12 @@ def _computed(
     if element_count > max_elements:
         return []
 
-    from onnx.reference import ReferenceEvaluator  # a module for each operator
+    # Imported late, as it loads a module for each operator.
+    from onnx.reference import ReferenceEvaluator
 
     try:
         arrays = ReferenceEvaluator(node_alone).run(None, {})
-    except Exception:  # noqa: BLE001 - whatever its kernels raise; the node stays
+    except Exception:  # noqa: BLE001 - the kernels raise anything; the node stays
         return []
     results = []
     for array, name in zip(arrays, node.output, strict=False):
@@ -223,7 +272,7 @@ def _computed(
 
 
 def rename(graph: GraphProto, old: str, new: str) -> None:
-    """Let the nodes of a graph call a tensor otherwise."""
+    """Rename a tensor wherever a node of the graph reads or computes it, in place."""
     for node in graph.node:
         for names in (node.input, node.output):
             for position, name in enumerate(names):
@@ -232,15 +281,22 @@ def rename(graph: GraphProto, old: str, new: str) -> None:
 
 
 def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
-    """Add a batch axis to all outputs of a graph that has none; True if it was added.
+    """Add a batch axis in front of all outputs of a graph in which none has one, in place.
 
-    Only where the graph takes one picture, selects nothing itself, and none of its outputs has a
-    batch axis. `inferred` is the graph with inferred shapes.
+    An output [N, channels] becomes [1, N, channels]. This is done only if the graph takes one image
+    at a time, and does not select detections itself.
+
+    Args:
+        model: The model to change.
+        inferred: Its graph with inferred shapes.
+
+    Returns:
+        True if the axis was added.
     """
     graph = model.graph
     shapes = {output.name: shape(output) for output in inferred.output}
     for dims in shapes.values():
-        # With a batch of 1, the first of two axes would be 1; otherwise it is that of the cells.
+        # If the first of two axes is longer than 1, it counts anchors; a batch axis would be 1.
         is_unbatched = len(dims) == 2 and (known_size(dims[0]) or 1) > 1
         if not is_unbatched:
             return False
@@ -249,8 +305,8 @@ def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
         return False
     for image_input in index.image_inputs():
         dims = shape(image_input)
-        takes_one_picture = len(dims) == 3 or dims[:1] == [1]
-        if not takes_one_picture:
+        takes_one_image = len(dims) == 3 or dims[:1] == [1]
+        if not takes_one_image:
             return False
 
     names = tensor_names(graph)
@@ -270,7 +326,11 @@ def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
 
 
 def renew_shapes(model: ModelProto) -> ModelProto:
-    """Infer all intermediate shapes again from those of the inputs and outputs."""
+    """Copy a model and infer all its intermediate shapes anew from its inputs and outputs.
+
+    Raises:
+        ValueError: The shapes contradict each other; the message is ONNX's first error.
+    """
     renewed = copied(model)
     del renewed.graph.value_info[:]
     try:
@@ -284,7 +344,10 @@ def renew_shapes(model: ModelProto) -> ModelProto:
 
 
 def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:
-    """Set entries of the metadata; an empty value removes one, and the others keep their order."""
+    """Copy a model and set entries of its metadata; an empty value removes an entry.
+
+    Entries that exist keep their places, and new entries follow them.
+    """
     changed = copied(model)
     all_entries = {entry.key: entry.value for entry in model.metadata_props}
     all_entries.update(entries)
@@ -296,7 +359,7 @@ def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:
 
 
 def names_entry(names: Sequence[str]) -> dict[str, str]:
-    """The metadata entry for class names, in the notation of Ultralytics' exporter."""
+    """Write class names as the metadata entry of Ultralytics' exporter: `{0: 'person', ...}`."""
     return {"names": str(dict(enumerate(names)))}
 
 
@@ -348,18 +411,24 @@ def number_nodes(graph: GraphProto) -> dict[str, str]:
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Replace the nodes of a graph by others, of which some or all may be nodes of the graph."""
+    """Replace all nodes of a graph, in place; the new nodes may be some of the old."""
+    # Copied first, because a node is lost when the list that holds it is emptied.
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
 
 
 def drop_unused(graph: GraphProto) -> set[str]:
-    """Drop the nodes, constants and shapes that no output needs; returns the tensors in use."""
+    """Drop the nodes, constants and shapes that no output of a graph needs, in place.
+
+    Returns:
+        The names of the tensors that are still in use.
+    """
     outputs = {output.name for output in graph.output}
     nodes, used = needed_nodes(graph, *outputs)
     replace_nodes(graph, nodes)
-    # Old files list their constants as inputs, too: what is left of these would have to be fed.
+    # Old files list their constants as inputs as well. Without its constant, such an input would
+    # have to be fed by the caller, so it is dropped too.
     dropped = {tensor.name for tensor in graph.initializer} - used
     inputs = [value for value in graph.input if value.name not in dropped]
     constants = [tensor for tensor in graph.initializer if tensor.name in used]
@@ -375,11 +444,15 @@ def drop_unused(graph: GraphProto) -> set[str]:
 
 def sort_nodes(graph: GraphProto) -> None:
     """Put each node after those whose outputs it reads, as ONNX requires."""
-    makers: dict[str, int] = {}
+    producer_positions: dict[str, int] = {}  # by tensor
     for position, node in enumerate(graph.node):
-        makers.update((name, position) for name in node.output if name)
-    sorter = TopologicalSorter(dict.fromkeys(range(len(graph.node)), ()))
+        for name in node.output:
+            if name:
+                producer_positions[name] = position
+    no_predecessors: dict[int, tuple[int, ...]] = dict.fromkeys(range(len(graph.node)), ())
+    sorter = TopologicalSorter(no_predecessors)
     for position, node in enumerate(graph.node):
-        predecessors = {makers[name] for name in reads(node) if name in makers}
-        sorter.add(position, *predecessors)
+        for name in reads(node):
+            if name in producer_positions:
+                sorter.add(position, producer_positions[name])
     replace_nodes(graph, [graph.node[position] for position in sorter.static_order()])
