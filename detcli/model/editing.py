@@ -452,7 +452,8 @@ def sort_nodes(graph: GraphProto) -> None:
     no_predecessors: dict[int, tuple[int, ...]] = dict.fromkeys(range(len(graph.node)), ())
     sorter = TopologicalSorter(no_predecessors)
     for position, node in enumerate(graph.node):
-        for name in reads(node):
-            if name in producer_positions:
-                sorter.add(position, producer_positions[name])
+        predecessors = {
+            producer_positions[name] for name in reads(node) if name in producer_positions
+        }
+        sorter.add(position, *predecessors)
     replace_nodes(graph, [graph.node[position] for position in sorter.static_order()])

@@ -7,7 +7,7 @@ import onnx
 from detcli.core import frozen
 from detcli.model.contract import Size, parse_names
 from detcli.model.families import FAMILIES
-from detcli.model.graph import GraphIndex
+from detcli.model.graph import Dims, GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
 from detcli.model.heads.joined import end_to_end, single_tensor
 from detcli.model.heads.order import mixes_channels
@@ -134,7 +134,7 @@ class HeadSearch:
         size = supposed_size or self.image.size
         if size is None or not family_names:
             return None
-        shapes = self.index.shapes
+        shapes: dict[str, Dims] = self.index.shapes
         if supposed_size is not None:
             shapes = shapes_at(self.model, self.image.name, supposed_size)
         heads = list(grid_heads(self.index, shapes, size, family_names))

@@ -68,12 +68,19 @@ def parse(text: str) -> Fields:
     Entries are separated by commas: letterbox, corner, stretch, none, round or
     shortest-edge=MIN:MAX; linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N;
     mean=R:G:B; std=R:G:B; pad=LEVEL; longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
+
+    Returns:
+        Values by the name of the field; fields that the text does not name are missing.
+
+    Raises:
+        UsageError: The text is too long, an entry is unknown or out of range, or two entries set
+            the same field.
     """
     if len(text) > MAX_TEXT:
         raise UsageError(f"--preprocess has {len(text)} characters", EXAMPLE)
     named: Fields = {}
     for entry in text.split(","):
-        for name, value in _read(entry.strip(), text).items():
+        for name, value in _read_entry(entry.strip(), text).items():
             if name in named:
                 raise UsageError(
                     f"--preprocess '{text}' says twice what {name} is", "leave one out"
@@ -83,20 +90,35 @@ def parse(text: str) -> Fields:
 
 
 def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
-    """A preprocessing with other fields; with the way of resizing goes what belonged to it.
+    """Return a preprocessing in which some fields have other values.
 
-    What sides are multiples of stays: that is the network's, however pictures are resized.
+    If the resize method changes, the limits that belong to the old method are reset, unless `named`
+    sets them. The number that image sides have to be a multiple of is a need of the network, so it
+    stays as long as the input size still follows the image.
+
+    Args:
+        preprocessing: The preprocessing to start from.
+        named: The new values by the name of the field, as `parse` returns them.
     """
+    values: Fields = {}
     if "resize" in named:
-        usual: Fields = {"longest": None, "enlarge": None, "edges": None}
+        values = {"longest": None, "enlarge": None, "edges": None}
         if named["resize"] not in FOLLOWING:
-            usual["multiple"] = 1
-        named = usual | named
-    return replace(preprocessing, **named)
+            values["multiple"] = 1
+    values.update(named)
+    return replace(preprocessing, **values)
 
 
 def overridden(contract: Contract, text: str | None) -> Contract:
-    """A contract with the steps of its preprocessing that the user names, if any."""
+    """Return a model's contract with the steps of the preprocessing that the user changes.
+
+    Args:
+        contract: What is known of the model's inputs and outputs.
+        text: The value of --preprocess, such as `stretch,bgr`; None if the option is not given.
+
+    Raises:
+        UsageError: The text is wrong, or the model's input cannot take such images.
+    """
     if text is None:
         return contract
     sources = dict(contract.preprocessing_sources) | dict.fromkeys(named_steps(text), OPTION)
@@ -113,41 +135,57 @@ def overridden(contract: Contract, text: str | None) -> Contract:
 
 
 def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]) -> Contract:
-    """A contract with another preprocessing, and where each of its steps is known from.
+    """Return a model's contract with another preprocessing.
+
+    Args:
+        contract: What is known of the model's inputs and outputs.
+        preprocessing: The new preprocessing.
+        sources: For each step of `PREPROCESSING_STEPS` that is known, where it is known from. The
+            others are listed as unknown. A step that was only assumed, and is now known from more
+            than the family's rule, is no longer listed as assumed.
 
     Raises:
-        UsageError: It makes values that the input cannot hold.
+        UsageError: Scale, mean and std make values that the input's type cannot hold.
     """
-    largest = 65504.0 if contract.input_dtype == "float16" else 3.4e38  # finite number
+    # The largest finite number of the input's type.
+    largest = 65504.0 if contract.input_dtype == "float16" else 3.4e38
     for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True):
         for level in (0, 255):
             value = abs((level * preprocessing.scale - mean) / std)
-            if not value <= largest:  # NaN is not
+            if not value <= largest:  # also true for NaN
                 raise UsageError(
                     f"scale, mean and std make values that {contract.input_dtype} cannot hold",
                     "give those that the network was trained with",
                 )
 
+    known_steps = [step for step in PREPROCESSING_STEPS if step in sources]
+    unknown_steps = [step for step in PREPROCESSING_STEPS if step not in sources]
     settled = replace(
         contract,
         preprocessing=preprocessing,
-        preprocessing_sources=tuple(
-            (step, sources[step]) for step in PREPROCESSING_STEPS if step in sources
-        ),
-        unknown_preprocessing=tuple(step for step in PREPROCESSING_STEPS if step not in sources),
+        preprocessing_sources=tuple((step, sources[step]) for step in known_steps),
+        unknown_preprocessing=tuple(unknown_steps),
     )
 
     assumed = []
     for step, assumption in contract.assumed_preprocessing:
-        is_told = sources.get(step, RULE) != RULE
-        has_no_size = step == SIZE and settled.follows_picture
-        if not is_told and not has_no_size:
+        is_known = sources.get(step, RULE) != RULE
+        # An input that takes images of any size needs no assumed size.
+        is_needless_size = step == SIZE and settled.follows_picture
+        if not is_known and not is_needless_size:
             assumed.append((step, assumption))
     return replace(settled, assumed_preprocessing=tuple(assumed))
 
 
 def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
-    """Check that the input is a picture's uint8 values as they are; it holds no others."""
+    """Check that a preprocessing leaves the uint8 values of an image unchanged.
+
+    A graph whose input is of the type uint8 cannot take scaled or normalised values.
+
+    Args:
+        preprocessing: The preprocessing of the graph's input.
+        text: The value of --preprocess, for the message.
+    """
     plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     if preprocessing != plain:
         raise UsageError(
@@ -157,7 +195,7 @@ def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
 
 
 def named_steps(text: str) -> set[str]:
-    """Which of `PREPROCESSING_STEPS` a text names."""
+    """Find the steps of `PREPROCESSING_STEPS` of which a text sets a field."""
     named = parse(text)
     steps = set()
     for step, fields in PREPROCESSING_STEPS.items():
@@ -167,7 +205,7 @@ def named_steps(text: str) -> set[str]:
 
 
 def written(preprocessing: Preprocessing) -> str:
-    """The text that names all steps of a preprocessing.
+    """Write a preprocessing as the text that `parse` reads, with all its steps.
 
     Examples:
         >>> written(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))
@@ -181,7 +219,8 @@ def written(preprocessing: Preprocessing) -> str:
     entries = [resize, preprocessing.interpolation, channels]
     for name in ("scale", "mean", "std", "pad", "longest", "enlarge", "multiple"):
         value = getattr(preprocessing, name)
-        if value is None or (name == "multiple" and value == 1):
+        is_without_effect = name == "multiple" and value == 1
+        if value is None or is_without_effect:
             continue
         numbers = value if isinstance(value, tuple) else (value,)
         texts = [repr(number).removesuffix(".0") for number in numbers]
@@ -189,8 +228,19 @@ def written(preprocessing: Preprocessing) -> str:
     return ",".join(entries)
 
 
-def _read(entry: str, text: str) -> Fields:
-    """Read the fields that an entry of a text names."""
+def _read_entry(entry: str, text: str) -> Fields:
+    """Read one entry of a preprocessing's text, such as `stretch` or `mean=0.5:0.5:0.5`.
+
+    Args:
+        entry: The entry, without commas or spaces around it.
+        text: The whole text, for the message.
+
+    Returns:
+        The values that the entry sets, by the name of the field: `{"resize": Resize.STRETCH}`.
+
+    Raises:
+        UsageError: The entry is unknown, or its numbers are too many, too few or out of range.
+    """
     name, equals, value = entry.partition("=")
     if not equals and name in WORDS:
         return WORDS[name]
@@ -221,7 +271,11 @@ def _read(entry: str, text: str) -> Fields:
 
 
 def _numbers(value: str, number_type: type[float]) -> tuple[float, ...]:
-    """Finite numbers with colons between them, of which floats may be 1/255; none if one is not."""
+    """Read finite numbers with colons between them, such as `0.5:0.5:0.5` or `1/255`.
+
+    Returns:
+        The numbers; empty if any of them cannot be read or is not finite.
+    """
     numbers = []
     try:
         for text in value.split(":"):
@@ -235,6 +289,7 @@ def _numbers(value: str, number_type: type[float]) -> tuple[float, ...]:
 
 
 def _number(text: str, number_type: type[float]) -> float:
+    """Read a number; where floats are expected, it may be a fraction such as `1/255`."""
     if number_type is float:
         numerator, _, denominator = text.partition("/")
         if denominator:
@@ -263,7 +318,10 @@ StepFields = dict[str, Fields]
 
 @frozen
 class Sidecar:
-    """What the files beside a model say."""
+    """What the files beside a model, as Hugging Face's Transformers write them, say about it.
+
+    preprocessor_config.json describes the preprocessing, and config.json the classes.
+    """
 
     sha256: str  # of the names and contents of all files; what was made of them depends on it
     steps: StepFields  # that are settled; none without a preprocessor_config.json
@@ -275,33 +333,51 @@ class Sidecar:
 
     @classmethod
     def read(cls, model: Path) -> Self | None:
-        """Read the files beside a model, or in the folder above `onnx/`; None if there are none."""
+        """Read the files beside a model; None if there are none.
+
+        For a model in a folder `onnx`, the files may lie in the folder above it.
+        """
         folder = model.absolute().parent
-        sidecar = cls._read(folder)
+        sidecar = cls._read_folder(folder)
         if sidecar is None and folder.name == "onnx":
-            sidecar = cls._read(folder.parent)
+            sidecar = cls._read_folder(folder.parent)
         return sidecar
 
     def settles(self, *, fixed: bool) -> tuple[StepFields, Size | None]:
-        """What the files settle, and the size of the input, which may be fixed already."""
+        """Tell the steps of the preprocessing that the files settle, and the input's size.
+
+        Args:
+            fixed: Whether the graph takes images of one size only. A resize method whose size
+                follows the image is then left out, as it cannot be used.
+
+        Returns:
+            The fields of the preprocessing by step; height and width, or None if not settled.
+        """
         resize = self.steps.get("resize", {}).get("resize")
-        if fixed and resize in FOLLOWING:  # it cannot follow the picture
+        if fixed and resize in FOLLOWING:
             other_steps = dict(self.steps)
             del other_steps["resize"]
             return other_steps, None
         return self.steps, self.size
 
     @classmethod
-    def _read(cls, folder: Path) -> Self | None:
-        """Read the files of a folder; None if they describe no model."""
+    def _read_folder(cls, folder: Path) -> Self | None:
+        """Read preprocessor_config.json and config.json of a folder.
+
+        Returns:
+            None if the folder has neither, or only a config.json of some other program.
+
+        Raises:
+            ModelError: A file cannot be read, or has values that cannot be used.
+        """
         contents: dict[str, bytes] = {}
-        processor = _object(folder / PREPROCESSOR, contents)
+        processor = _read_object(folder / PREPROCESSOR, contents)
         try:
-            config = _object(folder / CONFIG, contents)
+            config = _read_object(folder / CONFIG, contents)
         except ModelError:
             if processor is not None:
                 raise
-            return None  # some other program's
+            return None  # without a preprocessor_config.json, it is probably another program's
         config = config or {}
         if processor is None and not config.keys() & {"model_type", "id2label"}:
             return None
@@ -325,8 +401,19 @@ class Sidecar:
         )
 
 
-def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
-    """Read a JSON object and keep the file's bytes in `contents`; None if the file is missing."""
+def _read_object(path: Path, contents: dict[str, bytes]) -> Fields | None:
+    """Read a file that holds a JSON object.
+
+    Args:
+        path: The file.
+        contents: The bytes of the files read so far, by file name; those of this file are added.
+
+    Returns:
+        The object; None if there is no such file.
+
+    Raises:
+        ModelError: The file cannot be read, or does not hold a JSON object.
+    """
     try:
         with open_regular(path, MAX_BYTES) as file:
             content = file.read()
@@ -346,7 +433,11 @@ def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
 
 
 def _names(labels: object) -> tuple[str, ...] | None:
-    """The names of `id2label`, if it has one for each id from 0 on."""
+    """Read the class names of config.json's `id2label`, such as `{"0": "cat", "1": "dog"}`.
+
+    Returns:
+        The names in the order of their class ids; None if an id from 0 on has no name.
+    """
     if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
         return None
     names = []
@@ -359,7 +450,15 @@ def _names(labels: object) -> tuple[str, ...] | None:
 
 
 def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
-    """What a preprocessor_config.json settles, by its step, and the size of the input."""
+    """Translate the fields of a preprocessor_config.json to detcli's preprocessing.
+
+    Returns:
+        The fields of the preprocessing by step, without the steps that detcli cannot do in the same
+        way; height and width of the input, or None if the file does not fix them.
+
+    Raises:
+        ValueError: A field has a value that cannot be used.
+    """
     scale = 1.0
     if _flag(fields, "do_rescale"):
         scale = fields.get("rescale_factor", 1 / 255)
@@ -376,7 +475,8 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
 
     resizing, size = _resizing(fields)
     if resizing.get("resize") is Resize.CORNER and scale:
-        # Transformers pad with 0 after the normalisation: the nearest level.
+        # Transformers pads with 0 after the normalisation, detcli before it, with a pixel value.
+        # This is the pixel value that becomes most nearly 0.
         resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
 
     steps: StepFields = {}
@@ -395,12 +495,17 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
 
 
 Resizing = tuple[Fields, Size | None]
-"""Fields of a preprocessing, and height and width of the input."""
+"""Fields of a preprocessing, and height and width of the input, None if they are not fixed."""
 UNCLEAR: Resizing = {}, None
 
 
 def _resizing(fields: Fields) -> Resizing:
-    """How pictures are fitted, and the input's size; nothing where detcli has no such way."""
+    """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
+
+    Returns:
+        The fields of the resize step, and height and width of the input if they are fixed. No
+        fields if detcli cannot resize in this way, or if it is not clear.
+    """
     if not _flag(fields, "do_resize"):
         return {"resize": Resize.NONE}, None
     size = fields.get("size")
@@ -409,7 +514,7 @@ def _resizing(fields: Fields) -> Resizing:
     if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
         padded = (_side(pad_size, "height"), _side(pad_size, "width"))
 
-    sides = _sides(size)
+    sides = _size_entries(size)
     if sides.keys() == {"height", "width"}:
         stretched = (_side(sides, "height"), _side(sides, "width"))
         if padded in {None, stretched}:
@@ -425,19 +530,31 @@ def _resizing(fields: Fields) -> Resizing:
     return _edges(fields, size), None
 
 
-def _sides(size: object) -> Fields:
-    """The entries of a size that have a value; none if it is no object of JSON."""
+def _size_entries(size: object) -> Fields:
+    """Return the entries of a `size` that are not null; none if it is not a JSON object."""
     if not isinstance(size, dict):
         return {}
     return {name: value for name, value in size.items() if value is not None}
 
 
 def _edges(fields: Fields, size: object) -> Fields:
-    """The edges that pictures are scaled to; nothing where it is not clear."""
+    """Tell the lengths to which the shortest and longest edge of images are scaled.
+
+    The image is scaled until its shortest edge has one length, or its longest the other, whichever
+    comes first.
+
+    Args:
+        fields: All fields of a preprocessor_config.json.
+        size: Its field `size`. In old files of the DETR family, a number for the shortest edge.
+
+    Returns:
+        The fields of the resize step; empty if the size is given in another way.
+    """
     processor = _processor_type(fields)
+    sides = _size_entries(size)
     if isinstance(size, int) and processor.startswith(EDGE_PROCESSORS):
-        size = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
-    sides = _sides(size)
+        edges = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
+        sides = _size_entries(edges)
     if "shortest_edge" not in sides or sides.keys() - {"shortest_edge", "longest_edge"}:
         return {}
     longest = LONGEST_EDGE
@@ -451,7 +568,7 @@ def _edges(fields: Fields, size: object) -> Fields:
 
 
 def _processor_type(fields: Fields) -> str:
-    """The class of Transformers that the fields are for; empty if they do not say it."""
+    """Return the name of the Transformers class that reads the fields; empty if they lack it."""
     for key in ("image_processor_type", "feature_extractor_type"):
         processor = fields.get(key)
         if isinstance(processor, str):
@@ -460,17 +577,23 @@ def _processor_type(fields: Fields) -> str:
 
 
 def _side(sides: Fields, name: str) -> int:
+    """Return the length of a side in pixels from the entries of a `size`."""
     return _whole(f"size, {name}", sides.get(name), minimum=1)
 
 
 def _whole(name: str, value: object, *, minimum: int) -> int:
+    """Check that a value is a whole number from `minimum` to `MAX_SIDE`, and return it.
+
+    `name` is the name of the field, for the message of the ValueError.
+    """
+    # To Python, True and False are whole numbers as well.
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= MAX_SIDE:
         raise ValueError(f"{name} is not a whole number from {minimum} to {MAX_SIDE}")
     return value
 
 
 def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
-    """A field that is true or false."""
+    """Return a field that is true or false, or the default if it is missing or null."""
     value = fields.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
@@ -482,7 +605,11 @@ def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
 def _three(
     fields: Fields, name: str, default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
-    """A field of a number for each channel, or of one number for all."""
+    """Return a field that holds a number for each channel, or one number for all three.
+
+    Raises:
+        ValueError: The field holds something else.
+    """
     value = fields.get(name)
     if value is None:
         return default
@@ -495,6 +622,7 @@ def _three(
 
 
 def _finite(value: object) -> bool:
+    """True if a value read from JSON is a finite number; true and false are none."""
     try:
         return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
     except (TypeError, OverflowError):
