@@ -24,7 +24,8 @@ from detcli.model.external_data import (
     load_external,
     open_external,
 )
-from detcli.model.preprocessing import Sidecar, overridden
+from detcli.model.preprocessing import overridden
+from detcli.model.sidecar import Sidecar
 from detcli.storage.cache import cached
 from detcli.storage.files import (
     LFS_HINT,

@@ -13,18 +13,16 @@ from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.model.graph import CONVOLUTIONS, GraphIndex, attribute, integers
 from detcli.model.inputs import CHANNELS, ImageInput
 from detcli.model.preprocessing import (
-    IMAGENET_MEAN,
     METADATA_KEY,
     PREPROCESSING_STEPS,
-    PREPROCESSOR,
     SIZE,
-    Sidecar,
     changed,
     named_steps,
     parse,
     require_uint8_values,
     settle,
 )
+from detcli.model.sidecar import IMAGENET_MEAN, PREPROCESSOR, Sidecar
 
 Values = npt.NDArray[np.float64]
 

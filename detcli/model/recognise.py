@@ -48,8 +48,8 @@ from detcli.model.metadata import (
     box_format_of,
     default_size_and_stride,
 )
-from detcli.model.preprocessing import CONFIG, Sidecar
 from detcli.model.read_contract import Recognised, contract_of, shown_format
+from detcli.model.sidecar import CONFIG, Sidecar
 
 EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "

@@ -14,7 +14,8 @@ from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.input_nodes import with_preprocessing
 from detcli.model.inputs import find_inputs
-from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY, Sidecar
+from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY
+from detcli.model.sidecar import Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
 DIVIDES = "t = Div(x, by255)"

@@ -14,7 +14,8 @@ from detcli.model.contract import Contract, parse_names
 from detcli.model.external_data import ExternalFile
 from detcli.model.graph import bare_transposes
 from detcli.model.metadata import recommended
-from detcli.model.preprocessing import CONFIG, PREPROCESSING_STEPS, PREPROCESSOR
+from detcli.model.preprocessing import PREPROCESSING_STEPS
+from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
 MIN_IR = 3

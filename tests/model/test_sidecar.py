@@ -7,7 +7,7 @@ import pytest
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Resize
-from detcli.model.preprocessing import MAX_BYTES, Sidecar
+from detcli.model.sidecar import MAX_BYTES, Sidecar
 
 DETR = {
     "image_processor_type": "DetrImageProcessor",

@@ -1,0 +1,345 @@
+"""The files that Hugging Face's Transformers write beside a model, as detcli reads them."""
+
+import hashlib
+import json
+import math
+from dataclasses import field
+from pathlib import Path
+from typing import Self
+
+from detcli.core import Fields, frozen
+from detcli.core.errors import ModelError
+from detcli.model.contract import FOLLOWING, Interpolation, Resize, Size
+from detcli.model.preprocessing import MAX_SIDE
+from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regular
+
+PREPROCESSOR = "preprocessor_config.json"
+CONFIG = "config.json"
+MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
+MAX_CLASSES = 100_000
+HINT = "mend the file, or move the model away from it"
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+PILLOWS_BILINEAR = 2
+RESAMPLING = {PILLOWS_BILINEAR: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
+"""Pillow's numbers of the filters that detcli has."""
+EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta", "GroundingDino")
+LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
+YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
+
+StepFields = dict[str, Fields]
+"""Fields of a preprocessing by the step that they belong to."""
+
+
+@frozen
+class Sidecar:
+    """What the files beside a model, as Hugging Face's Transformers write them, say about it.
+
+    preprocessor_config.json describes the preprocessing, and config.json the classes.
+    """
+
+    sha256: str  # of the names and contents of all files; what was made of them depends on it
+    steps: StepFields  # that are settled; none without a preprocessor_config.json
+    size: Size | None  # height and width of the input, where that is given
+    # class names by class id; None where config.json does not give all
+    names: tuple[str, ...] | None
+    # of all files, by name
+    contents: dict[str, bytes] = field(compare=False, repr=False)
+
+    @classmethod
+    def read(cls, model: Path) -> Self | None:
+        """Read the files beside a model; None if there are none.
+
+        For a model in a folder `onnx`, the files may lie in the folder above it.
+        """
+        folder = model.absolute().parent
+        sidecar = cls._read_folder(folder)
+        if sidecar is None and folder.name == "onnx":
+            sidecar = cls._read_folder(folder.parent)
+        return sidecar
+
+    def settles(self, *, fixed: bool) -> tuple[StepFields, Size | None]:
+        """Tell the steps of the preprocessing that the files settle, and the input's size.
+
+        Args:
+            fixed: Whether the graph takes images of one size only. A resize method whose size
+                follows the image is then left out, as it cannot be used.
+
+        Returns:
+            The fields of the preprocessing by step; height and width, or None if not settled.
+        """
+        resize = self.steps.get("resize", {}).get("resize")
+        if fixed and resize in FOLLOWING:
+            other_steps = dict(self.steps)
+            del other_steps["resize"]
+            return other_steps, None
+        return self.steps, self.size
+
+    @classmethod
+    def _read_folder(cls, folder: Path) -> Self | None:
+        """Read preprocessor_config.json and config.json of a folder.
+
+        Returns:
+            None if the folder has neither, or only a config.json of some other program.
+
+        Raises:
+            ModelError: A file cannot be read, or has values that cannot be used.
+        """
+        contents: dict[str, bytes] = {}
+        processor = _read_object(folder / PREPROCESSOR, contents)
+        try:
+            config = _read_object(folder / CONFIG, contents)
+        except ModelError:
+            if processor is not None:
+                raise
+            return None  # without a preprocessor_config.json, it is probably another program's
+        config = config or {}
+        if processor is None and not config.keys() & {"model_type", "id2label"}:
+            return None
+
+        steps: StepFields = {}
+        size = None
+        if processor is not None:
+            try:
+                steps, size = _settled(processor)
+            except ValueError as error:
+                raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
+        hashes = []
+        for name, content in contents.items():
+            hashes.append(f"{hashlib.sha256(content).hexdigest()} {name}")
+        return cls(
+            sha256=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
+            steps=steps,
+            size=size,
+            names=_names(config.get("id2label")),
+            contents=contents,
+        )
+
+
+def _read_object(path: Path, contents: dict[str, bytes]) -> Fields | None:
+    """Read a file that holds a JSON object.
+
+    Args:
+        path: The file.
+        contents: The bytes of the files read so far, by file name; those of this file are added.
+
+    Returns:
+        The object; None if there is no such file.
+
+    Raises:
+        ModelError: The file cannot be read, or does not hold a JSON object.
+    """
+    try:
+        with open_regular(path, MAX_BYTES) as file:
+            content = file.read()
+        parsed = json.loads(content)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}", HINT) from error
+    except (ValueError, RecursionError) as error:
+        if is_lfs_pointer(content):
+            raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT) from error
+        raise ModelError(f"{path} is not valid JSON", HINT) from error
+    if not isinstance(parsed, dict):
+        raise ModelError(f"{path} is not a JSON object", HINT)
+    contents[path.name] = content
+    return parsed
+
+
+def _names(labels: object) -> tuple[str, ...] | None:
+    """Read the class names of config.json's `id2label`, such as `{"0": "cat", "1": "dog"}`.
+
+    Returns:
+        The names in the order of their class ids; None if an id from 0 on has no name.
+    """
+    if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
+        return None
+    names = []
+    for class_id in range(len(labels)):
+        name = labels.get(str(class_id))
+        if not isinstance(name, str):
+            return None
+        names.append(name)
+    return tuple(names)
+
+
+def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
+    """Translate the fields of a preprocessor_config.json to detcli's preprocessing.
+
+    Returns:
+        The fields of the preprocessing by step, without the steps that detcli cannot do in the same
+        way; height and width of the input, or None if the file does not fix them.
+
+    Raises:
+        ValueError: A field has a value that cannot be used.
+    """
+    scale = 1.0
+    if _flag(fields, "do_rescale"):
+        scale = fields.get("rescale_factor", 1 / 255)
+        if not _finite(scale):
+            raise ValueError("rescale_factor is not a number")
+
+    mean = (0.0, 0.0, 0.0)
+    std = (1.0, 1.0, 1.0)
+    if _flag(fields, "do_normalize", default="image_mean" in fields):
+        mean = _three(fields, "image_mean", IMAGENET_MEAN)
+        std = _three(fields, "image_std", IMAGENET_STD)
+    if 0 in std:
+        raise ValueError("image_std has a 0")
+
+    resizing, size = _resizing(fields)
+    if resizing.get("resize") is Resize.CORNER and scale:
+        # Transformers pads with 0 after the normalisation, detcli before it, with a pixel value.
+        # This is the pixel value that becomes most nearly 0.
+        resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
+
+    steps: StepFields = {}
+    if resizing:
+        steps["resize"] = resizing
+    resample = fields.get("resample")
+    if resample is None:
+        filter_number = PILLOWS_BILINEAR
+    else:
+        filter_number = _whole("resample", resample, minimum=0)
+    if filter_number in RESAMPLING:
+        steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
+    steps["values"] = {"scale": float(scale), "mean": mean, "std": std}
+    steps["channels"] = {"bgr": _flag(fields, "do_flip_channel_order", default=False)}
+    return steps, size
+
+
+Resizing = tuple[Fields, Size | None]
+"""Fields of a preprocessing, and height and width of the input, None if they are not fixed."""
+UNCLEAR: Resizing = {}, None
+
+
+def _resizing(fields: Fields) -> Resizing:
+    """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
+
+    Returns:
+        The fields of the resize step, and height and width of the input if they are fixed. No
+        fields if detcli cannot resize in this way, or if it is not clear.
+    """
+    if not _flag(fields, "do_resize"):
+        return {"resize": Resize.NONE}, None
+    size = fields.get("size")
+    pad_size = fields.get("pad_size")
+    padded = None
+    if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
+        padded = (_side(pad_size, "height"), _side(pad_size, "width"))
+
+    sides = _size_entries(size)
+    if sides.keys() == {"height", "width"}:
+        stretched = (_side(sides, "height"), _side(sides, "width"))
+        if padded in {None, stretched}:
+            return {"resize": Resize.STRETCH}, stretched
+        return UNCLEAR
+    if sides.keys() == {"max_height", "max_width"} and padded is not None:
+        limits = (_side(sides, "max_height"), _side(sides, "max_width"))
+        if limits == padded:
+            return {"resize": Resize.CORNER}, padded
+        return UNCLEAR
+    if padded is not None:
+        return UNCLEAR
+    return _edges(fields, size), None
+
+
+def _size_entries(size: object) -> Fields:
+    """Return the entries of a `size` that are not null; none if it is not a JSON object."""
+    if not isinstance(size, dict):
+        return {}
+    return {name: value for name, value in size.items() if value is not None}
+
+
+def _edges(fields: Fields, size: object) -> Fields:
+    """Tell the lengths to which the shortest and longest edge of images are scaled.
+
+    The image is scaled until its shortest edge has one length, or its longest the other, whichever
+    comes first.
+
+    Args:
+        fields: All fields of a preprocessor_config.json.
+        size: Its field `size`. In old files of the DETR family, a number for the shortest edge.
+
+    Returns:
+        The fields of the resize step; empty if the size is given in another way.
+    """
+    processor = _processor_type(fields)
+    sides = _size_entries(size)
+    if isinstance(size, int) and processor.startswith(EDGE_PROCESSORS):
+        edges = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
+        sides = _size_entries(edges)
+    if "shortest_edge" not in sides or sides.keys() - {"shortest_edge", "longest_edge"}:
+        return {}
+    longest = LONGEST_EDGE
+    if "longest_edge" in sides:
+        longest = _side(sides, "longest_edge")
+    return {
+        "resize": Resize.SHORTEST_EDGE,
+        "edges": (_side(sides, "shortest_edge"), longest),
+        "multiple": YOLOS_MULTIPLE if processor.startswith("Yolos") else 1,
+    }
+
+
+def _processor_type(fields: Fields) -> str:
+    """Return the name of the Transformers class that reads the fields; empty if they lack it."""
+    for key in ("image_processor_type", "feature_extractor_type"):
+        processor = fields.get(key)
+        if isinstance(processor, str):
+            return processor
+    return ""
+
+
+def _side(sides: Fields, name: str) -> int:
+    """Return the length of a side in pixels from the entries of a `size`."""
+    return _whole(f"size, {name}", sides.get(name), minimum=1)
+
+
+def _whole(name: str, value: object, *, minimum: int) -> int:
+    """Check that a value is a whole number from `minimum` to `MAX_SIDE`, and return it.
+
+    `name` is the name of the field, for the message of the ValueError.
+    """
+    # To Python, True and False are whole numbers as well.
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= MAX_SIDE:
+        raise ValueError(f"{name} is not a whole number from {minimum} to {MAX_SIDE}")
+    return value
+
+
+def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
+    """Return a field that is true or false, or the default if it is missing or null."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false")
+    if value is None:
+        return default
+    return value
+
+
+def _three(
+    fields: Fields, name: str, default: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Return a field that holds a number for each channel, or one number for all three.
+
+    Raises:
+        ValueError: The field holds something else.
+    """
+    value = fields.get(name)
+    if value is None:
+        return default
+    if _finite(value):
+        return float(value), float(value), float(value)
+    is_list = isinstance(value, list | tuple)
+    if not is_list or len(value) != 3 or not all(_finite(number) for number in value):
+        raise ValueError(f"{name} is neither a number nor three of them")
+    return float(value[0]), float(value[1]), float(value[2])
+
+
+def _finite(value: object) -> bool:
+    """True if a value read from JSON is a finite number; true and false are none."""
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return False
