@@ -17,7 +17,7 @@ PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLin
 
 MAX_INTEGERS = 1 << 16  # entries of a constant that is read as sizes, axes or indices
 
-MAX_STEPS = 400  # tensors that are looked at behind one
+MAX_STEPS = 400  # tensors that a search back through a graph looks at
 Dims = list[int | str | None]  # a number, a symbol, or None for each axis
 
 
@@ -74,50 +74,69 @@ class GraphIndex:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 
     def nodes(self, *operators: str) -> list[NodeProto]:
-        """The nodes of these operators, in order."""
+        """List the nodes of these operators, in the order of the graph."""
         return [node for node in self.graph.node if node.op_type in operators]
 
     def producer(self, tensor: str, *operators: str) -> NodeProto | None:
-        """The node that computes a tensor, see `computed_as`, if it is one of these operators."""
+        """Find the node that computes a tensor, passing over nodes that only hand it on.
+
+        `computed_as` says which nodes these are. None if the tensor is an input or a constant, or
+        if operators are named and the node is of none of them.
+        """
         node = self.producers.get(self.computed_as(tensor))
         if node is not None and operators and node.op_type not in operators:
             return None
         return node
 
     def computed_as(self, tensor: str) -> str:
-        """The output of the node that computes a tensor.
+        """Go back from a tensor to the tensor of the same elements that a node computed.
 
-        Skips casts, identities, (de)quantisation and the guards of `convert --guard-transpose`.
+        Passes over casts, identities, (de)quantisation and what `convert --guard-transpose` adds.
         """
         return self._follow(tensor, "handed on", self._handed_on)
 
     def behind(self, tensor: str, operators: frozenset[str]) -> str:
-        """The tensor before all nodes of these operators, each followed to its first input."""
+        """Go back from a tensor through the first inputs of nodes of these operators.
 
-        def step(node: NodeProto) -> str:
+        Returns:
+            The first tensor on the way that no node of these operators computes.
+        """
+
+        def first_input(node: NodeProto) -> str:
             if node.op_type in operators and node.input:
                 return str(node.input[0])
             return ""
 
-        return self._follow(tensor, operators, step)
+        return self._follow(tensor, operators, first_input)
 
-    def _follow(self, tensor: str, kind: object, step: Callable[[NodeProto], str]) -> str:
-        """Follow a tensor back for as long as a step names the tensor before its producer."""
-        ends = self._followed.setdefault(kind, {})
+    def _follow(
+        self, tensor: str, kind: object, previous_tensor: Callable[[NodeProto], str]
+    ) -> str:
+        """Go back from a tensor until `previous_tensor` names none, and return the last tensor.
+
+        Args:
+            tensor: The tensor to start from.
+            kind: Key of the results that are remembered for later calls; one for each rule.
+            previous_tensor: The rule: for a node, its input to go on with, or an empty text.
+        """
+        last_tensors = self._followed.setdefault(kind, {})
         passed = []
-        while tensor not in ends:
+        while tensor not in last_tensors:
             node = self.producers.get(tensor)
-            source = "" if node is None else step(node)
+            source = "" if node is None else previous_tensor(node)
             if not source:
                 break
             passed.append(tensor)
             tensor = source
-        end = ends.get(tensor, tensor)
-        ends.update(dict.fromkeys(passed, end))
-        return end
+        last_tensor = last_tensors.get(tensor, tensor)
+        last_tensors.update(dict.fromkeys(passed, last_tensor))
+        return last_tensor
 
     def _handed_on(self, node: NodeProto) -> str:
-        """The tensor that a node hands on with all its elements in their order; else empty."""
+        """Return the input whose elements a node gives unchanged and in order; empty if none.
+
+        A Concat does so if it has one input, or joins exactly what a Split has divided.
+        """
         if node.op_type in PASSED_THROUGH:
             return str(node.input[0])
         if node.op_type != "Concat":
@@ -134,9 +153,14 @@ class GraphIndex:
     def behind_all(
         self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
     ) -> Iterator[tuple[NodeProto, str]]:
-        """The nodes behind tensors and what they make, nearest first.
+        """Search back from tensors to the nodes that they are computed by, nearest first.
 
-        `onward` gives the inputs to go on with, of a node and the output that it was reached by.
+        Args:
+            tensors: The tensors to start from.
+            onward: Gives the inputs to go on with, for a node and its output that was reached.
+
+        Yields:
+            Each node, and its output by which it was reached.
         """
         waiting = list(dict.fromkeys(tensors))
         seen = set(waiting)
@@ -152,7 +176,10 @@ class GraphIndex:
                     waiting.append(source)
 
     def constant(self, tensor: str) -> list[int] | None:
-        """The integers of a constant tensor; None if it is computed, or no size or index."""
+        """Return the integers of a constant tensor, such as sizes or indices.
+
+        None if the tensor is computed, or has more than `MAX_INTEGERS` elements.
+        """
         if tensor not in self._constants:
             proto = self.constant_tensor(tensor)
             self._constants[tensor] = None
@@ -180,12 +207,17 @@ class GraphIndex:
         return proto
 
     def axes(self, node: NodeProto) -> list[int] | None:
-        """The axes of a reduction: an attribute before opset 18, an input since then."""
-        of_input = self.constant(node.input[1]) if len(node.input) > 1 else None
-        return integers(node, "axes") or of_input
+        """Return the axes that a node reduces: an attribute before opset 18, an input since."""
+        axes_of_input = None
+        if len(node.input) > 1:
+            axes_of_input = self.constant(node.input[1])
+        return integers(node, "axes") or axes_of_input
 
     def moved_from(self, tensor: str) -> set[str]:
-        """A tensor and all that depend on its elements, not only on its shape."""
+        """Find all tensors that depend on the elements of a tensor, itself included.
+
+        A tensor that depends only on its shape is not among them.
+        """
         reached = {tensor}
         for node in self.graph.node:  # in topological order
             if node.op_type not in {"Shape", "Size"} and not reached.isdisjoint(node.input):
@@ -216,7 +248,7 @@ def known_size(dim: int | str | None) -> int | None:
 
 
 def image_size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
-    """Height and width; None if one is a symbol or unknown."""
+    """Return height and width if the sizes of both axes are known numbers, else None."""
     known_height = known_size(height)
     known_width = known_size(width)
     if not known_height or not known_width:
@@ -281,9 +313,11 @@ def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
 
 
 def needed_nodes(graph: GraphProto, *tensors: str) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that tensors depend on, in graph order; and the tensors that they read.
+    """Find all nodes that are needed to compute some tensors of a graph.
 
-    The tensors asked for are among the second.
+    Returns:
+        The nodes in the order of the graph, and the names of all tensors in use: those that the
+        nodes read, and the tensors asked for.
     """
     positions = {}
     for position, node in enumerate(graph.node):
@@ -305,16 +339,20 @@ def needed_nodes(graph: GraphProto, *tensors: str) -> tuple[list[NodeProto], set
 
 
 def reads(node: NodeProto) -> set[str]:
-    """The tensors that a node reads; its branches also read those of the graph around them."""
+    """Return the names of the tensors of the graph that a node reads.
+
+    The branches of an If or Loop may read tensors of the graph around them without listing them as
+    inputs; these are included.
+    """
     inputs = {name for name in node.input if name}
     for branch in branches([node]):
-        defined = {value.name for value in branch.input}
-        defined.update(tensor.name for tensor in branch.initializer)
-        read = {output.name for output in branch.output}
-        for inner in branch.node:
-            defined.update(inner.output)
-            read |= reads(inner)
-        inputs |= read - defined
+        defined_in_branch = {value.name for value in branch.input}
+        defined_in_branch.update(tensor.name for tensor in branch.initializer)
+        read_in_branch = {output.name for output in branch.output}
+        for inner_node in branch.node:
+            defined_in_branch.update(inner_node.output)
+            read_in_branch |= reads(inner_node)
+        inputs |= read_in_branch - defined_in_branch
     return inputs
 
 
@@ -394,19 +432,18 @@ def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
 
 
 def _learnt_inputs(index: GraphIndex, node: NodeProto) -> Iterator[str]:
-    """The inputs of a node that are learnt if they are constants."""
-    numbers = PARAMETERS.get(node.op_type, ())
-    if node.op_type == "Add" and _adds_to_product(index, node):  # the bias
-        numbers = (0, 1)
-    for number in numbers:
-        if number < len(node.input):
-            yield node.input[number]
+    """Yield the inputs of a node that are weights or biases, if they are constants."""
+    positions = PARAMETERS.get(node.op_type, ())
+    if node.op_type == "Add" and _adds_to_product(index, node):
+        positions = (0, 1)  # exporters write a layer's bias as an Add, with its inputs in any order
+    for position in positions:
+        if position < len(node.input):
+            yield node.input[position]
 
 
 def _adds_to_product(index: GraphIndex, node: NodeProto) -> bool:
     """True if an input of a node is a matrix product."""
-    makers = [index.producer(name) for name in node.input]
-    return any(maker is not None and maker.op_type in PRODUCTS for maker in makers)
+    return any(index.producer(name, *PRODUCTS) is not None for name in node.input)
 
 
 def is_quantised(graph: GraphProto) -> bool:
@@ -423,13 +460,16 @@ def is_half(model: ModelProto) -> bool:
 
 
 def is_all_half(graph: GraphProto) -> bool:
-    """Whether every matrix that a network multiplies by is in float16, and is not cast first."""
+    """True if all weights of a network are float16 and are multiplied as float16.
+
+    A weight that is stored in float16, but cast to float32 before its use, counts as float32.
+    """
     index = GraphIndex(graph)
     types = set()
     for node in graph.node:
         for name in _learnt_inputs(index, node):
             tensor = index.constant_tensor(index.behind(name, REWRITTEN))
-            if tensor is None or len(tensor.dims) < 2:
+            if tensor is None or len(tensor.dims) < 2:  # computed, or a bias
                 continue
             cast = index.producers.get(index.behind(name, REWRITTEN - {"Cast"}))
             if cast is not None and cast.op_type == "Cast":
@@ -461,28 +501,38 @@ FunctionKey = tuple[str, str, str]  # domain, name and overload of a function
 
 
 def check_structure(model: ModelProto) -> None:
-    """Check a model's graph and functions."""
+    """Check that the structure of a model is sound, and not too large for memory or recursion.
+
+    Files come from strangers, so that this is done before ONNX's libraries read the model.
+
+    Raises:
+        ValueError: It is too large or too deeply nested, or names or the order of nodes are wrong.
+    """
     _check_parts(model)
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
         if functions.setdefault(_key(function), function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
     calls = {key: _called(function.node, functions) for key, function in functions.items()}
-    sizes: dict[FunctionKey, int] = {}
+    node_counts: dict[FunctionKey, int] = {}
     depths: dict[FunctionKey, int] = {}
+    # Functions that a function calls come before it, so that their counts are known.
     for key in _sorted(TopologicalSorter(calls), "functions call each other"):
         depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
         if depths[key] > MAX_CALLS:
             raise ValueError(f"its functions call each other more than {MAX_CALLS} deep")
-        sizes[key] = _node_count(functions[key].node, sizes)
+        node_counts[key] = _node_count(functions[key].node, node_counts)
         _check_nodes(functions[key].node)
-    _node_count(model.graph.node, sizes)
+    _node_count(model.graph.node, node_counts)
     _check_nodes(model.graph.node)
 
 
 def _check_parts(model: ModelProto) -> None:
-    """Check that a model does not consist of more parts than memory is for."""
-    parts = 0
+    """Check that a model has no more than `MAX_PARTS` entries in all lists of its messages.
+
+    Each takes far more memory than space in the file. Numbers of tensors are not counted.
+    """
+    part_count = 0
     waiting: list[Message] = [model]
     while waiting:
         for field, value in waiting.pop().ListFields():
@@ -491,8 +541,8 @@ def _check_parts(model: ModelProto) -> None:
             elif isinstance(value, str | bytes | int | float) or field.name in TENSOR_DATA:
                 continue
             else:
-                parts += len(value)
-                if parts > MAX_PARTS:
+                part_count += len(value)
+                if part_count > MAX_PARTS:
                     raise ValueError(f"it has more than {MAX_PARTS} parts, and no detector has")
                 if field.message_type is not None:
                     waiting.extend(value)
@@ -519,45 +569,60 @@ def _called(
     return called
 
 
-def _node_count(nodes: Iterable[NodeProto], sizes: dict[FunctionKey, int]) -> int:
-    """The number of nodes with all their branches, and with functions in place of their calls."""
-    size = 0
+def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, int]) -> int:
+    """Count nodes, those in their branches, and for each call the nodes of the function.
+
+    `function_sizes` has the counts of the functions that may be called.
+    """
+    count = 0
     for node in nodes:
-        size += 1 + sizes.get(_key(node), 0)
-        size += sum(_node_count(branch.node, sizes) for branch in branches([node]))
-        if size > MAX_NODES:
+        count += 1 + function_sizes.get(_key(node), 0)
+        for branch in branches([node]):
+            count += _node_count(branch.node, function_sizes)
+        if count > MAX_NODES:
             raise ValueError(f"it has more than {MAX_NODES} nodes, and no detector has as many")
-    return size
+    return count
 
 
 def _check_nodes(nodes: Iterable[NodeProto]) -> None:
-    """Check the names and the order of nodes, and of those in their branches."""
-    makers: dict[str, int] = {}
-    for number, node in enumerate(nodes):
+    """Check nodes and, recursively, those in their branches.
+
+    Raises:
+        ValueError: A name is invalid, two nodes compute one tensor, or nodes depend on each other
+            in a circle.
+    """
+    producer_positions: dict[str, int] = {}  # by tensor
+    for position, node in enumerate(nodes):
         _check_node_names(node)
         for name in node.output:
-            if name and makers.setdefault(name, number) != number:
+            if name and producer_positions.setdefault(name, position) != position:
                 raise ValueError(f"two nodes make {name}")
 
-    predecessors = []
-    for node in nodes:
-        predecessors.append({makers[name] for name in reads(node) if name in makers})
-    is_ordered = all(max(before, default=-1) < number for number, before in enumerate(predecessors))
-    if not is_ordered:
-        _sorted(TopologicalSorter(dict(enumerate(predecessors))), "nodes form a circle")
+    predecessors: dict[int, set[int]] = {}
+    is_ordered = True
+    for position, node in enumerate(nodes):
+        inputs = reads(node) & producer_positions.keys()
+        predecessors[position] = {producer_positions[name] for name in inputs}
+        is_ordered = is_ordered and max(predecessors[position], default=-1) < position
+    if not is_ordered:  # sorting takes longer, and shows whether there is a circle
+        _sorted(TopologicalSorter(predecessors), "nodes form a circle")
     for branch in branches(nodes):
         _check_nodes(branch.node)
 
 
 def _check_node_names(node: NodeProto) -> None:
-    """Check the names of a node, its operator, and all that it reads and makes."""
+    """Check that the names of a node, its operator, inputs and outputs are texts, not too long."""
     for name in (node.name, node.op_type, *node.input, *node.output):
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"{name[:40]!r} is not a name")
 
 
 def _sorted(order: "TopologicalSorter[T]", problem: str) -> "list[T]":
-    """All nodes, each after those that it depends on."""
+    """Sort items so that each follows those that it depends on.
+
+    Raises:
+        ValueError: They depend on each other in a circle; `problem` says so for the message.
+    """
     try:
         return list(order.static_order())
     except CycleError as error:
