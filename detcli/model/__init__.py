@@ -5,7 +5,8 @@ file.py                a file: its bytes, and what was recognised, cached
 external_data.py       files beside it that hold its weights
 contract.py            what a file promises
 precision.py           the number type that it computes in
-graph.py, editing.py   how graphs are checked, read, and changed
+structure.py           how graphs are checked before they are read
+graph.py, editing.py   how graphs are read and changed
 recognise.py           from a graph to a contract, by the following
 read_contract.py       from what was recognised to the contract
 find_head.py           which tensors are boxes and scores

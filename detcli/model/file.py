@@ -338,7 +338,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
     from google.protobuf.message import DecodeError
 
     from detcli.model.editing import put_in_order
-    from detcli.model.graph import check_structure
+    from detcli.model.structure import check_structure
 
     if is_lfs_pointer(content):
         raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.core.errors import ModelError
-from detcli.model import graph as structure
+from detcli.model import structure
 from detcli.model.file import load
-from detcli.model.graph import check_structure
+from detcli.model.structure import check_structure
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 

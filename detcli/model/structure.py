@@ -1,0 +1,159 @@
+"""Checks the structure of ONNX models, which may come from strangers, before they are read."""
+
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
+
+from google.protobuf.message import Message
+from onnx import FunctionProto, ModelProto, NodeProto
+
+from detcli.model.graph import branches, reads
+
+MAX_NODES = 20_000
+"""The largest detectors have a few thousand; ONNX Runtime takes minutes for 45,000 Casts."""
+
+MAX_CALLS = 50
+"""Depth of nested calls; onnx follows 100, and ONNX Runtime crashes at a few thousand."""
+
+MAX_PARTS = 1_000_000
+"""Nodes, attributes, shapes, names and so on; one may take a hundred times as much memory as the
+two bytes that it has in a file."""
+
+TENSOR_DATA = frozenset(
+    "double_data float_data int32_data int64_data string_data uint64_data".split()
+)
+
+MAX_NAME = 10_000  # characters of a name; exporters join the names of modules, and stay far below
+
+T = TypeVar("T")
+
+FunctionKey = tuple[str, str, str]  # domain, name and overload of a function
+
+
+def check_structure(model: ModelProto) -> None:
+    """Check that the structure of a model is sound, and not too large for memory or recursion.
+
+    Files come from strangers, so that this is done before ONNX's libraries read the model.
+
+    Raises:
+        ValueError: It is too large or too deeply nested, or names or the order of nodes are wrong.
+    """
+    _check_parts(model)
+    functions: dict[FunctionKey, FunctionProto] = {}
+    for function in model.functions:
+        if functions.setdefault(_key(function), function) is not function:
+            raise ValueError(f"the function {function.name} is defined twice")
+    calls = {key: _called(function.node, functions) for key, function in functions.items()}
+    node_counts: dict[FunctionKey, int] = {}
+    depths: dict[FunctionKey, int] = {}
+    # Functions that a function calls come before it, so that their counts are known.
+    for key in _sorted(TopologicalSorter(calls), "functions call each other"):
+        depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
+        if depths[key] > MAX_CALLS:
+            raise ValueError(f"its functions call each other more than {MAX_CALLS} deep")
+        node_counts[key] = _node_count(functions[key].node, node_counts)
+        _check_nodes(functions[key].node)
+    _node_count(model.graph.node, node_counts)
+    _check_nodes(model.graph.node)
+
+
+def _check_parts(model: ModelProto) -> None:
+    """Check that a model has no more than `MAX_PARTS` entries in all lists of its messages.
+
+    Each takes far more memory than space in the file. Numbers of tensors are not counted.
+    """
+    part_count = 0
+    waiting: list[Message] = [model]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            if isinstance(value, Message):
+                waiting.append(value)
+            elif isinstance(value, str | bytes | int | float) or field.name in TENSOR_DATA:
+                continue
+            else:
+                part_count += len(value)
+                if part_count > MAX_PARTS:
+                    raise ValueError(f"it has more than {MAX_PARTS} parts, and no detector has")
+                if field.message_type is not None:
+                    waiting.extend(value)
+
+
+def _key(item: NodeProto | FunctionProto) -> FunctionKey:
+    """The key of a function, or of the function that a node would call."""
+    name = item.op_type if isinstance(item, NodeProto) else item.name
+    domain = "" if item.domain == "ai.onnx" else item.domain
+    return domain, name, getattr(item, "overload", "")
+
+
+def _called(
+    nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
+) -> set[FunctionKey]:
+    """The functions that nodes call, at any depth of their branches."""
+    called = set()
+    for node in nodes:
+        key = _key(node)
+        if key in functions:
+            called.add(key)
+    for branch in branches(nodes):
+        called |= _called(branch.node, functions)
+    return called
+
+
+def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, int]) -> int:
+    """Count nodes, those in their branches, and for each call the nodes of the function.
+
+    `function_sizes` has the counts of the functions that may be called.
+    """
+    count = 0
+    for node in nodes:
+        count += 1 + function_sizes.get(_key(node), 0)
+        for branch in branches([node]):
+            count += _node_count(branch.node, function_sizes)
+        if count > MAX_NODES:
+            raise ValueError(f"it has more than {MAX_NODES} nodes, and no detector has as many")
+    return count
+
+
+def _check_nodes(nodes: Iterable[NodeProto]) -> None:
+    """Check nodes and, recursively, those in their branches.
+
+    Raises:
+        ValueError: A name is invalid, two nodes compute one tensor, or nodes depend on each other
+            in a circle.
+    """
+    producer_positions: dict[str, int] = {}  # by tensor
+    for position, node in enumerate(nodes):
+        _check_node_names(node)
+        for name in node.output:
+            if name and producer_positions.setdefault(name, position) != position:
+                raise ValueError(f"two nodes make {name}")
+
+    predecessors: dict[int, set[int]] = {}
+    is_ordered = True
+    for position, node in enumerate(nodes):
+        inputs = reads(node) & producer_positions.keys()
+        predecessors[position] = {producer_positions[name] for name in inputs}
+        is_ordered = is_ordered and max(predecessors[position], default=-1) < position
+    if not is_ordered:  # sorting takes longer, and shows whether there is a circle
+        _sorted(TopologicalSorter(predecessors), "nodes form a circle")
+    for branch in branches(nodes):
+        _check_nodes(branch.node)
+
+
+def _check_node_names(node: NodeProto) -> None:
+    """Check that the names of a node, its operator, inputs and outputs are texts, not too long."""
+    for name in (node.name, node.op_type, *node.input, *node.output):
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"{name[:40]!r} is not a name")
+
+
+def _sorted(order: "TopologicalSorter[T]", problem: str) -> "list[T]":
+    """Sort items so that each follows those that it depends on.
+
+    Raises:
+        ValueError: They depend on each other in a circle; `problem` says so for the message.
+    """
+    try:
+        return list(order.static_order())
+    except CycleError as error:
+        raise ValueError(f"its {problem}") from error
