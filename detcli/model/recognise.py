@@ -73,19 +73,22 @@ WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 @frozen
 class Reading:
-    """What a graph promises, and what has to be added to it."""
+    """How detcli reads a graph: what it takes and gives, and the nodes that must be added to it."""
 
     contract: Contract
     adaptation: Adaptation
 
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The part of the graph that runs: one input for pictures, the head its only output."""
+        """Return the graph that detcli runs: with one input, for images, and the head as output.
+
+        Nodes behind the head, such as those that select detections, are cut off.
+        """
         if self.adaptation.is_needed:
             return adapt(model, self.adaptation)
         return cut(model, self.contract.head)
 
     def with_image_input(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The graph with one input for pictures, `[B, 3, H, W]`, and all else as it is."""
+        """Return the whole graph with one input, for images `[B, 3, H, W]`; outputs stay."""
         if self.adaptation.is_needed:
             return with_one_input(model, self.adaptation)
         return model
@@ -118,11 +121,12 @@ def read_graph(
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
-        reading = _reading(model, index, metadata, box_format, boxes_only=boxes_only)
+        reading = _recognise_and_plan(model, index, metadata, box_format, boxes_only=boxes_only)
     except Unrecognised as error:
         raise _not_a_detector(model, index, title, error) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
+    # The metadata of the file itself goes before the files beside it.
     if sidecar is not None and sidecar.names and "names" not in metadata:
         may_have_names = not contract.counts_classes
         if may_have_names or len(sidecar.names) == contract.class_count:
@@ -208,7 +212,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         head=HEAD,
         anchors_first=True,
         box_format=box_format,
-        box_fractions=contract.box_fractions and not _in_pixels(index, head, head_tensors),
+        box_fractions=contract.box_fractions and not _selects_in_pixels(index, head, head_tensors),
         score_form=ScoreForm.FINAL,
         nms=None,
     )
@@ -233,7 +237,7 @@ def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
     return by_nodes
 
 
-def _in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]) -> bool:
+def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]) -> bool:
     """True if a graph multiplies the boxes of its head by the image's size when it selects them.
 
     Args:
@@ -259,7 +263,7 @@ def _in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]
     return False
 
 
-def _reading(
+def _recognise_and_plan(
     model: onnx.ModelProto,
     index: GraphIndex,
     metadata: dict[str, str],
@@ -288,7 +292,7 @@ def _reading(
         swapped=recognised.y_first,
     )
     contract = contract_of(index, metadata, recognised, adaptation)
-    warnings = contract.warnings + tuple(_against_nodes(recognised.head, requested_format))
+    warnings = contract.warnings + tuple(_box_format_warnings(recognised.head, requested_format))
     return Reading(replace(contract, warnings=warnings), adaptation)
 
 
@@ -300,7 +304,9 @@ def _recognise(
     *,
     boxes_only: bool,
 ) -> Recognised:
-    """Recognise the inputs, the head and the family of a graph; `_reading` explains the arguments.
+    """Recognise the inputs, the head and the family of a graph.
+
+    Its arguments are those of `_recognise_and_plan`, which explains them.
 
     Raises:
         Unrecognised: It differs from every known detector.
@@ -325,11 +331,11 @@ def _recognise(
     box_format = _box_format(head, requested_format or box_format_of(metadata))
     no_object = family.no_object
     # Some graphs leave the class of no object out themselves, and so do those that select.
-    if head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head):
+    if head.layout is Layout.END_TO_END or _leaves_out_class_of_no_object(index, head):
         no_object = None
     names = parse_names(metadata.get("names", ""))
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
-    y_first, fractions = _corners(index, head, family)
+    y_first, fractions = _corner_order_and_unit(index, head, family)
     return Recognised(
         head=head,
         image=image,
@@ -372,7 +378,7 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
     raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
 
 
-def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
+def _corner_order_and_unit(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
     """Tell in which order and unit a graph gives the corners of boxes.
 
     Both follow from the nodes behind the decoding, and from the custom of the model's family.
@@ -383,7 +389,7 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]
     Raises:
         Unrecognised: The nodes would have to show it, but do not.
     """
-    shown = corner_order(index, head)
+    shown = corner_order(index, head)  # the same two answers by the nodes alone, None if unclear
     # Distances to edges give x before y in pixels, unless nodes behind them change that.
     may_be_changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
     if (shown is None and family.must_show_corners) or (family.y_first and not may_be_changed):
@@ -398,24 +404,45 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]
 
 
 def _family(head: Head, image: ImageInput, name: str | None) -> Family:
-    """The family that the metadata names, if it fits; else the one that the head shows."""
+    """Determine the family of models, such as YOLOX or DETR, that a head belongs to.
+
+    Args:
+        head: The head of the graph.
+        image: The graph's input for images.
+        name: The family that the file's metadata names, if any; otherwise the head decides.
+
+    Raises:
+        Unrecognised: There is no family of this name, or it has other heads.
+    """
     if not name:
         return family_of(head, image)
     for family in FAMILIES:
-        if family.name == name and (head.layout is Layout.END_TO_END or family.has_head(head)):
+        if family.name != name:
+            continue
+        # Detections that a graph has selected look the same in all families.
+        if head.layout is Layout.END_TO_END or family.has_head(head):
             return family
     raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
 
 
 def _box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
+    """Return the box format that was asked for, or else the one that the nodes show.
+
+    Raises:
+        Unrecognised: None was asked for, and the nodes do not show any.
+    """
     box_format = requested or shown_format(head)
     if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
     return box_format
 
 
-def _against_nodes(head: Head, requested: BoxFormat | None) -> list[str]:
-    """The warning about a box format other than the one that nodes show."""
+def _box_format_warnings(head: Head, requested: BoxFormat | None) -> list[str]:
+    """Warn if the user asked for another box format than the nodes of the graph show.
+
+    Returns:
+        A list of this warning, or an empty list.
+    """
     if requested is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
         return []
     shown = head.decoded.box_format
@@ -424,7 +451,7 @@ def _against_nodes(head: Head, requested: BoxFormat | None) -> list[str]:
     return [f"its nodes show boxes in {shown}, not {requested} as asked for"]
 
 
-def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
+def _leaves_out_class_of_no_object(index: GraphIndex, head: Head) -> bool:
     """True if a graph has a class for no object in its softmax, but not in its scores.
 
     The scores then have fewer channels than the Softmax that computes them.
@@ -435,10 +462,12 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
     scores = head.scores[0].tensor
     for node in makers(index, scores):
         if node.op_type == "Softmax":
-            shares = shares_of(index, node)
-            if shares is None and index.producer(scores, "Gather", "Slice", "Split"):
+            softmax_channels = shares_of(index, node)
+            if softmax_channels is None and index.producer(scores, "Gather", "Slice", "Split"):
                 raise Unrecognised("it is not clear whether its scores cover all classes")
-            return None not in {shares, head.class_count} and shares != head.class_count
+            if softmax_channels is None or head.class_count is None:
+                return False
+            return softmax_channels != head.class_count
     return False
 
 
@@ -464,6 +493,7 @@ def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) 
 
 
 def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
+    """List inputs or outputs for a message, such as `images float[1, 3, 640, 640]`."""
     listed = ", ".join(_signature(value) for value in values[:MAX_LISTED])
     rest = len(values) - MAX_LISTED
     if rest > 0:
@@ -472,5 +502,6 @@ def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:
+    """Write name, type and shape of a tensor; a `?` stands for an axis of unknown size."""
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
     return f"{value.name} {type_name(value.type.tensor_type.elem_type)}[{dims}]"

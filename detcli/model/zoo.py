@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class ZooModel:
     """A model known by name."""
 
-    name: str  # the name
+    name: str  # such as yolov10n
     licence: str  # SPDX identifier of its licence
     repository: str | None = None  # repository on Hugging Face; None for a bundled model
     revision: str = ""  # A commit where one is known, else a branch; empty for a bundled model
@@ -37,13 +37,13 @@ class ZooModel:
     beside: tuple[str, ...] = ()  # paths of the repository's files that belong to the model
 
     def neighbours(self) -> list[HubFile]:
-        """The files on the hub that the model needs beside its own."""
+        """List the configuration files on the hub that belong to the model's file."""
         if self.repository is None:
             return []
         return [HubFile(self.repository, path, self.revision) for path in self.beside]
 
     def file(self, *, half: bool = False) -> HubFile | None:
-        """Its file on the hub; None for a bundled model."""
+        """Return the model's file on the hub; None for a model that detcli bundles."""
         if self.repository is None:
             return None
         path = "onnx/model_fp16.onnx" if half else "onnx/model.onnx"
@@ -51,12 +51,12 @@ class ZooModel:
 
     @property
     def pinned(self) -> bool:
-        """True if it is always the same file: bundled, or of one commit."""
+        """True if the name always means the same file: it is bundled, or of a fixed commit."""
         file = self.file()
         return file is None or file.pinned
 
     def title(self, *, half: bool = False) -> str:
-        """Its name in records."""
+        """Return the name under which records and messages mention the model."""
         if half:
             return f"{self.name}-fp16"
         return self.name
@@ -111,7 +111,7 @@ PUBLISHED = (
 
 
 def _models() -> Iterator[ZooModel]:
-    """All models that have names, in the order in which they are listed."""
+    """Yield all models of the zoo in the order in which `detcli models` lists them."""
     yield ZooModel("codes", "Apache-2.0")
     for licence, rows in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
         for name, repository, revision, parameters in rows:
@@ -139,7 +139,9 @@ MODELS = {model.name: model for model in _models()}
 def find(
     model: str | Path, *, half: bool = False, show: Show | None = None, fetch: bool = True
 ) -> "ModelFile":
-    """Find a model's file by path or name; it is fetched if necessary.
+    """Find a model's file by path or by its name in the zoo; it is fetched if necessary.
+
+    An existing file goes before a model of the same name.
 
     Args:
         model: Path of an ONNX file, or a name.
@@ -161,7 +163,7 @@ def find(
     path = Path(model)
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError) as error:  # a NUL is not allowed in a path
+    except (OSError, ValueError) as error:  # no such file, or a path with a NUL character
         zoo_model = by_name(str(model), getattr(error, "strerror", str(error)))
     else:
         # A folder named like a model, such as one with its results, does not hide the model.
@@ -178,7 +180,15 @@ def find(
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:
-    """Look up a model by name."""
+    """Look up a model of the zoo by its name.
+
+    Args:
+        name: The name, or a path that the user gave in its place.
+        reason: Why no file could be read under this path; None if only names were possible.
+
+    Raises:
+        ModelError: There is no such model; the hint lists the names and the most similar one.
+    """
     if name in MODELS:
         return MODELS[name]
     similar_name = closest(Path(name).stem, MODELS)
@@ -193,7 +203,11 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
 
 
 def model_path(name: str, *, half: bool = False) -> Path:
-    """Path of a named model's file, which must not need fetching."""
+    """Return the path of a named model's file without using the network.
+
+    Raises:
+        ModelError: There is no such model, or its file has not been fetched yet.
+    """
     model = by_name(name)
     path = local_path(model, half=half)
     if path is None:
@@ -205,9 +219,15 @@ def model_path(name: str, *, half: bool = False) -> Path:
 
 
 def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
-    """Fetch a model's file, unless it is cached, intact and pinned to a commit.
+    """Fetch the newest file of a model into the cache, and return its path.
 
+    Nothing is fetched for a bundled model, or if the cached file is of a fixed commit and intact.
     If the hub cannot be reached for an update, the cached file is used.
+
+    Args:
+        name: The name of the model.
+        half: Whether to fetch the float16 file.
+        show: Called with the progress of the download.
     """
     model = by_name(name)
     path = local_path(model, half=half)
@@ -228,7 +248,13 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
 
 
 def local_path(model: ZooModel, *, half: bool) -> Path | None:
-    """Path of a model's file, bundled or cached; None if it has to be fetched."""
+    """Return the path of a model's file, bundled or cached; None if it has to be fetched.
+
+    It has to be fetched as well if a configuration file that belongs to it is not cached.
+
+    Raises:
+        ModelError: A bundled model is missing, or has no float16 file.
+    """
     file = model.file(half=half)
     if file is not None:
         is_complete = all(neighbour.cached() for neighbour in model.neighbours())
@@ -244,7 +270,7 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
 
 
 def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
-    """Fetch a model's file, and the files beside it."""
+    """Fetch a model's file and its configuration files; return the path of the model's file."""
     file = model.file(half=half)
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")
