@@ -64,7 +64,13 @@ class HubFile:
 
     @property
     def storage(self) -> Path:
-        """The cache folder of its repository."""
+        """The folder of the repository in the cache that all programs share.
+
+        If other users could write to it, a cache of detcli's own is used, with a warning.
+
+        Raises:
+            OutputError: Other users could write to detcli's own cache too.
+        """
         shared_cache = hub_folder()
         reason = why_folder_untrusted(shared_cache, self.folder)
         if not reason:
@@ -83,10 +89,13 @@ class HubFile:
         return private_cache / self.folder
 
     def cached(self) -> Path | None:
-        """Path of the cached file; None if it has to be fetched."""
+        """Return the path of the cached file; None if it has to be fetched.
+
+        For a branch, this is the file of the commit that the branch had when it was last fetched.
+        """
         commit: str | None = self.revision
         if not self.pinned:
-            commit = _branch(self.storage / "refs" / self.revision)
+            commit = _commit_in(self.storage / "refs" / self.revision)
         if not commit:
             return None
         path = self._snapshot(commit)
@@ -96,24 +105,36 @@ class HubFile:
         return None
 
     def commit_of(self, path: Path) -> str:
-        """The commit that a cached path belongs to."""
+        """Return the commit to which a path in the cache belongs."""
         return path.relative_to(self.storage / "snapshots").parts[0]
 
     def _snapshot(self, commit: str) -> Path:
+        """Return the path that the file of a commit has in the cache, whether it exists or not."""
         return self.storage / "snapshots" / commit / self.path
 
     def fetch(self, title: str, licence: str, show: Show | None = None) -> Path:
-        """Fetch the file into the cache, unless its content is there already.
+        """Fetch the file into the cache, unless its content is there already, and check its hash.
 
-        Messages name it by its title, with its licence.
+        Args:
+            title: What messages call the file.
+            licence: The licence that the message about the download names.
+            show: Called with the progress of the download.
+
+        Returns:
+            The path of the file in the cache.
+
+        Raises:
+            ModelError: The hub cannot be reached, or its answer cannot be used.
+            OutputError: The cache cannot be written to.
         """
-        for name in ("TELEMETRY", "XET", "SYMLINKS_WARNING"):  # read at its import
+        # huggingface_hub reads these variables when it is imported.
+        for name in ("TELEMETRY", "XET", "SYMLINKS_WARNING"):
             os.environ.setdefault(f"HF_HUB_DISABLE_{name}", "1")
         try:
             from huggingface_hub import constants, get_session, hf_hub_download
 
             get_session()
-        except (ImportError, OSError, ValueError) as error:  # SOCKS needs another package
+        except (ImportError, OSError, ValueError) as error:  # a SOCKS proxy needs a package
             raise ModelError(
                 f"cannot fetch {title}: the connection settings in the environment do not work: "
                 f"{error}",
@@ -121,14 +142,16 @@ class HubFile:
             ) from error
         endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         public_endpoint = _without_credentials(endpoint)
-        with _reasons(f"cannot fetch {title} from {public_endpoint}"):
-            commit, digest, size = self._record(endpoint)
+        with _hub_errors_translated(f"cannot fetch {title} from {public_endpoint}"):
+            commit, digest, size = self._read_record(endpoint)
             content = self.storage / "blobs" / digest
             # On a system without links, the content is in the snapshot.
             if not content.exists() and not self._snapshot(commit).is_file():
-                # A warning, so that it is shown by default.
+                # The download of a model is a warning, so that it is shown by default; that of a
+                # small configuration file, which git hashes, is not.
+                is_model = SHA_256.fullmatch(digest) is not None
                 log.log(
-                    logging.WARNING if SHA_256.fullmatch(digest) else logging.INFO,
+                    logging.WARNING if is_model else logging.INFO,
                     "fetching %s: %s of %s at %s, %s, licence %s, from %s",
                     title,
                     self.path,
@@ -139,7 +162,9 @@ class HubFile:
                     public_endpoint,
                 )
 
-            bar: Any = functools.partial(_Bar, size, show)  # which is only called
+            bar: Any = functools.partial(
+                _ProgressReporter, size, show
+            )  # typed as a class, but only called
             path = Path(
                 hf_hub_download(
                     self.repository,
@@ -155,10 +180,15 @@ class HubFile:
             _require_digest(path, content, digest)
         return path
 
-    def _record(self, endpoint: str) -> tuple[str, str, int | None]:
-        """The hub's record of the file: commit, hash and size, None where it does not say.
+    def _read_record(self, endpoint: str) -> tuple[str, str, int | None]:
+        """Ask the hub for its record of the file.
 
-        The hash is the SHA-256, or of a small file the name of its content in git.
+        Returns:
+            The commit; the hash, which is the SHA-256 or, for a small file, git's hash; and the
+            size in bytes, None if the hub does not say it.
+
+        Raises:
+            _Unusable: The answer is not that of a hub, has no hash, or is of another commit.
         """
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
@@ -173,16 +203,27 @@ class HubFile:
         digest = metadata.etag or ""
         if not COMMIT.fullmatch(commit):
             raise _Unusable("the server is not a Hugging Face hub")
-        in_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
-        if not SHA_256.fullmatch(digest) and not in_git:
+        # Git's hashes have the form of a commit.
+        has_hash_of_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
+        if not SHA_256.fullmatch(digest) and not has_hash_of_git:
             raise _Unusable(f"it has no SHA-256 to check {self.path} against")
         if self.pinned and commit != self.revision:
             raise _Unusable(f"it has commit {commit} instead of {self.revision}")
         return commit, digest, metadata.size
 
     def forget(self) -> int:
-        """Remove all revisions of the file; files of other programs stay."""
-        freed = 0
+        """Remove all revisions of the file from the cache; other files of the repository stay.
+
+        Contents that no file links to any more are removed, and so are branches whose commit has
+        no files left, and empty folders.
+
+        Returns:
+            The number of bytes that were freed.
+
+        Raises:
+            OutputError: Something cannot be removed.
+        """
+        freed_bytes = 0
         try:
             for path in self.storage.glob(f"snapshots/*/{self.path}"):
                 content = path.resolve()
@@ -191,9 +232,9 @@ class HubFile:
                 contents_in_use = {file.resolve() for file in _files(self.storage / "snapshots")}
                 if content not in contents_in_use:
                     content.unlink(missing_ok=True)  # already gone if the name was not a link
-                    freed += size
+                    freed_bytes += size
             for ref in _files(self.storage / "refs"):
-                commit = _branch(ref)
+                commit = _commit_in(ref)
                 if commit and not any(_files(self.storage / "snapshots" / commit)):
                     ref.unlink()
             for folder, _, _ in os.walk(self.storage, topdown=False):
@@ -204,11 +245,14 @@ class HubFile:
                 f"cannot remove {error.filename or self.path}: {system_reason(error)}",
                 "check the permissions of the Hugging Face cache",
             ) from error
-        return freed
+        return freed_bytes
 
 
 def hub_folder() -> Path:
-    """The cache's folder; HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME move it."""
+    """Return the folder of the Hugging Face cache.
+
+    As for all programs that use it, HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME can move it.
+    """
     environment = os.environ
     folder = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
     if not folder:
@@ -219,7 +263,12 @@ def hub_folder() -> Path:
 
 
 def why_folder_untrusted(hub: Path, name: str) -> str:
-    """Why a repository's folder in a cache, or a file in it, is not trusted; empty if all are."""
+    """Explain why a cached repository is not trusted, as others can write to it; empty if it is.
+
+    Args:
+        hub: The folder of the cache.
+        name: The repository's folder in it, which is checked with all folders and files below.
+    """
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
         paths.extend(Path(folder, entry) for entry in folders + files)
@@ -231,7 +280,10 @@ def why_folder_untrusted(hub: Path, name: str) -> str:
 
 
 def is_intact(path: Path) -> bool:
-    """True if a cached file has the recorded SHA-256; True if none is recorded."""
+    """Check whether a cached file still has the SHA-256 that the hub recorded for it.
+
+    The cache links to a content whose name is that hash. True as well if no SHA-256 is recorded.
+    """
     recorded = path.resolve().name
     try:
         return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
@@ -241,8 +293,8 @@ def is_intact(path: Path) -> bool:
         ) from error
 
 
-def _branch(ref: Path) -> str | None:
-    """The commit that a file of refs names; None if it names none."""
+def _commit_in(ref: Path) -> str | None:
+    """Read the commit that a file of `refs` names for a branch; None if it names none."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if ref.is_file():  # a pipe would be waited for
             with ref.open(encoding="utf-8") as file:
@@ -260,10 +312,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _digest_of(path: Path, recorded: str) -> str:
-    """The hash of a file, of the same kind as the recorded: SHA-256, or git's of its content."""
+    """Compute the hash of a file in the same way as a recorded hash: SHA-256 or git's.
+
+    Git hashes the content with a header in front, which names its type and length.
+    """
     if SHA_256.fullmatch(recorded):
         return sha256(path)
-    import hashlib  # `--help` needs none
+    import hashlib  # imported late, as `detcli --help` does not need it
 
     content = path.read_bytes()
     git_object = b"blob %d\0" % len(content) + content
@@ -271,7 +326,16 @@ def _digest_of(path: Path, recorded: str) -> str:
 
 
 def _require_digest(path: Path, content: Path, recorded: str) -> None:
-    """Check that a fetched file has the recorded hash; else remove it and its content."""
+    """Check that a fetched file has the recorded hash, and remove it if it has not.
+
+    Args:
+        path: The file in the snapshot of its commit.
+        content: The content that it links to.
+        recorded: The hash that the hub recorded.
+
+    Raises:
+        _Unusable: The file has another hash.
+    """
     received = _digest_of(path, recorded)
     if received != recorded:
         content.unlink(missing_ok=True)
@@ -281,7 +345,11 @@ def _require_digest(path: Path, content: Path, recorded: str) -> None:
 
 
 def _without_credentials(endpoint: str) -> str:
-    """The hub's URL as messages show it."""
+    """Return the hub's URL without user name and password, to be shown in messages.
+
+    Raises:
+        ModelError: It is not the URL of a server.
+    """
     with contextlib.suppress(ValueError):
         parts = urlsplit(endpoint)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
@@ -292,8 +360,14 @@ def _without_credentials(endpoint: str) -> str:
     )
 
 
-class _Bar:
-    """What `hf_hub_download` uses of tqdm."""
+class _ProgressReporter:
+    """Reports the progress of a download; has what `hf_hub_download` uses of a tqdm bar.
+
+    Args:
+        size: The size that the hub recorded for the file, in bytes; a longer download is stopped.
+        show: Called with the bytes received so far and the size.
+        initial: Bytes that an earlier attempt has received.
+    """
 
     def __init__(
         self, size: int | None, show: Show | None, *, initial: int = 0, **_: object
@@ -309,6 +383,7 @@ class _Bar:
         """Nothing is open."""
 
     def update(self, count: int) -> None:
+        """Count bytes that were just received."""
         self._received += count
         if self._size is not None and self._received > self._size:
             raise _Unusable(f"it sends more than the recorded {self._size} bytes")
@@ -317,8 +392,8 @@ class _Bar:
 
 
 @contextlib.contextmanager
-def _reasons(problem: str) -> Iterator[None]:
-    """Translate all errors of the hub.
+def _hub_errors_translated(problem: str) -> Iterator[None]:
+    """Translate what goes wrong with the hub to detcli's errors, which begin with `problem`.
 
     Messages of the libraries may contain URLs with passwords, so only those of connections, which
     do not, are passed on, and what they log is dropped.
