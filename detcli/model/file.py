@@ -72,9 +72,9 @@ Other programs may fetch more of such a repository into the same cache at any ti
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model that was found; what it holds is read and worked out when first asked for.
+    """The file of a model; its content is read, and its graph recognised, when first needed.
 
-    What needs the graph raises ModelError if the file is not a complete ONNX model, see `load`.
+    Everything that needs the graph raises ModelError if the file is not a complete ONNX model.
     """
 
     path: Path  # as it was given
@@ -96,7 +96,15 @@ class ModelFile:
         boxes_only: bool = False,
         content: bytes | None = None,
     ) -> Self:
-        """A file with its bytes; `content` in place of those on the disk."""
+        """Read the bytes of a model's file at once, and not only when they are needed.
+
+        Args:
+            path: The file.
+            box_format: The format of its box rows, if the caller knows better than the graph.
+            preprocess: Parts of the preprocessing that the caller knows better, as text.
+            boxes_only: Whether the boxes of a graph that gives masks or keypoints are wanted.
+            content: The bytes to use in place of those on the disk, if any.
+        """
         file = cls(
             path=path,
             name=path.stem,
@@ -106,7 +114,7 @@ class ModelFile:
         )
         if content is not None:
             file.__dict__["content"] = content
-        file.content  # noqa: B018 - read now
+        file.content  # noqa: B018 - the first access reads the file
         return file
 
     @cached_property
@@ -129,22 +137,25 @@ class ModelFile:
 
     @property
     def identity(self) -> str:
-        """The hash of all that decides its answers, see `identity_of`."""
+        """The hash of all files on which the model's detections depend, see `identity_of`."""
         return identity_of(self.sha256, self.external, self.sidecar)
 
     @cached_property
     def _loaded(self) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
+        """The parsed model with its weights, and the files that hold these."""
         return load(self.path, self.content)
 
     @property
     def original(self) -> "ModelProto":
-        """The model as the file has it, with its weights, and as `tidy` leaves it."""
-        return self._read[0]
+        """The model of the file, with its weights, simplified by `editing.tidy`."""
+        original, _, _ = self._read_model
+        return original
 
     @property
     def model(self) -> "ModelProto":
-        """The model with its weights and, as far as they can be inferred, all shapes."""
-        return self._read[1]
+        """The same as `original`, with all intermediate shapes that can be inferred."""
+        _, model, _ = self._read_model
+        return model
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -153,14 +164,14 @@ class ModelFile:
 
     @cached_property
     def sidecar(self) -> Sidecar | None:
-        """The description that lies beside the file, if it belongs to it."""
+        """What the configuration files beside the model say; None if there are none for it."""
         for folder in self.path.absolute().parts:
             if WITHOUT_SIDECAR.fullmatch(folder):
                 return None
         return Sidecar.read(self.path)
 
     def files(self) -> dict[str, bytes]:
-        """What the model consists of: contents by names relative to its folder."""
+        """Return the contents of all files of the model, by name relative to its folder."""
         files = {self.path.name: self.content}
         for external in self.external:
             with open_external(self.path, external.name) as file:
@@ -170,24 +181,33 @@ class ModelFile:
         return files
 
     @cached_property
-    def _read(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """The model with its weights, with its shapes as well, and what it promises."""
+    def _read_model(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+        """The original model, the model with all its shapes, and how it is read.
+
+        Most graphs can be read without folding, which takes longer. In place of how it is read, the
+        last is the ModelError that says why the graph is not a known detector.
+        """
         from detcli.model.editing import copied  # imports onnx
 
         loaded = self._loaded[0]
         original, model, reading = self._read_as(loaded, folds=False)
-        if isinstance(reading, ModelError):  # most graphs can be read as they are
+        if isinstance(reading, ModelError):
             folded_original, folded, folded_reading = self._read_as(copied(loaded), folds=True)
             if not isinstance(folded_reading, ModelError):
                 original = folded_original
                 model = folded
                 reading = folded_reading
-        return self._read_before_coarse(original, model, reading)
+        return self._without_coarse_roundings(original, model, reading)
 
-    def _read_before_coarse(
+    def _without_coarse_roundings(
         self, original: "ModelProto", model: "ModelProto", reading: "Reading | ModelError"
     ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """What was read, again without what rounds its scores to nothing."""
+        """Remove quantisations that round scores too coarsely, and read the graph again.
+
+        Some 8-bit models round their scores so coarsely that small ones become 0. A warning about
+        it is added to the contract. Takes and returns what `_read_model` describes, and returns it
+        unchanged for any other graph.
+        """
         from detcli.model.coarse import coarse_roundings, take_out  # imports onnx
         from detcli.model.graph import GraphIndex
 
@@ -200,24 +220,33 @@ class ModelFile:
                 return original, model, reading
             take_out(original, roundings)
             self.__dict__["_roundings"] = tuple(roundings)
-        mended, model, reading = self._read_as(original, folds=False)
+        unrounded, model, reading = self._read_as(original, folds=False)
         if isinstance(reading, ModelError):
-            return mended, model, reading
+            return unrounded, model, reading
         warnings = (*reading.contract.warnings, roundings[0].warning)
         contract = replace(reading.contract, warnings=warnings)
-        return mended, model, replace(reading, contract=contract)
+        return unrounded, model, replace(reading, contract=contract)
 
     @cached_property
     def roundings(self) -> "tuple[Rounding, ...]":
-        """What the file does to its scores and is left out, see `detcli.model.coarse`."""
-        self._read  # noqa: B018 - finds them
+        """The quantisations of its scores that were removed, see `detcli.model.coarse`."""
+        self._read_model  # noqa: B018 - the first access sets `_roundings`
         roundings: tuple[Rounding, ...] = self.__dict__.get("_roundings", ())
         return roundings
 
     def _read_as(
         self, original: "ModelProto", *, folds: bool
     ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """Tidy a model and read it: the model as given, as tidied, and its reading or refusal."""
+        """Simplify a model and recognise the detector in it.
+
+        Args:
+            original: The model, which is simplified in place.
+            folds: Whether to compute also what depends on constants alone, see `editing.tidy`.
+
+        Returns:
+            The model, the model with inferred shapes, and how it is read; in place of the last, a
+            ModelError if it is valid, but not a detector that detcli knows.
+        """
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
@@ -234,7 +263,7 @@ class ModelFile:
             except ModelError as error:
                 return original, model, error
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if not is_valid(original):
+                if not is_valid(original):  # `damage_reported` then says that it is damaged
                     raise
                 return original, model, _not_understood(self.path, error)
         contract = overridden(reading.contract, self.preprocess)
@@ -242,11 +271,13 @@ class ModelFile:
 
     @property
     def _reading(self) -> "Reading | ModelError":
-        return self._read[2]
+        """How the graph is read as a detector, or the error that says why it cannot be."""
+        _, _, reading = self._read_model
+        return reading
 
     @property
     def contract(self) -> Contract | None:
-        """What the graph promises; None if it is not a detector that detcli knows."""
+        """What the graph takes and gives; None if it is not a detector that detcli knows."""
         if isinstance(self._reading, ModelError):
             return None
         return self._reading.contract
@@ -259,18 +290,25 @@ class ModelFile:
         return None
 
     def detector(self) -> Contract:
-        """What the graph promises as a detector."""
+        """Return what the detector takes and gives; raises ModelError if it is not known."""
         return self.reading().contract
 
     def reading(self) -> "Reading":
-        """What the graph promises, and what has to be added to it."""
+        """Return the contract of the detector, and the nodes that have to be added to run it.
+
+        Raises:
+            ModelError: The graph is not a detector that detcli knows.
+        """
         if isinstance(self._reading, ModelError):
             raise self._reading
         return self._reading
 
     @cached_property
     def selection(self) -> "Reading | None":
-        """How to read what the graph selects itself; None where detcli does not cut that off."""
+        """How to read the detections that the graph selects itself, such as with a TopK.
+
+        None if it selects nothing, or if detcli reads its selection anyway.
+        """
         from detcli.model.recognise import read_selection  # imports onnx
 
         reading = self.reading()
@@ -279,7 +317,7 @@ class ModelFile:
             return read_selection(model, reading)
 
     def body(self) -> "ModelProto":
-        """The part of the graph that runs: one input for pictures, the head its only output."""
+        """Return the graph that detcli runs: with one input, for images, and the head as output."""
         reading = self.reading()
         model = self.model
         with damage_reported(self.path):
@@ -289,23 +327,28 @@ class ModelFile:
 def identity_of(
     sha256: str, external: Iterable[ExternalFile] = (), sidecar: Sidecar | None = None
 ) -> str:
-    """SHA-256 of a model: its file, the external data, and what lies beside it.
+    """Compute one SHA-256 for all files of a model.
 
-    A model in one file, without anything beside it, has the SHA-256 of that file.
+    A model in one file, without any other, has the SHA-256 of that file.
+
+    Args:
+        sha256: The hash of the ONNX file.
+        external: The files that hold its weights, if any.
+        sidecar: The configuration files beside it, if any.
     """
-    parts = [sha256]
+    hashes = [sha256]
     for external_file in external:
-        parts.append(f"{external_file.sha256} {external_file.name}")
+        hashes.append(f"{external_file.sha256} {external_file.name}")
     if sidecar is not None:
-        parts.append(sidecar.sha256)
-    if len(parts) == 1:
+        hashes.append(sidecar.sha256)
+    if len(hashes) == 1:
         return sha256
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 @contextlib.contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """Report what breaks on a damaged graph as a damaged file.
+    """Turn any exception in the block into a ModelError that says that the file is damaged.
 
     Flipped bits make nodes without inputs, names that are not text, and impossible tensors, and
     what libraries raise then is not documented.
@@ -324,7 +367,7 @@ def damage_reported(path: Path) -> Iterator[None]:
 
 
 def _not_understood(path: Path, error: Exception) -> ModelError:
-    """The error of an intact graph that reading it was not prepared for."""
+    """Build the error for a valid graph on which an exception was raised while it was read."""
     return ModelError(
         f"{path.name} is not a detector that detcli knows: its graph is valid, but has a shape or "
         f"an attribute that was not expected ({str(error) or type(error).__name__})",
@@ -333,7 +376,18 @@ def _not_understood(path: Path, error: Exception) -> ModelError:
 
 
 def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
-    """Parse a model, with its weights, and hash the files that hold them."""
+    """Parse an ONNX model, check it, and load its weights.
+
+    Args:
+        path: The file, beside which external data lie.
+        content: The bytes of the file.
+
+    Returns:
+        The model with its weights, and the files beside it that hold them, with their hashes.
+
+    Raises:
+        ModelError: The file is not a complete ONNX model, or is damaged.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -350,7 +404,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
             model = onnx.ModelProto()
             reason = f": {error}"
         else:
-            # The graph is written first: a file cut off after it lacks the operator sets.
+            # Exporters write the graph before the operator sets, so a truncated file lacks them.
             if content and not model.opset_import:
                 reason = ": it names no operator set"
         if not model.graph.node or reason:
@@ -361,7 +415,10 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
 
 
 def _not_onnx(path: Path, reason: str) -> ModelError:
-    """The error of a file that is no ONNX model, or not all of one."""
+    """Build the error for a file that is not an ONNX model, or not a complete one.
+
+    For a file of another framework, it names the command that exports it.
+    """
     suffix = path.suffix.lower()
     if suffix in FOREIGN:
         description, command = FOREIGN[suffix]
@@ -423,7 +480,9 @@ def prepare(
 
 
 def _prepared(file: ModelFile) -> PreparedModel:
-    """Prepare a model, whose entries in the cache are named by all that they are made of.
+    """Prepare a model to run, or take what was prepared earlier from the cache.
+
+    An entry of the cache is named by the hashes and options that its content depends on.
 
     Raises:
         ChangedError: The files have changed since the name of an entry was computed.
@@ -439,9 +498,11 @@ def _prepared(file: ModelFile) -> PreparedModel:
     description = json.loads(cached(f"prepared/{file.sha256}-{suffix}", lambda: _describe(file)))
     described_files = tuple(ExternalFile(**fields) for fields in description["external"])
     external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
-    weights = identity_of(file.sha256, external)  # which the cached graph holds
+    # The hash of all that the cached graph holds.
+    weights = identity_of(file.sha256, external)
 
-    if external != described_files:  # what the graph promises may depend on them
+    # What the graph takes and gives may depend on weights that have changed since.
+    if external != described_files:
         description = json.loads(
             cached(
                 f"prepared/{weights}-{suffix}",
@@ -467,7 +528,7 @@ def _prepared(file: ModelFile) -> PreparedModel:
 
 
 def _describe(file: ModelFile) -> bytes:
-    """All that a warm start needs to know of a model, as JSON."""
+    """Describe a model in JSON, so that a later start can use it without reading its graph."""
     from detcli.model.graph import is_all_half  # imports onnx
 
     contract = file.detector()
@@ -497,5 +558,6 @@ def _require_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> M
 
 
 def _serialised_body(file: ModelFile) -> bytes:
+    """Return the graph that detcli runs as bytes."""
     serialised: bytes = file.body().SerializeToString(deterministic=True)
     return serialised
