@@ -43,7 +43,9 @@ class Rounding:
 def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
     """List the quantisations that round a head's scores too coarsely to tell objects apart.
 
-    Goes back from the scores through all nodes that move them or compute scores from scores.
+    An 8-bit model stores numbers as multiples of a step. If the step is large, small scores become
+    0, or many objects get the same score. The search goes back from the scores through all nodes
+    that move them or compute scores from scores.
     """
     largest_step = COARSEST_SHARE
     if head.scores_are in {Activation.LINEAR, None}:
@@ -103,7 +105,7 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
             if quantised_in is None or not np.array_equal(quantised_in.ravel(), steps.ravel()):
                 return False
             continue
-        inputs = _moved(node, name)
+        inputs = _inputs_moved_unchanged(node, name)
         if not inputs or len(node.output) != 1:
             return False
         tensors_to_check.extend(source for source in inputs if source not in seen)
@@ -135,7 +137,7 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
     return probabilities or logits
 
 
-def _moved(node: NodeProto, output: str) -> list[str]:
+def _inputs_moved_unchanged(node: NodeProto, output: str) -> list[str]:
     """List the inputs of a node whose elements appear, unchanged, in one of its outputs."""
     if node.op_type == "Identity":
         return [str(node.input[0])]
@@ -195,7 +197,7 @@ def _without_rounding(
     copy.name = name
     copy.output[0] = name
     copies: list[NodeProto] = []
-    moved_inputs_of_node = _moved(node, tensor)
+    moved_inputs_of_node = _inputs_moved_unchanged(node, tensor)
     for position, source in enumerate(node.input):
         if source in moved_inputs_of_node:
             unrounded, copies_before = _without_rounding(producers, str(source), after)

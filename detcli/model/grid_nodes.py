@@ -46,7 +46,14 @@ class NodeBuilder:
         output: str = "",
         **attributes: Any,  # noqa: ANN401 - as onnx has it
     ) -> str:
-        """Add a node; whole numbers among its inputs become constants."""
+        """Add a node to the end of the graph, and return the name of its output.
+
+        Args:
+            operator: The operator of ONNX, such as `Mul`.
+            inputs: Names of tensors, or lists of whole numbers, which become constants.
+            output: The name of the output; empty for a new one.
+            attributes: The attributes of the node.
+        """
         names = []
         for operand in inputs:
             name = operand if isinstance(operand, str) else self.constant(operand)
@@ -63,7 +70,7 @@ class NodeBuilder:
         return output
 
     def unused(self, name: str) -> str:
-        """A name like this that no tensor has yet."""
+        """Return a name for a new tensor, `detcli_` and this, with a number if it is in use."""
         return unused_name(self._names, f"detcli_{name}")
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
@@ -73,41 +80,42 @@ class NodeBuilder:
         return name
 
     def like(self, value: npt.ArrayLike, tensor: str) -> str:
-        """Add a constant of a tensor's type."""
+        """Add a constant of the same element type as a tensor, and return its name."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
 
     def dtype(self, tensor: str) -> int:
-        """The element type of a tensor as ONNX numbers it; float32 where it is unknown."""
+        """Return ONNX's number of a tensor's element type; that of float32 if it is unknown."""
         return self._types.get(tensor) or FLOAT
 
     def cast(self, tensor: str, dtype: int) -> str:
-        """A tensor in another element type; the tensor itself if it has that type."""
+        """Convert a tensor to another element type, unless it has that type already."""
         if self.dtype(tensor) == dtype:
             return tensor
         return self("Cast", tensor, to=dtype)
 
     def swapped(self, tensor: str) -> str:
-        """A tensor with its last two of three axes swapped."""
+        """Swap the last two of the three axes of a tensor."""
         return self("Transpose", tensor, perm=[0, 2, 1])
 
     def cut(self, tensor: str, *, start: int, stop: int | None, axis: int) -> str:
-        """The entries of a tensor from `start` to before `stop`, or to the end, on an axis."""
+        """Take the entries of an axis from `start` to before `stop`, or to the end if None."""
         if stop is None:
             stop = np.iinfo(np.int64).max
-        if self._opset < 10:
+        if self._opset < 10:  # the bounds of a Slice were attributes then
             return self("Slice", tensor, starts=[start], ends=[stop], axes=[axis])
         return self("Slice", tensor, [start], [stop], [axis])
 
     def channels(self, channel_range: ChannelRange, axis: int) -> str:
-        """The channels of a range, which lie on an axis; the tensor itself if these are all."""
-        if (channel_range.start, channel_range.stop) == (0, None):
+        """Take the channels of a range; `axis` is the axis on which the channels lie."""
+        holds_all_channels = channel_range.start == 0 and channel_range.stop is None
+        if holds_all_channels:
             return channel_range.tensor
         return self.cut(
             channel_range.tensor, start=channel_range.start, stop=channel_range.stop, axis=axis
         )
 
     def scaled(self, tensor: str, factor: float) -> str:
-        """A tensor in float32 times a number."""
+        """Multiply a tensor in float32 by a number, unless that is 1."""
         if factor == 1:
             return tensor
         return self("Mul", tensor, self.constant(factor, np.float32))
@@ -128,7 +136,7 @@ def decoded_grid(add: NodeBuilder, grid: GridHead, image: ImageInput) -> tuple[s
     for part, slices in grid.parts.items():
         if part is HeadPart.POINTS:
             continue
-        tensors_by_scale = [_of_slice(add, channels) for channels in slices]
+        tensors_by_scale = [_part_of_slice(add, channels) for channels in slices]
         parts[part] = add.cast(add("Concat", *tensors_by_scale, axis=1), FLOAT)
 
     encoded_boxes = parts.get(HeadPart.BOX)
@@ -232,7 +240,7 @@ def _from_offsets(
     return add("Concat", add("Add", anchor_centre, centre), size, axis=2)
 
 
-def _of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
+def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     """Add the nodes that cut a part of a grid head out of its tensor and give it three axes.
 
     Args:
@@ -273,6 +281,7 @@ def _from_distances(add: NodeBuilder, distances: str, bins: int, anchors: str) -
     means = distances
     if bins > 1:
         weights = add("Softmax", add("Reshape", distances, [0, -1, 4, bins]), axis=3)
+        # A matrix product with 0, 1, ... as a column adds up the weighted values.
         bin_values = add.like(np.arange(bins).reshape(bins, 1), weights)
         means = add("Reshape", add("MatMul", weights, bin_values), [0, -1, 4])
     point = add.cut(anchors, start=0, stop=2, axis=2)
@@ -285,7 +294,11 @@ def _from_distances(add: NodeBuilder, distances: str, bins: int, anchors: str) -
 
 
 def _anchors(add: NodeBuilder, grid: GridHead, image: ImageInput) -> str:
-    """Centre, size and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
+    """Add the nodes that list the anchors of all scales, in the order of the scales.
+
+    Returns:
+        The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
+    """
     scales = [_anchors_of_scale(add, grid, image, scale) for scale in range(len(grid.strides))]
     return add("Concat", *scales, axis=1)
 
@@ -336,6 +349,7 @@ def _cells(add: NodeBuilder, image: ImageInput, stride: int) -> str:
         height, width = image.size
         grid = np.ones((_cell_count(height, stride), _cell_count(width, stride)))
         return add.constant(np.nonzero(grid))
+    # One less than the stride is added, so that the division rounds up.
     counts = add("Add", input_size(add, image), add.constant([stride - 1]))
     counts = add("Div", counts, add.constant([stride]))
     ones = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
@@ -351,7 +365,7 @@ def _cell_count(length: int, stride: int) -> int:
 
 
 def input_size(add: NodeBuilder, image: ImageInput) -> str:
-    """Height and width of the input, `[2]`."""
+    """Add the nodes that give height and width of the input at run time, as a tensor `[2]`."""
     height_axis = 1 if image.channels_last else 2
     if image.single:
         height_axis -= 1

@@ -57,12 +57,12 @@ class InputNodes(NamedTuple):
 
     @property
     def computes(self) -> bool:
-        """True if values are changed."""
+        """True if the nodes change the values of the image, not only the order of channels."""
         return not (np.allclose(self.gains, 1, TOLERANCE) and np.allclose(self.offsets, 0))
 
     @property
     def only_scales(self) -> bool:
-        """True if all that is done is one multiplication."""
+        """True if the nodes multiply all channels by the same factor, and add nothing."""
         return bool(np.allclose(self.gains, self.gains[0]) and np.allclose(self.offsets, 0))
 
     @property
@@ -115,7 +115,7 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     Returns:
         Values that stand for no change if the result is not clear.
     """
-    traced, is_resized = _traced(index, image.name, _pictures_to_trace(image))
+    traced, is_resized = _trace_images(index, image.name, _colours_to_trace(image))
     first_inputs = set[str]()  # traced tensors that a node of the network reads
     for node in index.graph.node:
         is_traced = traced.keys() >= set(node.output)
@@ -125,8 +125,10 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
         return InputNodes()
 
     tensor = traced[first_inputs.pop()]
+    # No other axis is as long as height and width of the traced images.
     picture_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
     values = np.moveaxis(tensor, picture_axes, [-2, -1])
+    # All pixels of an image are alike, so the first one stands for all.
     colours = values[..., 0, 0].reshape(4, -1)
 
     black = colours[0]
@@ -135,6 +137,7 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     is_changed = changes != 0
     if is_changed.shape != (3, 3):
         return InputNodes()
+    # Each colour must have become exactly one channel.
     channels_per_colour = is_changed.sum(axis=1)
     colours_per_channel = is_changed.sum(axis=0)
     if (colours_per_channel != 1).any() or (channels_per_colour != 1).any():
@@ -149,8 +152,11 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     )
 
 
-def _pictures_to_trace(image: ImageInput) -> Values:
-    """A black, a red, a green and a blue picture, each with the axes of the input: `[4, ...]`."""
+def _colours_to_trace(image: ImageInput) -> Values:
+    """Build a black, a red, a green and a blue image, stacked on a new first axis.
+
+    The axes behind it are those of the graph's input, such as `[4, 1, 3, height, width]`.
+    """
     pictures = np.zeros((4, 3, *TRACED_SIZE))
     for channel in range(CHANNELS):
         pictures[channel + 1, channel] = 1
@@ -161,7 +167,7 @@ def _pictures_to_trace(image: ImageInput) -> Values:
     return pictures[:, np.newaxis]
 
 
-def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
+def _trace_images(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
     """Run images through the nodes of a graph that only move, scale or shift their values.
 
     Args:
@@ -180,7 +186,7 @@ def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bo
             continue
         try:
             with np.errstate(all="ignore"):
-                results = _followed(index, node, traced)
+                results = _outputs_for_images(index, node, traced)
         except (ValueError, IndexError, TypeError):
             # A damaged graph may, for example, name an axis that its tensor does not have.
             continue
@@ -197,13 +203,13 @@ def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bo
 
 
 def _holds_whole_picture(result: Values) -> bool:
-    """True if a result still holds up to three channels of the whole picture."""
+    """True if a tensor still holds all pixels of the four images, in up to three channels."""
     has_size = set(TRACED_SIZE) <= set(result.shape[1:])
     is_small = result.size <= 4 * CHANNELS * math.prod(TRACED_SIZE)
     return has_size and is_small and bool(np.isfinite(result).all())
 
 
-def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
+def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
     """Compute the outputs of a node from the values that its inputs have for four images.
 
     Returns:
@@ -227,7 +233,7 @@ def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values
         axis = _axis_of_stack(attribute(node, "axis", 0), rank)
         return [np.concatenate(tensors, axis)]
     if is_first_traced:
-        return _moved(index, node, tensor)
+        return _outputs_of_moving_node(index, node, tensor)
     return []
 
 
@@ -242,7 +248,7 @@ def _axis_of_stack(axis: int, rank: int) -> int:
     return axis_from_front + 1
 
 
-def _moved(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
+def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
     """Compute the outputs of a node that normalises its first input or moves its elements.
 
     Args:

@@ -25,7 +25,7 @@ CHANNELS = 3
 
 @frozen
 class ImageInput:
-    """The input for pictures."""
+    """The input of a graph that takes images."""
 
     name: str
     dtype: str  # float32, float16 or uint8
@@ -75,13 +75,13 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     images = []
     others = []
     for value in inputs:
-        image = _image(value)
+        image = _describe_image_input(value)
         if image is None:
             others.append(value)
         else:
             images.append(image)
     if len(images) == 1:
-        return images[0], tuple(_other(index, value) for value in others)
+        return images[0], tuple(_describe_other_input(index, value) for value in others)
     if len(inputs) != 1:
         raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for pictures")
     if len(shape(inputs[0])) == 4 and inputs[0].type.tensor_type.elem_type not in DTYPES:
@@ -89,11 +89,11 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     raise Unrecognised("its input is not a batch of colour images")
 
 
-def _image(value: ValueInfoProto) -> ImageInput | None:
+def _describe_image_input(value: ValueInfoProto) -> ImageInput | None:
     """Describe an input that takes images, by its shape and type; None if it takes other data.
 
     Raises:
-        Unrecognised: It takes images of a fixed height but any width, or is far too large.
+        Unrecognised: Only one of height and width is fixed, or the input is far too large.
     """
     dims = shape(value)
     dtype = DTYPES.get(value.type.tensor_type.elem_type)
@@ -103,12 +103,15 @@ def _image(value: ValueInfoProto) -> ImageInput | None:
     if dtype is None or len(dims) != 4:
         return None
 
+    # One of the axes has to be that of the three colours, or a symbol where they may be.
     has_three_channels = CHANNELS in {dims[1], dims[3]}
     if not has_three_channels and (is_single or isinstance(dims[1], int)):
         return None
     channels_last = dims[3] == CHANNELS and dims[1] != CHANNELS
     height, width = dims[1:3] if channels_last else dims[2:4]
-    if isinstance(height, int) != isinstance(width, int):
+    is_height_fixed = isinstance(height, int)
+    is_width_fixed = isinstance(width, int)
+    if is_height_fixed != is_width_fixed:
         raise Unrecognised("its input fixes one side of the image but not the other")
 
     batch = known_size(dims[0])
@@ -126,15 +129,19 @@ def _image(value: ValueInfoProto) -> ImageInput | None:
     )
 
 
-def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
-    """Tell what an input beside the picture wants, by its shape, type and use.
+def _describe_other_input(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
+    """Tell what has to be fed to an input other than the image's, by its shape, type and use.
 
-    `orig_target_sizes` of RT-DETR and D-FINE are whole numbers, width and height; Paddle's
-    `scale_factor` is what boxes are divided by, its `im_shape` height and width; the `pixel_mask`
-    of DETR on Hugging Face has an entry for each pixel.
+    Known are `orig_target_sizes` of RT-DETR and D-FINE, whole numbers for width and height;
+    PaddlePaddle's `scale_factor`, by which boxes are divided, and `im_shape`, height and width;
+    and the `pixel_mask` of DETR on Hugging Face, which has an entry for each pixel.
+
+    Raises:
+        Unrecognised: The input is none of these.
     """
     dims = shape(value)
     dtype = value.type.tensor_type.elem_type
+    # Two numbers for each image; a symbol in place of the 2 is possible.
     is_pair = len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int))
     if len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}:
         role = Role.MASK
@@ -148,7 +155,10 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
 
 
 def _divides(index: GraphIndex, tensor: str) -> bool:
-    """True if a node divides by a tensor, or by elements of it that others have moved."""
+    """True if some node divides by a tensor, directly or after its elements were moved.
+
+    Nodes such as Gather and Reshape move elements without changing them.
+    """
     divisors = {node.input[1] for node in index.graph.node if node.op_type == "Div"}
     if tensor in divisors:
         return True
