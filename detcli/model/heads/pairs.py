@@ -327,7 +327,10 @@ def find_query_head(index: GraphIndex) -> Head | None:
 
 
 def _k_of(index: GraphIndex, top_k: NodeProto) -> int | None:
-    """How many a TopK selects: an attribute before opset 10, an input since then."""
+    """Return how many entries a TopK selects; None if that is computed.
+
+    The number is an attribute before opset 10, and an input since then.
+    """
     if len(top_k.input) > 1:
         counts = index.constant(top_k.input[1])
         if counts:
@@ -368,10 +371,10 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
 
 
 def find_plugin_head(index: GraphIndex) -> Head | None:
-    """Find the boxes and scores that an EfficientNMS_TRT selects from.
+    """Find the head of a graph that selects its detections with TensorRT's plugin for NMS.
 
-    Only TensorRT has that operator, so the graph is cut before it. Returns None
-    for a graph without this node.
+    Only TensorRT has that operator, EfficientNMS_TRT, so the graph is cut before it: the head is
+    the boxes and scores that it reads. Returns None for a graph without this node.
 
     Raises:
         Unrecognised: The node leaves out a class that stands for the background.
@@ -406,7 +409,10 @@ def queries_of(index: GraphIndex, boxes: str) -> Queries:
 
 
 def _chooses_from_maps(index: GraphIndex, top_k: NodeProto) -> bool:
-    """True if a TopK chooses from feature maps: from convolutions, without attention between."""
+    """True if a TopK chooses from feature maps, and not from the output of an encoder.
+
+    The search goes back to the convolutions, and must not meet the attention of an encoder.
+    """
 
     def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
         ends_search = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
