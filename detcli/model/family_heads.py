@@ -38,7 +38,10 @@ def has_refined_query_boxes(head: Head) -> bool:
 
 
 def is_detr(head: Head) -> bool:
-    """True if a head is that of DETR: boxes of queries from a sigmoid, scores from a softmax."""
+    """True if a head is that of DETR: boxes of queries from a sigmoid, scores not from one.
+
+    DETR's scores are those of a softmax, but a graph may leave the softmax out, and give logits.
+    """
     has_sigmoid_boxes = has_query_boxes(head, BoxDecode.SIGMOID)
     return has_sigmoid_boxes and head.scores_are is not Activation.SIGMOID
 
