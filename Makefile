@@ -59,12 +59,12 @@ setup: $(DEVELOPMENT) ## Create .venv and install detcli with its development to
 	touch $@
 
 # What a user needs; where the development tools are, detcli is too.
-demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
+demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on an image: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
 	$(call load_opencv,$(BIN))
 	$(BIN)/detcli predict '$(IMAGE)' $(if $(MODEL),--model '$(MODEL)',--model codes --read) --format table --save demo
-	@printf '%s\n' 'The annotated picture is in demo/. Next:' '' \
+	@printf '%s\n' 'The annotated image is in demo/. Next:' '' \
 		'    . $(BIN)/activate                                 # puts detcli on the PATH of this shell' \
-		'    detcli predict YOUR.jpg -m codes --read --save demo    # codes in a picture of yours' \
+		'    detcli predict YOUR.jpg -m codes --read --save demo    # codes in an image of yours' \
 		'    detcli predict YOUR.jpg --save demo                    # people, cars and so on; fetches a model of 9 MB' \
 		'    detcli predict YOUR.jpg -m codes --read --report page  # an HTML report: page/index.html'
 

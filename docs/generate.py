@@ -108,12 +108,12 @@ def taken(family: Family) -> str:
     takes_any_size = family.grid is not None and family.grid.takes_any_size
     said = [f"{width}x{height}" for height, width in sizes]
     said += ["channels last"] * bool(family.channels_last)
-    said += ["one picture without a batch"] * bool(family.single)
+    said += ["one image without a batch"] * bool(family.single)
     return ", ".join([*said, *["any, whatever the file says"] * takes_any_size]) or "any"
 
 
 def fed(family: Family) -> str:
-    """How pictures become the input, as --preprocess says it but for what is as usual."""
+    """How images become the input, as --preprocess says it but for what is as usual."""
     if (rule := family.preprocessing) is None:
         return "differs: `--preprocess`, or a file beside it"
     text = written(rule).replace("0.00392156862745098", "1/255")

@@ -1,6 +1,6 @@
 """Sources as they are annotated: read, without detections, into a sink of videos."""
 
-from sample_records import picture
+from sample_records import image
 
 from detcli.config.config import Inputs
 from detcli.data.record import Record
@@ -8,7 +8,7 @@ from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
 from detcli.source.sources import Sources
 
-NO_DETECTIONS = picture(count=0).detections
+NO_DETECTIONS = image(count=0).detections
 
 
 def annotate(source, folder, *, inputs=Inputs(), before_write=None, **sink_options):  # noqa: B008

@@ -193,7 +193,7 @@ class Browser:
         )
 
     def crops(self):
-        """What the tiles of the wall say: names of groups, scores with pictures, in their order."""
+        """What the tiles of the wall say: names of groups, scores with images, in their order."""
         return self.run(
             "return [...document.querySelectorAll('.tile')]"
             ".sort((a, b) => a.ariaPosInSet - b.ariaPosInSet)"

@@ -26,7 +26,7 @@ class Export:
     Attributes:
         family: As detcli is to name it.
         build: Adds the nodes for C classes; returns the output tensors by what they hold.
-        expected: From these outputs of one picture, without a batch, and the size of the input:
+        expected: From these outputs of one image, without a batch, and the size of the input:
             boxes (N, 4) x1, y1, x2, y2 in pixels of the input and scores (N, C).
         sizes: The inputs to try; the first is the usual one.
         classes: Of how many it has models, the usual number first.

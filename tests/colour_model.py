@@ -1,6 +1,6 @@
 """A detector whose answers are known: it finds cells of pure colour.
 
-The network averages each 8x8 cell of the picture; the averages of red, green and blue are the
+The network averages each 8x8 cell of the image; the averages of red, green and blue are the
 scores of three classes, and each cell is an anchor whose box is the cell itself. So a square
 painted red on grey is one detection, "red" with score 1. The graph comes with every tail that
 exporters write.
@@ -16,8 +16,8 @@ COLOURS = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0)}  # BGR
 TAILS = ("body", "transposed", "ultralytics", "authors", "one-to-many")
 
 
-def picture(*squares, size=(64, 64), grey=114):
-    """A grey picture (H, W, 3) with squares of (colour, column, row), in cells.
+def image(*squares, size=(64, 64), grey=114):
+    """A grey image (H, W, 3) with squares of (colour, column, row), in cells.
 
     The usual grey scores 0.45 in every cell and class; below 64 it is not found by default.
     """

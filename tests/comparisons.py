@@ -1,4 +1,4 @@
-"""Pictures with labels and detections, for the evaluator."""
+"""Images with labels and detections, for the evaluator."""
 
 import contextlib
 import io
@@ -8,12 +8,12 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from detcli.commands.eval.evaluator import DETECTION, EvaluatedPicture
+from detcli.commands.eval.evaluator import DETECTION, EvaluatedImage
 from detcli.commands.eval.labels import OBJECT
 
 
 def labelled(*objects):
-    """The labels of a picture as the evaluator takes them.
+    """The labels of an image as the evaluator takes them.
 
     Args:
         objects: Tuples of box, category, and the fields "area", "crowd" and "ignored" as far as
@@ -27,20 +27,20 @@ def labelled(*objects):
 
 
 def compared(image_id, labels, detections):
-    """A picture with labels as in `labelled`, and detections as (box, category, score)."""
+    """An image with labels as in `labelled`, and detections as (box, category, score)."""
     rows = []
     for box, category, score in detections:
         rows.append((tuple(box), category, score))
-    return EvaluatedPicture(image_id, labelled(*labels), np.array(rows, DETECTION))
+    return EvaluatedImage(image_id, labelled(*labels), np.array(rows, DETECTION))
 
 
-def random_pictures(random, count=30, categories=3):
+def random_images(random, count=30, categories=3):
     """Labels, and detections near and far from them; many of the scores are equal.
 
-    Some labels are crowds, ignored, without an area or with one other than the box's; some pictures
-    have no labels, and the ids of pictures are in no order.
+    Some labels are crowds, ignored, without an area or with one other than the box's; some images
+    have no labels, and the ids of images are in no order.
     """
-    pictures = []
+    images = []
     for image_id in random.permutation(count).tolist():
         labels = _random_labels(random, categories, fewer_than=6)
         near = _detections_near(random, labels, categories)
@@ -51,8 +51,8 @@ def random_pictures(random, count=30, categories=3):
             detections.append((box, category, _random_score(random, highest=1.0)))
         for box, category, _ in far:
             detections.append((box, category, _random_score(random, highest=0.6)))
-        pictures.append(compared(image_id, labels, detections))
-    return pictures
+        images.append(compared(image_id, labels, detections))
+    return images
 
 
 def _random_labels(random, categories, *, fewer_than):

@@ -173,7 +173,7 @@ def doctor_asks_once(
 
 @pytest.fixture
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Heights and widths of the pictures that the CPU's backend makes arrays for."""
+    """Heights and widths of the images that the CPU's backend makes arrays for."""
     from detcli.backend.cpu import CpuBackend
     from detcli.data.geometry import new_image
 
@@ -282,13 +282,13 @@ def make_model(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def make_picture(tmp_path: Path) -> Callable[..., Path]:
-    """Write a picture, see `colour_model.picture`, and return its path."""
+def make_image(tmp_path: Path) -> Callable[..., Path]:
+    """Write an image, see `colour_model.picture`, and return its path."""
 
     def make(name: str, *squares: tuple[str, int, int], size: tuple[int, int] = (64, 64)) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        encoded, data = cv2.imencode(path.suffix, colour_model.picture(*squares, size=size))
+        encoded, data = cv2.imencode(path.suffix, colour_model.image(*squares, size=size))
         assert encoded
         path.write_bytes(data.tobytes())
         return path

@@ -1,4 +1,4 @@
-"""What `detcli convert` is asked for, by the names of its options, and conversions on a picture."""
+"""What `detcli convert` is asked for, by the names of its options, and conversions on an image."""
 
 from dataclasses import fields
 
@@ -7,14 +7,14 @@ import colour_model
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert
 from detcli.config.config import Config, Settings
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.zoo import find
 from detcli.source.loading import Item
 
-SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))
-PICTURE = Picture.whole(SQUARES)
-ITEM = Item(Origin("squares.png"), lambda: PICTURE)
+SQUARES = colour_model.image(("red", 1, 2), ("blue", 5, 5))
+IMAGE = Image.whole(SQUARES)
+ITEM = Item(Origin("squares.png"), lambda: IMAGE)
 
 
 def conversion(*, metadata=None, contract=False, **options):
@@ -35,6 +35,6 @@ def conversion(*, metadata=None, contract=False, **options):
     return ConversionOptions(config, metadata=tuple(entries), **conversion_options)
 
 
-def converted(path, output, item=ITEM, pictures=None, **options):
+def converted(path, output, item=ITEM, images=None, **options):
     """Convert a file; returns the report."""
-    return convert(find(path), conversion(output=output, **options), item, pictures)
+    return convert(find(path), conversion(output=output, **options), item, images)

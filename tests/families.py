@@ -1,7 +1,7 @@
 """What detcli finds with files of other families, against what the families' own code finds.
 
 ../shared/families holds small detectors with random weights, exported by the families' own
-packages. Each comes with its family's own answers on four pictures.
+packages. Each comes with its family's own answers on four images.
 
     python -m tests.families
 
@@ -69,7 +69,7 @@ def described(folder=FOLDER):
 
 
 def measure(entry, folder=FOLDER):
-    """Run a file on the pictures that its family's own answers are known for."""
+    """Run a file on the images that its family's own answers are known for."""
     cells = [entry["name"], entry["exporter"]]
     try:
         # Duplicates are suppressed as they were for the family's own answers.
@@ -81,9 +81,9 @@ def measure(entry, folder=FOLDER):
         return Result(f"| {' | '.join(cells)} |", 0, 0, 0, 0)
 
     expected = matched = extra = 0
-    answers_by_picture = entry["reference"].get("pictures", {})
+    answers_by_image = entry["reference"].get("pictures", {})
     with detector:
-        for name, answers in answers_by_picture.items():
+        for name, answers in answers_by_image.items():
             image = cv2.imread(str(folder.parent / "data" / name))
             counts = compared(detector(image), answers["detections"])
             expected += counts[0]
@@ -92,7 +92,7 @@ def measure(entry, folder=FOLDER):
 
     contract = detector.contract
     agreement = "nothing to compare with"
-    if answers_by_picture:
+    if answers_by_image:
         agreement = f"{matched} of {expected}"
     if extra:
         agreement += f", {extra} more"

@@ -77,7 +77,7 @@ class Graph:
         return self.rows(self.convolution(8, 8, self("Sigmoid", self.convolution(8, 2)), 8))
 
     def patches(self):
-        """The same of 24 patches of the picture, as a vision transformer begins."""
+        """The same of 24 patches of the image, as a vision transformer begins."""
         return self.rows(self.convolution(8, 16))
 
     def rows(self, maps):
@@ -152,7 +152,7 @@ class Ending:
     Attributes:
         family: As detcli is to name it.
         build: Adds the nodes for C classes; returns the output tensors by what they hold.
-        expected: From these outputs of one picture, boxes (N, 4) x1, y1, x2, y2 in pixels of the
+        expected: From these outputs of one image, boxes (N, 4) x1, y1, x2, y2 in pixels of the
             input and scores (N, C), or class ids (N,) beside scores (N,).
         one_class: Whether only the best class of each box counts.
     """

@@ -46,26 +46,26 @@ from query_graphs import (
 
 
 def suppressed(graph, classes, *, yx=False, centres=False):
-    """Boxes [K, 4], scores [K], classes [K] and pictures [K] that NonMaxSuppression leaves."""
+    """Boxes [K, 4], scores [K], classes [K] and images [K] that NonMaxSuppression leaves."""
     boxes = graph.swapped(distances(graph, centres=centres))
     if yx:
         boxes = graph("Gather", boxes, [1, 0, 3, 2], axis=2)
     final = scores(graph, classes)
     limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
     triples = graph("NonMaxSuppression", boxes, final, *limits, center_point_box=int(centres))
-    picture, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
+    image, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
     chosen_boxes = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
     pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
     score = graph("GatherND", graph("Squeeze", final, [0]), pairs)
-    return chosen_boxes, score, label, picture
+    return chosen_boxes, score, label, image
 
 
-def of_pictures(graph, classes):
-    """YOLOv7 for ONNX Runtime: picture, two corners, class, score [K, 7]."""
-    boxes, score, label, picture = suppressed(graph, classes)
-    parts = [graph("Cast", part, to=TensorProto.FLOAT) for part in (picture, label)]
-    picture, label, score = (graph("Unsqueeze", part, [1]) for part in (*parts, score))
-    return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
+def of_images(graph, classes):
+    """YOLOv7 for ONNX Runtime: image, two corners, class, score [K, 7]."""
+    boxes, score, label, image = suppressed(graph, classes)
+    parts = [graph("Cast", part, to=TensorProto.FLOAT) for part in (image, label)]
+    image, label, score = (graph("Unsqueeze", part, [1]) for part in (*parts, score))
+    return {"rows": graph("Concat", image, boxes, label, score, axis=1)}
 
 
 def in_one(graph, classes, *, empty=False, centres=False, extra_columns=0):
@@ -176,7 +176,7 @@ ENDINGS = {
     ),
     "NMS, [K, 7]": Ending(
         "YOLOv7, selected inside",
-        of_pictures,
+        of_images,
         lambda o: (o["rows"][:, 1:5], o["rows"][:, 6], o["rows"][:, 5].astype(int)),
     ),
     "NMS, [1, K, 6]": Ending(

@@ -154,8 +154,8 @@ class Environment:
 
     def check(self) -> tuple[int, int, str]:
         """Exit codes of `predict` and `doctor`, and the first command that doctor prints."""
-        picture = ROOT / "detcli/pictures/street.jpg"
-        predict, said = self.run(f"detcli predict {picture} -m codes --device cpu -o /dev/null")
+        image = ROOT / "detcli/pictures/street.jpg"
+        predict, said = self.run(f"detcli predict {image} -m codes --device cpu -o /dev/null")
         doctor, report = self.run("detcli doctor --format table")
         if predict not in {0, 1} or "bug in detcli" in said + report or "Traceback" in said:
             sys.exit(said + report)

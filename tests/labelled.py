@@ -1,6 +1,6 @@
-"""Labelled pictures for the colour model, in COCO's form and in YOLO's.
+"""Labelled images for the colour model, in COCO's form and in YOLO's.
 
-The pictures are black, where the model finds nothing; a square's brightness is its score.
+The images are black, where the model finds nothing; a square's brightness is its score.
 """
 
 import json
@@ -18,7 +18,7 @@ SIDE = 64
 
 @dataclass
 class Scene:
-    """One picture: squares (colour, column, row, score), and labels (colour, x, y, w, h)."""
+    """One image: squares (colour, column, row, score), and labels (colour, x, y, w, h)."""
 
     squares: list[tuple[str, int, int, float]] = field(default_factory=list)
     labels: list[tuple[str, float, float, float, float]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Scene:
 
 
 def write_coco(folder, scenes, names=NAMES, **fields):
-    """Write `images` and `instances.json`; categories are 11, 12, ..., pictures 1, 2, ...
+    """Write `images` and `instances.json`; categories are 11, 12, ..., images 1, 2, ...
 
     `fields` are added to each annotation.
     """

@@ -4,12 +4,12 @@ import numpy as np
 
 from detcli.compare.detections import (
     DetectionsReport,
-    PictureReport,
+    ImageReport,
     Rules,
     Tolerance,
     Totals,
     compare,
-    picture_report,
+    image_report,
 )
 from detcli.data.detections import Detections
 from detcli.data.record import Origin
@@ -34,13 +34,13 @@ def boxes_in_row(*rows: tuple[float, ...]) -> Detections:
     )
 
 
-def report_on(left: list, right: list, name: str = "a.jpg") -> PictureReport:
+def report_on(left: list, right: list, name: str = "a.jpg") -> ImageReport:
     compared = compare(boxes_in_row(*left), boxes_in_row(*right), RULES)
-    return picture_report(Origin(name), compared, RULES)
+    return image_report(Origin(name), compared, RULES)
 
 
-def summarise(pictures: list[PictureReport]) -> DetectionsReport:
+def summarise(images: list[ImageReport]) -> DetectionsReport:
     totals = Totals(RULES)
-    for picture in pictures:
-        totals.add(picture)
-    return totals.report(pictures)
+    for image in images:
+        totals.add(image)
+    return totals.report(images)

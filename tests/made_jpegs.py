@@ -1,4 +1,4 @@
-"""JPEG files to order: segments, orientations, pictures."""
+"""JPEG files to order: segments, orientations, images."""
 
 import itertools
 import struct
@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 
 
-def picture(height=48, width=64):
+def image(height=48, width=64):
     """Smooth, with an edge in every direction and a corner that tells how it is turned."""
     y, x = np.mgrid[:height, :width]
     image = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1).astype(np.uint8)

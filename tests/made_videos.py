@@ -13,7 +13,7 @@ from detcli.sink.video import LIVE_RATE
 DOOR, YARD = Film("camera:0", 0.0, live=True), Film("camera:1", 0.0, live=True)
 
 SIGNAL_S = 0.2
-"""How long the pictures are bright and a tone is heard."""
+"""How long the images are bright and a tone is heard."""
 
 
 def play(path):

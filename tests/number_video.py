@@ -8,7 +8,7 @@ SIZE = (BITS * STRIPE, HEIGHT)
 
 
 def frame(number):
-    """The picture of a number: a stripe a bit, the lowest on the left, over a dark lower half."""
+    """The image of a number: a stripe a bit, the lowest on the left, over a dark lower half."""
     image = np.full((HEIGHT, BITS * STRIPE, 3), 20, np.uint8)
     for bit in range(BITS):
         if number >> bit & 1:
@@ -17,7 +17,7 @@ def frame(number):
 
 
 def number(image):
-    """The number in a picture."""
+    """The number in an image."""
     return sum((image[16, bit * STRIPE + 8].mean() > 128) << bit for bit in range(BITS))
 
 

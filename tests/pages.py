@@ -8,7 +8,7 @@ import numpy as np
 import sample_records
 
 from detcli.data.record import BOX
-from detcli.page.page import Conclusion, Page, PagePicture, RunInfo
+from detcli.page.page import Conclusion, Page, PageImage, RunInfo
 
 CLASSES = ("person", "car", "dog")
 
@@ -24,8 +24,8 @@ def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
 
 
 def record(source, *boxes, **more_fields):
-    """The record of a picture of 80x60 pixels."""
-    fields = sample_records.picture(source).to_json()
+    """The record of an image of 80x60 pixels."""
+    fields = sample_records.image(source).to_json()
     return fields | {"width": 80, "height": 60, "detections": boxes} | more_fields
 
 
@@ -35,8 +35,8 @@ def failure(source, message="it is torn", hint="fetch it again"):
 
 
 def grey(size=(60, 80)):
-    """A picture."""
-    return PagePicture(np.full((*size, 3), 120, np.uint8))
+    """An image."""
+    return PageImage(np.full((*size, 3), 120, np.uint8))
 
 
 PREDICT = RunInfo("predict", [("conf", "0.25")])
@@ -44,11 +44,11 @@ NOTHING = Conclusion()
 
 
 def make(path, records, about=PREDICT, boxes=None, conclusion=NOTHING):
-    """A page of records, whose pictures are all alike."""
+    """A page of records, whose images are all alike."""
     page = Page(path, about)
-    picture = grey()
+    image = grey()
     for number, fields in enumerate(records):
-        page.add(fields, lambda: picture, boxes and boxes[number])
+        page.add(fields, lambda: image, boxes and boxes[number])
     page.close(conclusion)
     return path
 
@@ -86,7 +86,7 @@ def chunk(folder, number):
 
 
 def shown(folder):
-    """The last entry about each source, with the names of classes and the picture itself."""
+    """The last entry about each source, with the names of classes and the image itself."""
     entries_of_sources = {}
     for entries_of_run in entries_by_run(folder):
         classes = []
@@ -94,13 +94,13 @@ def shown(folder):
             classes += [name for _, name, *_ in entry.pop("classes", [])]
             boxes = [[classes[number], *rest] for number, *rest in entry.pop("found", [])]
             name = entry.pop("picture", None)
-            picture = name and (folder / f"pictures/{name}.jpg").read_bytes()
-            entries_of_sources[entry["source"]] = entry, boxes, picture
+            image = name and (folder / f"pictures/{name}.jpg").read_bytes()
+            entries_of_sources[entry["source"]] = entry, boxes, image
     return entries_of_sources
 
 
-def pictures(folder, *, thumbnails=True):
-    """Names of the pictures, each of which has a thumbnail, but for a moment."""
+def images(folder, *, thumbnails=True):
+    """Names of the images, each of which has a thumbnail, but for a moment."""
     names = jpegs(folder / "pictures")
     if thumbnails:
         assert names == jpegs(folder / "thumbnails")

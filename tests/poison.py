@@ -1,4 +1,4 @@
-"""Pictures that end the process that opens them.
+"""Images that end the process that opens them.
 
 The file `sitecustomize.py` in a folder of PYTHONPATH is run when Python starts; there it waits for
 a file whose name contains "poison" to be opened.

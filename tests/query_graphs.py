@@ -163,7 +163,7 @@ def deployed(family, decode):
 
 
 def paddle(graph, classes):
-    """Paddle's RT-DETR: class, score, two corners [300 B, 6] and the number of each picture."""
+    """Paddle's RT-DETR: class, score, two corners [300 B, 6] and the number of each image."""
     features = chosen(graph)
     shape = graph.input("im_shape", TensorProto.FLOAT, [graph.batch, 2])
     factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])

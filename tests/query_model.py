@@ -1,7 +1,7 @@
 """A detector of queries whose answers are known: it finds cells of pure colour, as a DETR would.
 
-Each 8x8 cell of a 64x64 picture is a query; its logits rise with one colour and fall with the
-others. The boxes are the cells, as fractions of the input. The picture passes two convolutions that
+Each 8x8 cell of a 64x64 image is a query; its logits rise with one colour and fall with the
+others. The boxes are the cells, as fractions of the input. The image passes two convolutions that
 change nothing, so that there is one to quantise.
 """
 
@@ -153,7 +153,7 @@ def named(tail="pair", **options):
 
 
 def beside(model, preprocess):
-    """A copy whose metadata says how pictures are prepared."""
+    """A copy whose metadata says how images are prepared."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.metadata_props.add(key=METADATA_KEY, value=preprocess)

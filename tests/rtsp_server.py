@@ -1,6 +1,6 @@
 """A network camera on this machine: one JPEG over and over by RTSP, with a user and a password.
 
-RTP goes through the connection of RTSP itself (RFC 2326, 10.12); pictures are packed by RFC 2435.
+RTP goes through the connection of RTSP itself (RFC 2326, 10.12); images are packed by RFC 2435.
 """
 
 import base64
@@ -14,13 +14,13 @@ from serving import running
 
 USER = "user:password"
 FRAMES_PER_SECOND = 25
-CLOCK = 90_000  # ticks a second, of all pictures in RTP
-PACKET = 1400  # bytes of a picture
+CLOCK = 90_000  # ticks a second, of all images in RTP
+PACKET = 1400  # bytes of an image
 
 
 @contextlib.contextmanager
 def serve(image):
-    """Serve a picture (H, W, 3), sides divisible by 8; yields `HOST:PORT`."""
+    """Serve an image (H, W, 3), sides divisible by 8; yields `HOST:PORT`."""
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Camera)
     server.daemon_threads = True
     server.packets = list(packets(image))
@@ -30,7 +30,7 @@ def serve(image):
 
 
 def packets(image):
-    """The picture as payloads of RTP."""
+    """The image as payloads of RTP."""
     _, encoded = cv2.imencode(".jpg", image)
     data = encoded.tobytes()
     tables = b""
@@ -88,14 +88,14 @@ class Camera(socketserver.StreamRequestHandler):
                 return "200 OK", "Session: 1", ""
 
     def play(self):
-        """Send the picture until the reader goes."""
+        """Send the image until the reader goes."""
         payloads = self.server.packets
         sequence = time = 0
         while not self.server.over.wait(1 / FRAMES_PER_SECOND):
             for payload in payloads:
                 payload_type = 26  # JPEG
                 if payload is payloads[-1]:
-                    payload_type |= 0x80  # marks the end of the picture
+                    payload_type |= 0x80  # marks the end of the image
                 header = struct.pack(">BBHII", 0x80, payload_type, sequence % 65536, time, 7)
                 packet = header + payload
                 self.wfile.write(struct.pack(">BBH", ord("$"), 0, len(packet)) + packet)

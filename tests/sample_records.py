@@ -1,4 +1,4 @@
-"""Records to write: a picture with detections, a frame of a video, and inputs that failed."""
+"""Records to write: an image with detections, a frame of a video, and inputs that failed."""
 
 import contextlib
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from detcli.core.errors import DecodeError, InferenceError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record, Video
 
 
@@ -23,12 +23,12 @@ class Film(NamedTuple):
 FILM = Film("in/film.avi", 10.0)
 
 
-def picture(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5):
-    """A grey 60x40 picture with `count` boxes 1, 2, 3, `bottom` of one class."""
+def image(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5):
+    """A grey 60x40 image with `count` boxes 1, 2, 3, `bottom` of one class."""
     boxes = np.tile(np.array([1, 2, 3, bottom], np.float32), (count, 1))
     ids = np.zeros(count, np.int64)
     found = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
-    pixels = Picture.whole(np.zeros((40, 60, 3), np.uint8))
+    pixels = Image.whole(np.zeros((40, 60, 3), np.uint8))
     return Record(Origin(source), index, "m", "cpu", pixels, found)
 
 
@@ -39,7 +39,7 @@ def detected(*rows, names=("person", "car")):
 
 
 def damaged(record, *warnings):
-    """The same record of a picture that could be decoded all the same."""
+    """The same record of an image that could be decoded all the same."""
     return replace(record, picture=replace(record.picture, warnings=warnings))
 
 
@@ -52,8 +52,8 @@ def frame(number=0, film=FILM, shade=0, **options):
     """A frame of a video, of one shade; `size` is (height, width), `time_s` follows the rate."""
     count, size = options.pop("count", 0), options.pop("size", (40, 60))
     rate = film.frames_per_second or 10.0
-    record = picture(film.source, index=number, count=count)
-    pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
+    record = image(film.source, index=number, count=count)
+    pixels = Image.whole(np.full((*size, 3), shade, np.uint8))
     time_s = options.pop("time_s", number / rate)
     video = Video(film.frames_per_second, film.live)
     origin = Origin(film.source, frame=number, time_s=time_s, video=video)
@@ -61,8 +61,8 @@ def frame(number=0, film=FILM, shade=0, **options):
 
 
 def numbered(number, source="-"):
-    """A picture of a stream that is not a video."""
-    return replace(picture(source), origin=Origin(source, frame=number))
+    """An image of a stream that is not a video."""
+    return replace(image(source), origin=Origin(source, frame=number))
 
 
 def failed_frame(number, film=FILM, **options):

@@ -64,14 +64,14 @@ def copies(sources, folder):
 
 
 @pytest.fixture
-def scenario(make_model, make_picture):
-    """A command over three pictures, one of which is damaged, with folders in use already."""
-    damaged = make_picture("torn.png", ("red", 2, 3))
+def scenario(make_model, make_image):
+    """A command over three images, one of which is damaged, with folders in use already."""
+    damaged = make_image("torn.png", ("red", 2, 3))
     damaged.write_bytes(damaged.read_bytes()[:-40])
     sources = {
         "m.onnx": make_model(),
-        "x/a.png": make_picture("x/a.png", ("red", 2, 3)),
-        "y/a.png": make_picture("y/a.png", ("blue", 1, 1)),
+        "x/a.png": make_image("x/a.png", ("red", 2, 3)),
+        "y/a.png": make_image("y/a.png", ("blue", 1, 1)),
         "torn.png": damaged,
     }
 
@@ -139,7 +139,7 @@ def test_a_resumed_run_over_a_video(scenario, memory_folder, kill_every, tmp_pat
 
 
 def page_state(folder):
-    """What the page shows in the end, and the journal: pictures by content."""
+    """What the page shows in the end, and the journal: images by content."""
     page = folder / "page"
     return pages.shown(page), pages.runs(page)[-1]["state"], records(folder / JOURNAL)
 
@@ -154,12 +154,12 @@ def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
     except (AssertionError, ValueError) as error:
         return [f"page: {error}"]
     names = {entry["picture"] for entry in entries if "picture" in entry}
-    lost = names.difference(pages.pictures(page, thumbnails=False))
+    lost = names.difference(pages.images(page, thumbnails=False))
     journal = here / JOURNAL
     lines = journal.read_text().splitlines()[:-1] if journal.exists() else []
     done = {json.loads(line)["source"] for line in lines}
     behind = done - {entry["source"] for entry in entries}
-    return [f"{name} has no picture" for name in lost] + [f"{name} is not there" for name in behind]
+    return [f"{name} has no image" for name in lost] + [f"{name} is not there" for name in behind]
 
 
 @both_ways

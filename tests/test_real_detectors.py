@@ -53,15 +53,15 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
     options += entry.get("options", [])  # where its author does other than the family
     if entry["task"] == "segment":
         options.append("--boxes-only")
-    pictures = [folder / "pictures" / picture for picture in reference]
-    process = forked.run(["predict", *pictures, *options, "--format", "jsonl"], timeout=300)
+    images = [folder / "pictures" / image for image in reference]
+    process = forked.run(["predict", *images, *options, "--format", "jsonl"], timeout=300)
     assert process.returncode == 0, process.stderr
 
     expected_count = matched_count = extra_count = 0
     clear_score = entry["threshold"] + MARGIN
-    for line, picture in zip(process.stdout.splitlines(), reference.values(), strict=True):
+    for line, image in zip(process.stdout.splitlines(), reference.values(), strict=True):
         detections = json.loads(line)["detections"]
-        expected = [answer for answer in picture["detections"] if answer["score"] >= clear_score]
+        expected = [answer for answer in image["detections"] if answer["score"] >= clear_score]
         unmatched = without(detections, expected)
         expected_count += len(expected)
         matched_count += len(detections) - len(unmatched)

@@ -40,14 +40,14 @@ SINGLE = [
 HALF = "yolov10n-raw-fp16"
 
 
-def detect(shared, model, picture="data/images/bus.jpg", **settings):
-    return found_in(shared(picture), shared(f"models/{model}.onnx"), Settings(**settings))
+def detect(shared, model, image="data/images/bus.jpg", **settings):
+    return found_in(shared(image), shared(f"models/{model}.onnx"), Settings(**settings))
 
 
 @cache
-def found_in(picture, model, settings):
+def found_in(image, model, settings):
     with Detector(model, device="cpu", settings=settings) as detector:
-        return detector(cv2.imread(picture))
+        return detector(cv2.imread(image))
 
 
 def assert_bus(found, *, half):
@@ -58,16 +58,16 @@ def assert_bus(found, *, half):
 
 
 @pytest.mark.parametrize("model", [*SINGLE, HALF])
-def test_the_bus_picture(model, shared):
+def test_the_bus_image(model, shared):
     assert_bus(detect(shared, model), half=model == HALF)
 
 
 @pytest.mark.parametrize("model", [*SINGLE[1:], HALF])
-@pytest.mark.parametrize("picture", ["bus.jpg", "zidane.jpg"])
-def test_all_files_agree_within_their_precision(model, picture, shared):
+@pytest.mark.parametrize("image", ["bus.jpg", "zidane.jpg"])
+def test_all_files_agree_within_their_precision(model, image, shared):
     conf, scores, boxes = (0.25, 0.01, 1.5) if model == HALF else (0.01, 1e-5, 0.01)
-    one = detect(shared, SINGLE[0], f"data/images/{picture}", conf=conf)
-    other = detect(shared, model, f"data/images/{picture}", conf=conf)
+    one = detect(shared, SINGLE[0], f"data/images/{image}", conf=conf)
+    other = detect(shared, model, f"data/images/{image}", conf=conf)
     assert one.class_name.tolist() == other.class_name.tolist()
     np.testing.assert_allclose(one.score, other.score, atol=scores)
     np.testing.assert_allclose(one.xyxy, other.xyxy, atol=boxes)
@@ -75,9 +75,9 @@ def test_all_files_agree_within_their_precision(model, picture, shared):
 
 @thinning.only_whole
 def test_figures_and_boxes_are_the_reference_implementations(shared, tmp_path):
-    """Over 128 COCO pictures: PyTorch's mAP, and at least 99.5% of its boxes and of ours in common.
+    """Over 128 COCO images: PyTorch's mAP, and at least 99.5% of its boxes and of ours in common.
 
-    One export is enough, since all agree on single pictures.
+    One export is enough, since all agree on single images.
     """
     data, written = shared("data/coco128/instances.json"), tmp_path / "found.json"
     model = shared(f"models/{SINGLE[0]}.onnx")
@@ -116,10 +116,10 @@ def records_of(results, data):
 @pytest.mark.parametrize(("model", "percent"), [(SINGLE[0], 99.5), (HALF, 95)])
 def test_boxes_stay_as_near_to_the_reference_as_they_were_measured(model, percent, shared):
     """In half precision, weights and arithmetic are rounded: 96%, see docs/benchmark.md."""
-    pictures = sorted(shared("data/coco128/images").iterdir())[:64]
-    pictures = thinning.thin("pictures beside the reference", pictures, 12)
+    images = sorted(shared("data/coco128/images").iterdir())[:64]
+    images = thinning.thin("images beside the reference", images, 12)
     model = shared(f"models/{model}.onnx")
-    ours = forked.run(["predict", *pictures, "-m", model, "-q", "--format", "jsonl"], timeout=300)
+    ours = forked.run(["predict", *images, "-m", model, "-q", "--format", "jsonl"], timeout=300)
     parity = hold_against_reference(ours.stdout, shared)
     found, known = (float(share) for share in re.findall(r"\(([\d.]+)%\)", parity.stdout))
     assert found >= percent
@@ -127,7 +127,7 @@ def test_boxes_stay_as_near_to_the_reference_as_they_were_measured(model, percen
 
 
 def hold_against_reference(records, shared):
-    """The process that compares records with the reference's boxes on the same pictures."""
+    """The process that compares records with the reference's boxes on the same images."""
     ids = {int(Path(json.loads(line)["source"]).stem) for line in records.splitlines()}
     reference = json.loads(shared("data/coco128/ultralytics-yolov10n.json").read_bytes())
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

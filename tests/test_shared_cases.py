@@ -71,7 +71,7 @@ def read_tiff(data):
         is_negative = page.photometric == tifffile.PHOTOMETRIC.MINISWHITE
     pixels = values.astype(float)
     if values.dtype == np.uint32:
-        pixels /= 255  # the file holds a picture of 8 bits in wider numbers
+        pixels /= 255  # the file holds an image of 8 bits in wider numbers
     elif values.dtype.kind == "u":
         pixels /= np.iinfo(values.dtype).max
     if is_negative:
@@ -83,7 +83,7 @@ def read_tiff(data):
 
 @dataclass(frozen=True)
 class Pixels:
-    """A picture file, and how its bytes become pixels."""
+    """An image file, and how its bytes become pixels."""
 
     name: str
     read: Callable[[bytes], np.ndarray]
@@ -142,7 +142,7 @@ def predict(detcli, shared, tmp_path):
 @pytest.mark.parametrize("expected", PIXELS, ids=lambda expected: expected.name)
 def test_pixels_are_those_of_the_file_or_refused(expected, case, predict, tmp_path):
     path = case(expected.name)
-    case("secret.tif")  # whose pixels must not show in another picture
+    case("secret.tif")  # whose pixels must not show in another image
     pixels = expected.read(path.read_bytes())
     cv2.imwrite(str(tmp_path / "right.png"), np.rint(pixels[..., ::-1] * 255).astype(np.uint8))
     records, done = predict("secret.tif", expected.name, "right.png", "--conf", "0.3")
@@ -222,15 +222,15 @@ def test_ids_of_images_named_on_windows(case, predict, tmp_path):
     assert {result["image_id"] for result in results} == {0, 1}
 
 
-def test_a_list_that_powershell_wrote(case, predict, make_picture):
+def test_a_list_that_powershell_wrote(case, predict, make_image):
     for name in case("list16le.txt").read_text("utf-16").split():
-        make_picture(name)
+        make_image(name)
     records, done = predict("--files-from", "list16le.txt")
     assert len(records) == 2
     assert done.returncode == 0, done.stderr
 
 
-def test_of_two_columns_of_pictures_one_is_named(case, predict):
+def test_of_two_columns_of_images_one_is_named(case, predict):
     optional.require("pyarrow")
     case("twocol.parquet")
     _, done = predict("twocol.parquet")
@@ -279,7 +279,7 @@ def test_confidences_of_classes_act_before_the_maximum(case, predict):
 
 
 @pytest.mark.parametrize("name", ["mpo.jpg", "exif.jpg", "motion.jpg"])
-def test_a_picture_of_a_blurred_dataset_is_made_anew(name, case, predict, tmp_path):
+def test_an_image_of_a_blurred_dataset_is_made_anew(name, case, predict, tmp_path):
     original = case(name).read_bytes()
     options = ("--blur", "person", "--save-dataset", "data", "--box-format", "cxcywh")
     _, done = predict(name, *options, "--conf", "0.99", model="three.onnx")

@@ -11,7 +11,7 @@ import cv2
 import hub_server
 import numpy as np
 import pytest
-from colour_model import build, picture
+from colour_model import build, image
 from commands.doctor.fakes import fake_driver
 from documentation.shells import skip_without_jq
 from installed import install_metadata
@@ -102,8 +102,8 @@ def workplace(tmp_path, models, fetched, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(fetched))
     (tmp_path / "names.txt").write_text("person\nbus\ncar\n")
     (tmp_path / "pics").mkdir()
-    image = picture(("red", 2, 3), ("green", 30, 10), size=(384, 640))
-    cv2.imwrite(str(tmp_path / "pics/street.png"), image)
+    pixels = image(("red", 2, 3), ("green", 30, 10), size=(384, 640))
+    cv2.imwrite(str(tmp_path / "pics/street.png"), pixels)
     shutil.copy(tmp_path / "pics/street.png", tmp_path / "street.jpg")  # its name does not matter
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -2,7 +2,7 @@
 
 from onnx import ModelProto, parser
 
-from detcli.commands.verify.pictures import open_results
+from detcli.commands.verify.images import open_results
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.running import compare_running, plan_running
 from detcli.commands.verify.tensors import Probe
@@ -31,10 +31,10 @@ def probe(path, *, size=(64, 64), at_head=False):
     return Probe(file, size, Device.parse("cpu"), DeviceOptions(), at_head=at_head)
 
 
-PICTURE = "float[1, 3, 8, 8]"
+IMAGE = "float[1, 3, 8, 8]"
 
 
-def parsed(graph: str, outputs: str = f"{PICTURE} y", given: str = PICTURE) -> ModelProto:
-    """A network of a picture of 8 pixels, from its nodes as onnx writes them."""
+def parsed(graph: str, outputs: str = f"{IMAGE} y", given: str = IMAGE) -> ModelProto:
+    """A network of an image of 8 pixels, from its nodes as onnx writes them."""
     head = f'<ir_version: 8, opset_import: ["": 17]> g ({given} images) => ({outputs})'
     return parser.parse_model(f"{head} {graph}")

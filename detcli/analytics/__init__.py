@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from detcli.config.config import Settings, Watched
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Record
 
-# Adds to a record, given its picture and detections.
-WatchStep = Callable[[Record, Picture, Detections], Record]
+# Adds to a record, given its image and detections.
+WatchStep = Callable[[Record, Image, Detections], Record]
 
 
 class Watcher:

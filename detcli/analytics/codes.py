@@ -1,8 +1,8 @@
-"""Codes: what the barcodes in a picture say.
+"""Codes: what the barcodes in an image say.
 
-    zxing-cpp reads the whole picture         detected or not, what it finds is kept
+    zxing-cpp reads the whole image         detected or not, what it finds is kept
     each detection without text is cropped    as it is, enlarged, turned upright, until it is read
-    what is still not read is enhanced        contrast and sharpness, within PIXEL_BUDGET a picture
+    what is still not read is enhanced        contrast and sharpness, within PIXEL_BUDGET an image
     OpenCV reads markers                      ArUco's and AprilTag's, where one was detected
     both locate what is not read              so that it has corners too, where they find any
 
@@ -45,7 +45,7 @@ from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Boxes, Picture, Size, overlap
+from detcli.data.geometry import Boxes, Image, Size, overlap
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
 
@@ -69,16 +69,16 @@ BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogra
 TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentType.ISO15434}
 EOT = "\x04"  # ends a message; the separators before it are white space to Python
 
-# Pixels a picture that are read in enhanced crops and below the confidence: no clock, so that a
+# Pixels an image that are read in enhanced crops and below the confidence: no clock, so that a
 # busy machine reads the same. About 0.4 seconds.
 PIXEL_BUDGET = 4 << 20
 MARKER_CROP_SIDE = 200  # pixels of the longer side to which a crop with a marker is enlarged
 
 
 class Codes:
-    """Reads the barcodes in pictures.
+    """Reads the barcodes in images.
 
-    Pictures have to be at full size. Of the settings, the region, the classes and `max_det` count.
+    Images have to be at full size. Of the settings, the region, the classes and `max_det` count.
     Detections that do not exceed the confidence of their class, `(C,)`, are left out if they cannot
     be read.
     """
@@ -87,21 +87,21 @@ class Codes:
         self._settings = settings
         self._conf_thresholds = conf_thresholds
 
-    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+    def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a record whose detections have the barcodes that were read in them.
 
         Detections below the confidence are left out unless a barcode confirms them. Barcodes that
         the detector missed are added as detections.
         """
-        grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
-        region = self._crop_to_region(grey, picture.size)
+        grey = as_grey(cv2.cvtColor(image.pixels, cv2.COLOR_BGR2GRAY))
+        region = self._crop_to_region(grey, image.size)
         is_confident = np.ones(len(detections), bool)
         if self._conf_thresholds is not None:
             is_confident = detections.score > self._conf_thresholds[detections.class_id]
         confident = np.flatnonzero(is_confident).tolist()
         doubtful = np.flatnonzero(~is_confident).tolist()
 
-        # The whole picture is read first, and each barcode goes to the detection around it.
+        # The whole image is read first, and each barcode goes to the detection around it.
         # Crops of the other detections are read after that.
         undetected = []  # barcodes that belong to no detection
         for barcode in read(region):
@@ -114,7 +114,7 @@ class Codes:
             if barcodes[index] is None:
                 barcodes[index] = _read_detection(grey, detections[index], budget, confident=True)
 
-        # Markers in the whole picture take long, and are searched only if one was detected.
+        # Markers in the whole image take long, and are searched only if one was detected.
         is_confident_marker = is_confident & (detections.class_name == MARKERS)
         detected_markers = np.flatnonzero(is_confident_marker).tolist()
         if detected_markers:
@@ -132,7 +132,7 @@ class Codes:
         )
 
     def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
-        """Crop a picture `(H, W)` to the region of the settings; without one, to all of it."""
+        """Crop an image `(H, W)` to the region of the settings; without one, to all of it."""
         matrix = np.eye(2, 3)
         if self._settings.region is None:
             return Crop(grey, matrix)
@@ -142,13 +142,13 @@ class Codes:
 
 
 def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
-    """Tell whether a crop around a linear code reads differently from the whole picture.
+    """Tell whether a crop around a linear code reads differently from the whole image.
 
     A wrong reading passes the check digit by chance one time in ten, so a second one is needed.
     Codes in two dimensions have strong checks, and are never contradicted.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         barcode: A barcode that was read in it.
     """
     if barcode.class_name != LINEAR:
@@ -218,7 +218,7 @@ def _remove_detected(undetected: list[Barcode], barcodes: Iterable[Barcode | Non
 
 @dataclass(slots=True)
 class PixelBudget:
-    """How many pixels of a picture may still be read in costly crops."""
+    """How many pixels of an image may still be read in costly crops."""
 
     pixels: int
 
@@ -234,7 +234,7 @@ def _read_detection(
     """Read the barcode in the box of a detection; None if it cannot be read.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         detection: A single detection.
         budget: What may still be spent on crops that are not tried at every detection.
         confident: Whether its score is above the confidence. Markers are read only then, as that
@@ -259,7 +259,7 @@ def _confirm(
     """Find a barcode in the box of a detection below the confidence, which confirms it.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         detection: A single detection.
         barcodes: The barcodes of all detections. Where one lies in the box, another detection is of
             the same object already.
@@ -290,7 +290,7 @@ def _locate(grey: Grey, detection: Detections) -> Barcode | None:
     """Find the corners of a detection's barcode, which could not be read.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         detection: A single detection.
 
     Returns:
@@ -303,7 +303,7 @@ def _locate(grey: Grey, detection: Detections) -> Barcode | None:
         return None
     located = [barcode for barcode in read(crop, broken=True) if barcode.class_name == class_name]
     for corners in _corners_by_opencv(crop.pixels, class_name):
-        located.append(Barcode(None, "", b"", crop.in_picture(corners), class_name))
+        located.append(Barcode(None, "", b"", crop.in_image(corners), class_name))
     if not located:
         return None
     ious = overlap(np.array([_box_around(barcode) for barcode in located]), box)
@@ -337,13 +337,13 @@ def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
 
 
 def _undetected_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
-    """Yield the markers in a picture that no detection has.
+    """Yield the markers in an image that no detection has.
 
     They are searched in the dictionaries of the markers that were read in detections, as markers in
-    one picture are usually of one kind; and in all dictionaries if none was read.
+    one image are usually of one kind; and in all dictionaries if none was read.
 
     Args:
-        crop: The picture, or its region that is searched.
+        crop: The image, or its region that is searched.
         barcodes: The barcodes of the detections; None for a detection without one.
     """
     detected_markers = []
@@ -371,16 +371,16 @@ def read(
     *,
     broken: bool = False,
 ) -> Iterator[Barcode]:
-    """Read all barcodes in a crop of a picture with zxing-cpp; its defaults search thoroughly.
+    """Read all barcodes in a crop of an image with zxing-cpp; its defaults search thoroughly.
 
     Args:
         crop: The crop.
-        binarizer: How zxing-cpp makes a black and white picture of it.
+        binarizer: How zxing-cpp makes a black and white image of it.
         broken: Whether to yield only barcodes that cannot be read; they have corners and a class,
             and no text.
 
     Yields:
-        Barcodes whose corners are points of the whole picture.
+        Barcodes whose corners are points of the whole image.
     """
     results = zxingcpp.read_barcodes(
         crop.pixels,
@@ -399,7 +399,7 @@ def read(
             ],
             np.float64,
         )
-        corners = crop.in_picture(corners_in_crop)
+        corners = crop.in_image(corners_in_crop)
         symbology = str(result.format)
         class_name = CLASSES.get(symbology) or CLASSES.get(str(result.symbology), LINEAR)
         if broken:
@@ -462,14 +462,14 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
 def read_in(
     grey: Grey, box: Boxes, budget: PixelBudget, *, confident: bool, linear: bool
 ) -> Barcode | None:
-    """Read the barcode in a box of a picture, in one crop after another, the cheapest first.
+    """Read the barcode in a box of an image, in one crop after another, the cheapest first.
 
     A linear code is accepted at once if the detection is confident and a plain crop reads it.
     Otherwise two crops must give the same text, as one wrong reading in ten passes a check digit;
     readings that differ give None.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         box: `(4,)`, where the detector found the barcode.
         budget: What may be spent on crops that are not tried at every detection.
         confident: Whether the detection's score is above its confidence.
@@ -504,9 +504,9 @@ def _readings_in(
     """Read the barcodes in a box, and tell those that are certain from those to be confirmed.
 
     Args:
-        crop: A crop of the picture.
-        box: `(4,)`, in the whole picture; barcodes outside of it are left out.
-        binarizer: How zxing-cpp makes a black and white picture of the crop.
+        crop: A crop of the image.
+        box: `(4,)`, in the whole image; barcodes outside of it are left out.
+        binarizer: How zxing-cpp makes a black and white image of the crop.
         is_trusted: Whether one reading of a linear code is enough in this crop.
 
     Returns:
@@ -540,7 +540,7 @@ def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
     """Read the number of the ArUco or AprilTag marker in a box.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         box: `(4,)`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Crops of a picture around a box, in the ways in which its barcode may become readable.
+"""Crops of an image around a box, in the ways in which its barcode may become readable.
 
 As they are, turned upright and enlarged; then with other contrast and sharpness.
 """
@@ -28,23 +28,23 @@ LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
-    """Return a grey picture as bytes; OpenCV's are already, but its stubs do not know that."""
+    """Return a grey image as bytes; OpenCV's are already, but its stubs do not know that."""
     return pixels.astype(np.uint8, copy=False)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Crop:
-    """A crop of a picture, perhaps enlarged or turned."""
+    """A crop of an image, perhaps enlarged or turned."""
 
     pixels: Grey  # `(H, W)`
-    matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the crop
+    matrix: Doubles  # `(2, 3)`, takes points of the image to points of the crop
 
-    def in_picture(self, points: Doubles) -> Doubles:
-        """Convert points `(P, 2)` of the crop, x and y, to points of the picture."""
-        crop_to_picture = cv2.invertAffineTransform(self.matrix)
+    def in_image(self, points: Doubles) -> Doubles:
+        """Convert points `(P, 2)` of the crop, x and y, to points of the image."""
+        crop_to_image = cv2.invertAffineTransform(self.matrix)
         # OpenCV takes a list of lists of points.
-        picture_points: Doubles = cv2.transform(points[np.newaxis], crop_to_picture)[0]
-        return picture_points
+        image_points: Doubles = cv2.transform(points[np.newaxis], crop_to_image)[0]
+        return image_points
 
     def enlarged(self, times: int) -> "Crop":
         """Return the crop enlarged by a whole factor."""
@@ -61,11 +61,11 @@ class Crop:
 def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
     """Yield the crops of a box in which its barcode may be readable, the cheapest first.
 
-    In each size, from that of the picture to four times as large, the crop comes first as it is,
+    In each size, from that of the image to four times as large, the crop comes first as it is,
     and then turned upright, if it is tilted.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         box: `(4,)`, around which there is a margin.
     """
     crop = crop_around(grey, box)
@@ -82,14 +82,14 @@ def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
 
 
 def crop_around(grey: Grey, box: Boxes) -> Crop:
-    """Cut a box with a margin around it out of a picture.
+    """Cut a box with a margin around it out of an image.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         box: `(4,)`, x1, y1, x2 and y2.
 
     Returns:
-        The crop in whole pixels; empty if the box lies outside of the picture.
+        The crop in whole pixels; empty if the box lies outside of the image.
     """
     left, top, right, bottom = box.tolist()
     margin = max(MIN_MARGIN, MARGIN * max(right - left, bottom - top))
@@ -102,7 +102,7 @@ def crop_around(grey: Grey, box: Boxes) -> Crop:
 
 
 def _tilt(pixels: Grey) -> float:
-    """Measure by how many degrees a picture `(H, W)` is tilted, from the edges in it.
+    """Measure by how many degrees an image `(H, W)` is tilted, from the edges in it.
 
     Every pixel's gradient votes with its strength. Horizontal and vertical edges count as the same
     direction, so the angle of each gradient is multiplied by four, as the fourth power of a complex
@@ -121,7 +121,7 @@ def _tilt(pixels: Grey) -> float:
 
 
 def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
-    """Turn a crop that is tilted by an angle, in a picture large enough for all of its corners."""
+    """Turn a crop that is tilted by an angle, in an image large enough for all of its corners."""
     height, width = crop.pixels.shape
     middle_x = (width - 1) / 2
     middle_y = (height - 1) / 2
@@ -130,7 +130,7 @@ def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
     sine = abs(rotation[0, 1])
     turned_width = math.ceil(width * cosine + height * sine)
     turned_height = math.ceil(width * sine + height * cosine)
-    # The middle of the crop becomes that of the larger picture.
+    # The middle of the crop becomes that of the larger image.
     rotation[0, 2] += (turned_width - 1) / 2 - middle_x
     rotation[1, 2] += (turned_height - 1) / 2 - middle_y
     pixels = cv2.warpAffine(
@@ -141,16 +141,16 @@ def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
         borderMode=cv2.BORDER_REPLICATE,
     )
     # First the crop's own matrix, then the rotation: linear parts multiply, shifts add up.
-    picture_to_turned = rotation[:, :2] @ crop.matrix
-    picture_to_turned[:, 2] += rotation[:, 2]
-    return Crop(as_grey(pixels), picture_to_turned)
+    image_to_turned = rotation[:, :2] @ crop.matrix
+    image_to_turned[:, 2] += rotation[:, 2]
+    return Crop(as_grey(pixels), image_to_turned)
 
 
 def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
     """Yield the crop of a box once for each of the `ENHANCEMENTS`, which change its pixels.
 
     Args:
-        grey: `(H, W)`, the picture.
+        grey: `(H, W)`, the image.
         box: `(4,)`, around which there is a margin.
     """
     crop = crop_around(grey, box)
@@ -166,25 +166,25 @@ def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
 
 
 def _enlarged(grey: Grey, times_x: int, times_y: int) -> Grey:
-    """Enlarge a picture by whole factors."""
+    """Enlarge an image by whole factors."""
     return as_grey(cv2.resize(grey, None, fx=times_x, fy=times_y, interpolation=cv2.INTER_CUBIC))
 
 
 def _doubled(grey: Grey) -> Grey:
-    """Enlarge a picture to twice its size, unless it is large already."""
+    """Enlarge an image to twice its size, unless it is large already."""
     if max(grey.shape) >= DOUBLED:
         return grey
     return _enlarged(grey, 2, 2)
 
 
 def _sharpened(grey: Grey, sigma: float, amount: float) -> Grey:
-    """Sharpen a picture by an unsharp mask: its difference from a blurred copy is enlarged."""
+    """Sharpen an image by an unsharp mask: its difference from a blurred copy is enlarged."""
     blurred = cv2.GaussianBlur(grey, (0, 0), sigma)
     return as_grey(cv2.addWeighted(grey, 1 + amount, blurred, -amount, 0))
 
 
 def _with_even_contrast(grey: Grey) -> Grey:
-    """Equalize the contrast of a picture in each of its regions, by CLAHE."""
+    """Equalize the contrast of an image in each of its regions, by CLAHE."""
     return as_grey(cv2.createCLAHE(3, (4, 4)).apply(grey))
 
 

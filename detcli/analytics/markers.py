@@ -30,7 +30,7 @@ SIZES = (50, 100, 250, 1000)
 
 
 def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
-    """Yield the markers in a crop of a picture that are dark on light; OpenCV reads them.
+    """Yield the markers in a crop of an image that are dark on light; OpenCV reads them.
 
     Args:
         crop: The crop.
@@ -44,7 +44,7 @@ def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> It
         corners_of_each, numbers.flat, dictionary_indices.flat, strict=True
     ):
         symbology = _smallest_dictionary(dictionaries[dictionary_index], number)
-        corners = crop.in_picture(marker_corners[0].astype(np.float64))
+        corners = crop.in_image(marker_corners[0].astype(np.float64))
         yield Barcode(str(number), symbology, b"", corners, MARKERS)
 
 

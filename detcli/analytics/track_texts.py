@@ -7,7 +7,7 @@ import numpy as np
 
 from detcli.analytics.crops import Doubles
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 
@@ -25,7 +25,7 @@ class TrackTexts:
         # The barcode of each track of a video, by its number; the tracks seen last come last.
         self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
 
-    def add(self, record: Record, _: Picture, detections: Detections) -> Record:
+    def add(self, record: Record, _: Image, detections: Detections) -> Record:
         """Return a copy of a frame's record in which unread barcodes have the text of their track.
 
         Such a barcode is marked as read earlier, and has corners if it was located in this frame.

@@ -13,7 +13,7 @@ from detcli.config.values import Tracking
 from detcli.core.errors import DependencyError, InferenceError, loading
 from detcli.data.detections import Detections
 from detcli.data.geometry import (
-    Picture,
+    Image,
     Points,
     Size,
     bottom_centres,
@@ -62,14 +62,14 @@ def load_trackers() -> Any:  # noqa: ANN401 - the module
 
 
 class Tracks:
-    """Numbers the detections in frames; pictures that are in no video pass as they are."""
+    """Numbers the detections in frames; images that are in no video pass as they are."""
 
     def __init__(self, options: Tracking) -> None:
         if not hasattr(load_trackers(), CLASSES[options.tracker]):
             raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
         self._videos = PerVideo(lambda record: VideoTracks(options, record))
 
-    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+    def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a record whose detections have the numbers and classes of their tracks.
 
         The traces of the tracks are added to its overlay, which is drawn. A record that is no frame
@@ -78,8 +78,8 @@ class Tracks:
         if record.origin.frame is None:
             return record
         video_tracks = self._videos.of(record)
-        track_id = video_tracks.number(picture, detections, record.origin.time_s)
-        track_class, traces = video_tracks.follow(track_id, detections, picture.size)
+        track_id = video_tracks.number(image, detections, record.origin.time_s)
+        track_class, traces = video_tracks.follow(track_id, detections, image.size)
         return replace(
             record,
             detections=replace(detections, track_id=track_id, track_class=track_class),
@@ -123,12 +123,12 @@ class VideoTracks:
         self._tentative_states: dict[Any, TrackState] = {}
 
     def number(
-        self, picture: Picture, detections: Detections, time_s: float | None
+        self, image: Image, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
         """Track the detections of the next frame.
 
         Args:
-            picture: The frame.
+            image: The frame.
             detections: Its N detections.
             time_s: Its time in the source, in seconds; None if that is unknown.
 
@@ -138,12 +138,12 @@ class VideoTracks:
         Raises:
             InferenceError: The tracker failed.
         """
-        if picture.size != self._size:  # another camera behind the same address, so other objects
-            self._size = picture.size
+        if image.size != self._size:  # another camera behind the same address, so other objects
+            self._size = image.size
             self._first_number = self._highest_number + 1
             self._tracker = self._make_tracker()
-        trackable = self._trackable(detections, picture.size)
-        frame = picture.pixels if self._options.tracker == "botsort" else None
+        trackable = self._trackable(detections, image.size)
+        frame = image.pixels if self._options.tracker == "botsort" else None
         try:
             with np.errstate(all="ignore"):
                 tracked = self._tracker.update(
@@ -160,7 +160,7 @@ class VideoTracks:
             if tracker_id >= 0:
                 numbers[index] = self._number_of(older_ids.get(tracker_id, tracker_id))
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
-        self._begin_traces(picture.size)
+        self._begin_traces(image.size)
         return numbers
 
     def _number_of(self, tracker_id: int) -> int:

@@ -15,7 +15,7 @@ from detcli.core.errors import DetcliWarning
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
 from detcli.data.geometry import (
-    Picture,
+    Image,
     Points,
     Size,
     bottom_centres,
@@ -36,7 +36,7 @@ class CrossedLines:
         self._lines = lines
         self._videos = PerVideo(lambda _: [Crossings() for _ in lines])
 
-    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+    def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a frame's record whose detections name the lines that they crossed.
 
         The lines are added to its overlay, with the number of crossings so far. A record without
@@ -49,7 +49,7 @@ class CrossedLines:
         crossed: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         drawn_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
-            ends = line.pixels(picture.size)
+            ends = line.pixels(image.size)
             for index, track_number in enumerate(detections.track_id.tolist()):
                 if track_number <= 0:
                     continue
@@ -146,19 +146,19 @@ class Zones:
 
     def __init__(self, zones: Sequence[Shape]) -> None:
         self._zones = zones
-        self._warned: set[str] = set()  # zones that were outside of a picture
+        self._warned: set[str] = set()  # zones that were outside of an image
 
-    def add(self, record: Record, picture: Picture, detections: Detections) -> Record:
+    def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a record whose detections name the zones that they are in.
 
         The zones are added to its overlay, each with the number of detections in it.
         """
-        points = bottom_centres(detections.xyxy, picture.size)
+        points = bottom_centres(detections.xyxy, image.size)
         zones: list[list[str]] = [[] for _ in range(len(detections))]
         drawn_zones = []
         for zone in self._zones:
-            polygon = zone.pixels(picture.size)
-            self._warn_outside(record, picture.size, zone, polygon)
+            polygon = zone.pixels(image.size)
+            self._warn_outside(record, image.size, zone, polygon)
             indices = np.flatnonzero(inside(points, polygon)).tolist()
             for index in indices:
                 zones[index].append(zone.name)
@@ -170,13 +170,13 @@ class Zones:
         )
 
     def _warn_outside(self, record: Record, size: Size, zone: Shape, polygon: Points) -> None:
-        """Warn, once for each zone, if a zone lies wholly outside of a picture.
+        """Warn, once for each zone, if a zone lies wholly outside of an image.
 
-        Perhaps its pixels are those of pictures of another size.
+        Perhaps its pixels are those of images of another size.
 
         Args:
-            record: The record of the picture.
-            size: Height and width of the picture.
+            record: The record of the image.
+            size: Height and width of the image.
             zone: The zone, for its name.
             polygon: `(K, 2)`, its corners in pixels.
         """

@@ -1,7 +1,7 @@
 """Backends: each runs a prepared model on one kind of device.
 
 protocol.py                   what every backend offers
-preprocess.py                 the specification, in NumPy: from a picture to the input,
+preprocess.py                 the specification, in NumPy: from an image to the input,
 postprocess.py                and from the head to rows
 cpu.py, cuda/, openvino.py     the backends; each is imported when one is opened
 session.py                    ONNX Runtime, strictly, for all of them

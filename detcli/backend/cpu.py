@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_pictures
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_images
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession
@@ -23,7 +23,7 @@ def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOption
 class CpuBackend(HostBackend):
     """Runs a model on the CPU; its buffers are NumPy arrays.
 
-    Several sessions with one core each process more pictures than one session on all cores.
+    Several sessions with one core each process more images than one session on all cores.
     """
 
     device = "cpu"
@@ -40,14 +40,14 @@ class CpuBackend(HostBackend):
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
-        """Run the network body: `(B, 3, H, W)` -> the output of each picture.
+        """Run the network body: `(B, 3, H, W)` -> the output of each image.
 
         That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
         """
         outputs: list[HeadArray] = []
         for batch in in_batches(buffer, self._contract):
             (output,) = self._session.run(self._contract.input_name, batch).values()
-            outputs.extend(of_pictures(output, len(batch), self._contract))
+            outputs.extend(of_images(output, len(batch), self._contract))
         self._ended(Stage.NETWORK)
         return outputs[: len(buffer)]
 

@@ -119,7 +119,7 @@ def not_built_in(provider: str, version: str) -> tuple[str, str]:
 def require_code(ordinal: int) -> None:
     """Make sure that ONNX Runtime's CUDA provider was compiled for a GPU.
 
-    If it was not, ONNX Runtime loads a model nevertheless, and then fails on each picture.
+    If it was not, ONNX Runtime loads a model nevertheless, and then fails on each image.
     """
     facts = ask_driver()
     gpus = facts.gpus[ordinal : ordinal + 1]

@@ -1,4 +1,4 @@
-"""OpenVINO: it runs the network; pictures and selection are the CPU's own code.
+"""OpenVINO: it runs the network; images and selection are the CPU's own code.
 
 Strictly: OpenVINO loads, has the device, and computes in the precision that was asked for, or an
 error says why not. It translates ONNX into operators of its own, and says nothing where a
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_pictures
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_images
 from detcli.backend.preprocess import Tensor, in_batches, to_tensors
 from detcli.backend.protocol import (
     LOAD_TIMEOUT_S,
@@ -602,7 +602,7 @@ class OpenvinoBackend(HostBackend):
         outputs: list[HeadArray] = []
         for request, batch in buffer.runs:
             output = request.get_output_tensor().data
-            outputs.extend(of_pictures(output, len(batch), self._contract))
+            outputs.extend(of_images(output, len(batch), self._contract))
         image_outputs = outputs[: len(letterboxes)]
         detections = detect_all(image_outputs, letterboxes, options, self._contract)
         buffer.unread -= 1
@@ -653,8 +653,8 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     output = request.get_output_tensor().data
 
     # All images of the batch are the same, so the first is enough.
-    head = of_pictures(output, len(batch), contract)[0]
-    expected_head = of_pictures(expected_output, len(batch), contract)[0]
+    head = of_images(output, len(batch), contract)[0]
+    expected_head = of_images(expected_output, len(batch), contract)[0]
     if contract.anchors_first:
         head = head.T
         expected_head = expected_head.T

@@ -1,6 +1,6 @@
 """From the network's head to detections: the specification for every backend.
 
-The head of one picture is `(4 + C, N)`: four box rows in canvas pixels, then the score of each
+The head of one image is `(4 + C, N)`: four box rows in canvas pixels, then the score of each
 class; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passed as a view with its
 axes swapped.
 
@@ -142,7 +142,7 @@ Indices = npt.NDArray[np.int64]
 
 NAN_CAUSES = ": an overflow in half precision, or a broken model"
 TOO_HIGH = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
-NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
+NORMALISED = 1.5  # pixels; boxes given as fractions of the image end at 1, or slightly above
 
 
 @frozen
@@ -150,7 +150,7 @@ class SelectionOptions:
     """Which detections to keep."""
 
     conf: float  # scores must be strictly above it; the lowest of all classes
-    max_det: int  # maximum number of detections in a picture
+    max_det: int  # maximum number of detections in an image
     class_ids: frozenset[int] | None  # only these classes; None means all
     # IoU above which non-maximum suppression drops a duplicate; None means no NMS
     nms_iou: float | None
@@ -183,7 +183,7 @@ class SelectedBoxes(NamedTuple):
 
 
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
-    """Select the detections of one picture from the network's output for it.
+    """Select the detections of one image from the network's output for it.
 
     Args:
         output: As the contract says, a head `(4 + C, N)` or `(N, 4 + C)` of 4 box rows and C scores
@@ -201,12 +201,12 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
     return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
 
 
-def of_pictures(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
-    """Split the network's output for a batch into views, one for each picture, as `detect` takes.
+def of_images(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
+    """Split the network's output for a batch into views, one for each image, as `detect` takes.
 
     Args:
         output: `(B, 4 + C, N)`, `(B, N, 4 + C)` or `(B, R, 6)`, as the contract says.
-        count: B, the number of pictures in the batch.
+        count: B, the number of images in the batch.
         contract: What the model says of its output.
 
     Raises:
@@ -247,7 +247,7 @@ def detect_all(
     options: SelectionOptions,
     contract: Contract,
 ) -> list[Detections]:
-    """Select the detections of each picture of a batch, see `detect` and `to_detections`."""
+    """Select the detections of each image of a batch, see `detect` and `to_detections`."""
     detections = []
     for output, letterbox in zip(outputs, letterboxes, strict=True):
         selection = detect(output, options, contract)
@@ -258,7 +258,7 @@ def detect_all(
 def select(
     head: HeadArray, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
 ) -> SelectedBoxes:
-    """Select the detections of one picture from the head of the network.
+    """Select the detections of one image from the head of the network.
 
     How anchors compete depends on the options: an anchor may be a candidate with every class, with
     its best class only, or as in the specification of this module, without suppression.
@@ -314,7 +314,7 @@ def on_logits(options: SelectionOptions) -> SelectionOptions:
 def select_rows(
     rows: HeadArray, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
 ) -> SelectedBoxes:
-    """Select the detections of one picture from the rows of a graph that selects boxes itself.
+    """Select the detections of one image from the rows of a graph that selects boxes itself.
 
     Rows that are strictly above the confidence of their class stay, if the class is asked for. Of
     these, the `max_det` best are kept, of equals the lower row first; or with an IoU limit, those
@@ -370,20 +370,20 @@ def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:
 
 
 def warn_about_nan(nan_count: int, score_count: int) -> None:
-    """Warn if there are NaN among a picture's scores."""
+    """Warn if there are NaN among an image's scores."""
     if nan_count:
         _warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
 
 
 def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
-    """Turn the boxes that were selected on the network's input into detections of the picture.
+    """Turn the boxes that were selected on the network's input into detections of the image.
 
     Boxes with NaN or infinity, or without an area, are dropped with a warning. A box that has no
-    area only because it lies beside the picture, and is clipped, is dropped silently.
+    area only because it lies beside the image, and is clipped, is dropped silently.
 
     Args:
         selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
-        letterbox: Where the picture lies on the network's input.
+        letterbox: Where the image lies on the network's input.
         contract: What the model says of its boxes, and the names of its classes.
     """
     boxes, scores, class_id = selection
@@ -392,9 +392,9 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
         boxes = boxes * np.array([width, height, width, height], np.float32)
     elif boxes.size and boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
-    boxes = letterbox.to_picture(boxes)
+    boxes = letterbox.to_image(boxes)
     is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
-    if contract.clips:  # of a box beside the picture, nothing is left
+    if contract.clips:  # of a box beside the image, nothing is left
         boxes = clipped(boxes, letterbox.picture)
     detections = Detections(boxes, scores, class_id, contract.names, selected=scores)
 

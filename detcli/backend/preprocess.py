@@ -1,14 +1,14 @@
-"""From a picture to the network's input: the specification for every backend.
+"""From an image to the network's input: the specification for every backend.
 
-By default a picture is resized with cv2.INTER_LINEAR and padded with grey (114), BGR becomes RGB,
+By default an image is resized with cv2.INTER_LINEAR and padded with grey (114), BGR becomes RGB,
 levels are divided by 255, and HWC becomes CHW, as in Ultralytics' `LetterBox` and predictor.
 `Preprocessing` says what other networks take.
 
 Pillow's filters are resampled as Pillow does it, bit for bit: two passes, first along x, then along
 y, each from 8 bits to 8 bits with weights in 2**-22. Products and sums of these are exact in
 float64, in any order, so that matrix products give the same integers. Models that were trained on
-pictures from torchvision or Pillow expect a kernel that widens as the picture shrinks; `cv2.resize`
-looks at two pixels along each axis, however much it shrinks a picture.
+images from torchvision or Pillow expect a kernel that widens as the image shrinks; `cv2.resize`
+looks at two pixels along each axis, however much it shrinks an image.
 """
 
 import functools
@@ -19,19 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image, Letterbox, Picture, Size
+from detcli.data.geometry import Image, Letterbox, Pixels, Size
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 Doubles = npt.NDArray[np.float64]
-Tensor = npt.NDArray[Any]  # pictures as a network takes them, or what it gives
+Tensor = npt.NDArray[Any]  # images as a network takes them, or what it gives
 
 PRECISION = 1 << 22  # of a weight
 ROWS = 8  # of the output, at a time: their sources overlap
 PRODUCTS = 1 << 18  # in a matrix product: in cache, and too few for BLAS to start threads
 
 
-def resample(image: Image, size: Size, interpolation: Interpolation) -> Image:
-    """Resize a picture `(H, W, 3)` uint8 to (height, width), along x first."""
+def resample(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
+    """Resize an image `(H, W, 3)` uint8 to (height, width), along x first."""
     height, width = size
     if width != image.shape[1]:
         columns = _resample_rows(np.asarray(cv2.transpose(image)), width, interpolation)
@@ -41,7 +41,7 @@ def resample(image: Image, size: Size, interpolation: Interpolation) -> Image:
     return image
 
 
-def _resample_rows(image: Image, target: int, interpolation: Interpolation) -> Image:
+def _resample_rows(image: Pixels, target: int, interpolation: Interpolation) -> Pixels:
     """Resize along the first axis: `(H, W, 3)` -> `(target, W, 3)`."""
     rows = image.reshape(len(image), -1)  # (H, W * 3)
     out = np.empty((target, rows.shape[1]), np.uint8)
@@ -119,36 +119,36 @@ DEFAULT = Preprocessing()
 
 
 def fit_letterbox(
-    picture: Size,
+    image: Size,
     canvas: Size,
     preprocessing: Preprocessing,
     stride: int | None = None,
 ) -> Letterbox:
-    """Compute how a picture is scaled and where it is placed on the network's input, the canvas.
+    """Compute how an image is scaled and where it is placed on the network's input, the canvas.
 
     Args:
-        picture: Height and width of the picture.
+        image: Height and width of the image.
         canvas: Height and width of the network's input, where that does not follow from the
-            picture.
-        preprocessing: How the model's pictures are resized.
-        stride: If given, a picture that keeps its proportions gets the smallest canvas that holds
+            image.
+        preprocessing: How the model's images are resized.
+        stride: If given, an image that keeps its proportions gets the smallest canvas that holds
             it, whose sides are multiples of this.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
-            return Letterbox.stretched(picture, canvas)
+            return Letterbox.stretched(image, canvas)
         case Resize.SHORTEST_EDGE:
             shortest, longest = preprocessing.edges or canvas
-            return Letterbox.by_shortest_edge(picture, shortest, longest, preprocessing.multiple)
+            return Letterbox.by_shortest_edge(image, shortest, longest, preprocessing.multiple)
         case Resize.ROUND:
-            return Letterbox.stretched(picture, _rounded_up(picture, preprocessing.multiple))
+            return Letterbox.stretched(image, _rounded_up(image, preprocessing.multiple))
         case Resize.NONE:
-            padded = _rounded_up(picture, preprocessing.multiple)
-            return Letterbox(picture, padded, (1.0, 1.0), picture)
-    letterbox = _fit_with_proportions(picture, canvas, preprocessing)
+            padded = _rounded_up(image, preprocessing.multiple)
+            return Letterbox(image, padded, (1.0, 1.0), image)
+    letterbox = _fit_with_proportions(image, canvas, preprocessing)
     if stride is None:
         return letterbox
-    return _fit_with_proportions(picture, _rounded_up(letterbox.resized, stride), preprocessing)
+    return _fit_with_proportions(image, _rounded_up(letterbox.resized, stride), preprocessing)
 
 
 def _rounded_up(size: Size, multiple: int) -> Size:
@@ -157,10 +157,10 @@ def _rounded_up(size: Size, multiple: int) -> Size:
     return -(-height // multiple) * multiple, -(-width // multiple) * multiple
 
 
-def _fit_with_proportions(picture: Size, canvas: Size, preprocessing: Preprocessing) -> Letterbox:
-    """Where a picture lies that is scaled with its proportions."""
+def _fit_with_proportions(image: Size, canvas: Size, preprocessing: Preprocessing) -> Letterbox:
+    """Where an image lies that is scaled with its proportions."""
     return Letterbox.fit(
-        picture,
+        image,
         canvas,
         longest=preprocessing.longest,
         enlarge=preprocessing.enlarge,
@@ -169,9 +169,9 @@ def _fit_with_proportions(picture: Size, canvas: Size, preprocessing: Preprocess
 
 
 def letterbox_image(
-    image: Image, letterbox: Letterbox, preprocessing: Preprocessing = DEFAULT
-) -> Image:
-    """Resize a picture and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
+    image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing = DEFAULT
+) -> Pixels:
+    """Resize an image and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
     height, width = letterbox.resized
     image = resize(image, letterbox.resized, preprocessing.interpolation)
     top = letterbox.top
@@ -181,8 +181,8 @@ def letterbox_image(
     return canvas
 
 
-def resize(image: Image, size: Size, interpolation: Interpolation) -> Image:
-    """Resize a picture `(H, W, 3)` uint8 to (height, width), by OpenCV or as Pillow does it."""
+def resize(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
+    """Resize an image `(H, W, 3)` uint8 to (height, width), by OpenCV or as Pillow does it."""
     if image.shape[:2] == size:
         return image
     if interpolation not in OPENCV:
@@ -191,7 +191,7 @@ def resize(image: Image, size: Size, interpolation: Interpolation) -> Image:
     return cv2.resize(image, size[::-1], interpolation=flag)  # type: ignore[return-value]
 
 
-def to_tensor(canvas: Image, out: Tensor, preprocessing: Preprocessing = DEFAULT) -> None:
+def to_tensor(canvas: Pixels, out: Tensor, preprocessing: Preprocessing = DEFAULT) -> None:
     """Write a canvas `(H, W, 3)` uint8 BGR into `out`, `(3, H, W)`, float32 or float16."""
     channels = cv2.split(canvas)
     ordered = channels if preprocessing.bgr else channels[::-1]
@@ -217,12 +217,12 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
 
 
 def to_tensors(
-    images: Sequence[Image],
+    images: Sequence[Pixels],
     letterboxes: Sequence[Letterbox],
     preprocessing: Preprocessing,
     dtype: npt.DTypeLike,
 ) -> Tensor:
-    """Pictures that share a canvas as the network's input: `(B, 3, H, W)`."""
+    """Images that share a canvas as the network's input: `(B, 3, H, W)`."""
     tensors = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
         to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
@@ -230,10 +230,10 @@ def to_tensors(
 
 
 def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
-    """Split the preprocessed pictures into batches of the size that the graph takes.
+    """Split the preprocessed images into batches of the size that the graph takes.
 
-    The last batch is filled up with empty pictures. A graph that takes batches of any size gets all
-    pictures in one.
+    The last batch is filled up with empty images. A graph that takes batches of any size gets all
+    images in one.
 
     Args:
         tensors: `(B, 3, H, W)`.
@@ -250,12 +250,12 @@ def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
 
 
 def to_batch(
-    picture: Picture,
+    image: Image,
     letterbox: Letterbox,
     preprocessing: Preprocessing,
     dtype: npt.DTypeLike,
     count: int,
 ) -> Tensor:
-    """One picture as the network's input, repeated: `(count, 3, H, W)`."""
-    tensors = to_tensors([picture.pixels], [letterbox], preprocessing, dtype)
+    """One image as the network's input, repeated: `(count, 3, H, W)`."""
+    tensors = to_tensors([image.pixels], [letterbox], preprocessing, dtype)
     return np.repeat(tensors, count, axis=0)

@@ -9,7 +9,7 @@ from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
 from detcli.core.timing import LateError, Stage, within
 from detcli.data.detections import Detections
-from detcli.data.geometry import Image, Letterbox, Size, new_image
+from detcli.data.geometry import Letterbox, Pixels, Size, new_image
 from detcli.model.contract import Contract
 from detcli.model.file import PreparedModel
 
@@ -20,14 +20,14 @@ Pending = Callable[[], list[Detections]]
 """Detections that the device may still be computing: a call waits and returns a copy."""
 
 BATCHES = (32, 16, 8)
-"""Pictures in one batch that suit a GPU, for a graph that takes any number."""
+"""Images in one batch that suit a GPU, for a graph that takes any number."""
 
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
 
 
 class Backend(Protocol):
-    """From pictures to detections in three stages on one device, with the same rows on each."""
+    """From images to detections in three stages on one device, with the same rows on each."""
 
     device: str  # its name
     precision: str  # what the network computes in, where the device chooses that; else empty
@@ -35,16 +35,16 @@ class Backend(Protocol):
     workers: int  # how many backends to run side by side, one per thread
 
     def best_batch(self, canvas: Size) -> int:
-        """Best number of pictures in a batch, for an input of this height and width."""
+        """Best number of images in a batch, for an input of this height and width."""
 
-    def allocate(self, size: Size) -> Image:
-        """An array for a picture of (height, width) to be decoded into, where it suits `prepare`.
+    def allocate(self, size: Size) -> Pixels:
+        """An array for an image of (height, width) to be decoded into, where it suits `prepare`.
 
         Called on any thread; the array may outlive the backend.
         """
 
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
-        """Letterbox pictures into the network's input `(B, 3, H, W)`.
+    def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Buffer:
+        """Letterbox images into the network's input `(B, 3, H, W)`.
 
         Those whose arrays `allocate` made must stay as they are until the detections are read.
         """
@@ -59,7 +59,7 @@ class Backend(Protocol):
     def select(
         self, buffer: Buffer, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select detections from the network's head, in pixels of each picture.
+        """Select detections from the network's head, in pixels of each image.
 
         An asynchronous device may start on the next batch before these are read.
         """
@@ -76,7 +76,7 @@ class Backend(Protocol):
 
 
 class HostBackend:
-    """What backends share that prepare pictures in ordinary memory, one for each batch.
+    """What backends share that prepare images in ordinary memory, one for each batch.
 
     Larger batches are not faster there.
     """
@@ -88,10 +88,10 @@ class HostBackend:
     def best_batch(self, canvas: Size) -> int:  # noqa: ARG002 - of any size
         return self._contract.batch or 1
 
-    def allocate(self, size: Size) -> Image:
+    def allocate(self, size: Size) -> Pixels:
         return new_image(size)
 
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Tensor:
+    def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Tensor:
         tensors = to_tensors(
             images, letterboxes, self._contract.preprocessing, self._contract.input_dtype
         )
@@ -190,7 +190,7 @@ def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {reason}",
         "a graph with dynamic axes may need another --imgsz, or --batch 1; where its input follows "
-        "each picture, multiple=N in --preprocess",
+        "each image, multiple=N in --preprocess",
     )
 
 
@@ -202,7 +202,7 @@ def is_out_of_memory(reason: str) -> bool:
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
     """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph fixes B."""
     batch = shape[0]
-    pictures = "1 picture" if batch == 1 else f"{batch} pictures"
+    images = "1 image" if batch == 1 else f"{batch} images"
     if batch == 1:
         first_remedy = "a smaller --imgsz"
     elif fixed:
@@ -210,7 +210,7 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
     else:
         first_remedy = f"a batch of {_smaller_batch(batch)}"
     return DeviceMemoryError(
-        f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
+        f"a batch of {images}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
         f"try {first_remedy}, a larger --gpu-mem-limit, or --device cpu",
     )
 

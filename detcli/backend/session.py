@@ -321,7 +321,7 @@ def cuda_provider(
     return CUDA, settings
 
 
-BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; others by pictures
+BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; others by images
 
 
 def profile_of(model: PreparedModel) -> dict[str, str]:

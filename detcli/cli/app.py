@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 COMMANDS = {
-    "predict": "Detect objects in pictures and videos.",
+    "predict": "Detect objects in images and videos.",
     "merge": "Merge the parts of a sharded run.",
     "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
     "report": "Make an HTML report from the records of an earlier run.",
@@ -36,7 +36,7 @@ COMMANDS = {
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     "verify": "Compare the detections of two models, two devices, two selections, "
     "or two saved runs.",
-    "eval": "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
+    "eval": "Measure a model on labelled images: COCO's mAP and recall, by class and size.",
     "bench": "Measure latency by stage, or throughput.",
     "tune": "Find the fastest way to run a model here that keeps its boxes.",
     "doctor": "Report which devices work here, and how to make the others work.",
@@ -239,7 +239,7 @@ def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _is_input(name: str) -> bool:
-    """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
+    """Whether a name that is not a command looks like an image, a folder, a camera or a stream."""
     has_sign_of_path = any(sign in name for sign in "./\\:*?[")
     # `Path.exists` would raise an error for a name that is too long, for example.
     return name == "-" or has_sign_of_path or os.path.exists(name)  # noqa: PTH110
@@ -283,4 +283,4 @@ def detcli(
         ),
     ] = False,
 ) -> None:
-    """Object detection for the shell: pictures and an ONNX file in, boxes out."""
+    """Object detection for the shell: images and an ONNX file in, boxes out."""

@@ -224,7 +224,7 @@ class _CommandCall:
         """Collect the values that are set on the line, in variables and in detcli.toml.
 
         Unless --quiet was typed, variables that set nothing are reported, and a page that shows
-        pictures without the blur that detcli.toml asks for.
+        images without the blur that detcli.toml asks for.
         """
         is_quiet = typed.get("quiet")
         if self._file_names and not is_quiet:

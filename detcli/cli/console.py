@@ -118,7 +118,7 @@ class _LossyStream(io.RawIOBase):
 def _divert_libraries(*, logged: bool) -> None:
     """Redirect what native libraries print on descriptor 2 to the log, or to the null device.
 
-    It is about damaged pictures, say, whose records have an error, or of no interest. Messages of
+    It is about damaged images, say, whose records have an error, or of no interest. Messages of
     detcli still arrive: `protect_stderr` has made a copy of the descriptor for them. Without it,
     nothing is redirected.
     """

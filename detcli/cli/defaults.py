@@ -72,7 +72,7 @@ def collect_values(
 
 def report_unblurred_page(command_path: str) -> None:
     """Print that the page of a comparison is not blurred, though detcli.toml sets --blur."""
-    print_line(f"the page of {command_path} shows pictures as they are")
+    print_line(f"the page of {command_path} shows images as they are")
     print_line(
         f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix=""
     )

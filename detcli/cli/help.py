@@ -12,7 +12,7 @@ from detcli.storage.files import StandardOutput
 
 MOVED = {
     "--data": "see: detcli eval --help",
-    "--gpu-decode": "leave it out: the CPU decodes all pictures",
+    "--gpu-decode": "leave it out: the CPU decodes all images",
     "--plot": "leave it out: --format json has the figures",
     "--sweep": "see: detcli tune --help",
     "topk": "no command measures it any more",

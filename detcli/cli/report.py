@@ -162,7 +162,7 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "s": format_seconds,
     "B": _format_bytes,
     "%": "{:.1%}".format,
-    "/s": "{:.1f} pictures/s".format,
+    "/s": "{:.1f} images/s".format,
 }
 """How a value of each unit is written for people; JSON has the bare number."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @command(
     "max_pixels",
-    override_option("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
+    override_option("blur", help="Hide these classes in the images: person,car. Boxes stay."),
     "blur_with",
     "blur_margin",
     override_option(
@@ -57,14 +57,14 @@ def report(
     images: Path | None = option(
         None,
         "--images FOLDER",
-        "Where the pictures and videos are now; default: where the records say.",
+        "Where the images and videos are now; default: where the records say.",
         panel=INPUT,
         parse=parse_writable,
     ),
 ) -> None:
     """Make an HTML report from the records of an earlier run.
 
-    The page opens from the disk, without a server. Pictures that are not found are left out of it,
+    The page opens from the disk, without a server. Images that are not found are left out of it,
     and their boxes stay.
     """
     quiet = config.verbosity.quiet
@@ -110,9 +110,7 @@ def report(
         for line in page_of_records.summary(output / "index.html"):
             print_line(line)
         if finder.lost:
-            print_line(
-                f"{pluralize(finder.lost, 'picture')} not found, or changed since", prefix=""
-            )
+            print_line(f"{pluralize(finder.lost, 'image')} not found, or changed since", prefix="")
             if images is None:
                 print_line("  hint: name their folder with --images", prefix="")
 
@@ -144,7 +142,7 @@ def _run_info(records: str, settings: "Mapping[str, object]") -> "RunInfo":
 class _PageOfRecords:
     """Adds saved records to a page, with the options --blur and --apply.
 
-    --blur hides classes in the pictures. --apply leaves out detections and records that a person
+    --blur hides classes in the images. --apply leaves out detections and records that a person
     has marked as wrong, on an earlier page.
     """
 
@@ -155,7 +153,7 @@ class _PageOfRecords:
 
         Args:
             page: The page.
-            finder: Finds the pictures of the records.
+            finder: Finds the images of the records.
             hidden: The classes to hide.
             marks: The marks to apply, if any.
         """
@@ -174,11 +172,11 @@ class _PageOfRecords:
             if corrected is None:
                 return
             record = corrected
-        edit_picture = None
+        edit_image = None
         if self._hidden:
-            edit_picture = partial(self._hidden.in_picture, boxes_to_hide)
+            edit_image = partial(self._hidden.in_image, boxes_to_hide)
             record = self._hidden.without_texts(record, boxes_to_hide)
-        self._page.add(record, partial(self._finder.shown, record, edit_picture))
+        self._page.add(record, partial(self._finder.shown, record, edit_image))
         self._record_count += 1
         self._dropped_hidden_count += len(boxes_to_hide) - len(self._hidden.boxes(record))
 
@@ -193,8 +191,8 @@ class _PageOfRecords:
             detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"
         if self._hidden and self._finder.unproven:
-            pictures = pluralize(self._finder.unproven, "picture")
+            images = pluralize(self._finder.unproven, "image")
             yield (
-                f"{pictures} compared with the records by size only, as these have no hash; "
+                f"{images} compared with the records by size only, as these have no hash; "
                 "predict --provenance writes one"
             )

@@ -1,4 +1,4 @@
-"""Compares the detections of two sides, picture by picture, within a tolerance.
+"""Compares the detections of two sides, image by image, within a tolerance.
 
 A score next to the confidence threshold falls on either side of it by rounding alone. So both
 sides run with a threshold lowered by the score tolerance, and only detections above the real one
@@ -27,16 +27,16 @@ from detcli.model.precision import Precision
 
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
-box two pixels wide or one cut to nothing by the edge of the picture."""
+box two pixels wide or one cut to nothing by the edge of the image."""
 
 
 # The order of additions differs by device and version. Five exports of YOLOv10-N agree within
 # 0.00001 in score and 0.01 pixels on one device; this leaves other devices 100 and 10 times that.
 EXACT = Tolerance(score=0.001, corner=0.1, boxes=0.0, tensor=0.001)
-# With 11 bits of mantissa, 99% of the 537 boxes of YOLOv10-N on 128 pictures stay within 0.013 and
+# With 11 bits of mantissa, 99% of the 537 boxes of YOLOv10-N on 128 images stay within 0.013 and
 # 0.35 pixels; a few differ by 0.08 or by one pixel, which is 0.09 of the largest tensor value.
 REDUCED = Tolerance(score=0.02, corner=2.0, boxes=0.01, tensor=0.1)
-# With 8 bits, of 548 boxes on the same pictures 95% stay within 0.028 and 1.5 pixels, 2.4% differ
+# With 8 bits, of 548 boxes on the same images 95% stay within 0.028 and 1.5 pixels, 2.4% differ
 # by more than 0.05, one by 0.21, and four have no counterpart. Background scores differ by up to
 # 0.22 of the largest.
 COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
@@ -68,7 +68,7 @@ class Match(NamedTuple):
 
 
 def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Match]:
-    """Match the detections of two sides in one picture, each with at most one of the other side.
+    """Match the detections of two sides in one image, each with at most one of the other side.
 
     Two detections may match if they are of one class, and their boxes overlap by `min_iou` or have
     all corners within NEAR. The closest two match first, then the closest of the rest; of equally
@@ -120,7 +120,7 @@ class Rules:
 
     conf: float  # detections above this score count
     least_iou: float  # boxes that overlap less do not match
-    max_det: int  # in a picture, on either side
+    max_det: int  # in an image, on either side
     tolerance: Tolerance
     # The scores down to which both sides have all detections: `held` of all classes, `class_held`
     # of single ones. A side that was saved earlier may lack a counterpart with a lower score.
@@ -134,7 +134,7 @@ class Rules:
 
 
 class Order(StrEnum):
-    """Whether the pairs of a picture come in the same order on both sides."""
+    """Whether the pairs of an image come in the same order on both sides."""
 
     SAME = "same"
     CHANGED = "changed"  # some changed places, as their scores did
@@ -143,7 +143,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Comparison:
-    """Both sides' detections of a picture, and how their rows relate."""
+    """Both sides' detections of an image, and how their rows relate."""
 
     left: Detections
     right: Detections
@@ -156,7 +156,7 @@ class Comparison:
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
-    """Compare the detections that two sides have in one picture.
+    """Compare the detections that two sides have in one image.
 
     Args:
         left: The detections of the first side, with scores above `rules.lowered_conf`.
@@ -261,8 +261,8 @@ def _unmatched(
 
 
 @frozen
-class PictureReport:
-    """How two sides compare on one picture."""
+class ImageReport:
+    """How two sides compare on one image."""
 
     source: str
     frame: int | None  # in a video
@@ -279,7 +279,7 @@ class PictureReport:
     agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
-        """Return a key by which pictures are sorted, the worst last.
+        """Return a key by which images are sorted, the worst last.
 
         It is the number of boxes that disagree, and then the largest difference of score or corner,
         in multiples of what the tolerance allows.
@@ -293,11 +293,11 @@ class PictureReport:
         return disagreeing_count, max(score_excess, corner_excess)
 
 
-def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> PictureReport:
-    """Summarize the comparison of one picture in numbers, and list its unmatched detections.
+def image_report(origin: Origin, compared: Comparison, rules: Rules) -> ImageReport:
+    """Summarize the comparison of one image in numbers, and list its unmatched detections.
 
     Args:
-        origin: Where the picture comes from.
+        origin: Where the image comes from.
         compared: Its comparison.
         rules: The confidence above which detections are counted.
     """
@@ -306,7 +306,7 @@ def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> Pictur
     conf = np.float32(rules.conf)
     pairs = compared.pairs + compared.over
     has_wrong_boxes = bool(compared.over or compared.missing or compared.extra)
-    return PictureReport(
+    return ImageReport(
         source=origin.source,
         frame=origin.frame,
         left=int(np.count_nonzero(left.score > conf)),
@@ -325,12 +325,12 @@ def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> Pictur
 
 @frozen
 class DetectionsReport:
-    """How two sides compare over all pictures."""
+    """How two sides compare over all images."""
 
     conf: float  # detections above this score were compared
     least_iou: float
     max_det: int
-    left: int  # from here on sums of the fields of PictureReport
+    left: int  # from here on sums of the fields of ImageReport
     right: int
     pairs: int
     over: int
@@ -340,8 +340,8 @@ class DetectionsReport:
     disagreeing: float  # share of boxes that are missing, extra, or in a pair beyond the tolerance
     largest_score_difference: float
     largest_corner_difference: float
-    reordered: int  # pictures whose order is not the same
-    pictures: tuple[PictureReport, ...]  # all, or some
+    reordered: int  # images whose order is not the same
+    pictures: tuple[ImageReport, ...]  # all, or some
 
     def failures(self, tolerance: Tolerance) -> list[str]:
         """Say in sentences for the user what exceeds the tolerance; empty if both sides agree."""
@@ -354,10 +354,10 @@ class DetectionsReport:
                 f"extra, {self.over} further apart than {tolerance.score:g} in score or "
                 f"{tolerance.corner:g} pixels in a corner"
             )
-        unsorted_count = sum(picture.order is Order.WRONG for picture in self.pictures)
+        unsorted_count = sum(image.order is Order.WRONG for image in self.pictures)
         if unsorted_count:
-            pictures = pluralize(unsorted_count, "picture")
-            sentences.append(f"detections are not sorted by descending score on {pictures}")
+            images = pluralize(unsorted_count, "image")
+            sentences.append(f"detections are not sorted by descending score on {images}")
         return sentences
 
 
@@ -365,7 +365,7 @@ SUMMED = ("left", "right", "pairs", "over", "borderline")
 
 
 class Totals:
-    """Adds up the reports on pictures, which need not be kept."""
+    """Adds up the reports on images, which need not be kept."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -373,23 +373,23 @@ class Totals:
         self._largest_score_difference = 0.0
         self._largest_corner_difference = 0.0
 
-    def add(self, picture: PictureReport) -> None:
-        """Add the numbers of a picture to the sums, and note its largest differences."""
+    def add(self, image: ImageReport) -> None:
+        """Add the numbers of an image to the sums, and note its largest differences."""
         for name in SUMMED:
-            self._sums[name] += getattr(picture, name)
-        self._sums["missing"] += len(picture.missing)
-        self._sums["extra"] += len(picture.extra)
-        if picture.order is not Order.SAME:
+            self._sums[name] += getattr(image, name)
+        self._sums["missing"] += len(image.missing)
+        self._sums["extra"] += len(image.extra)
+        if image.order is not Order.SAME:
             self._sums["reordered"] += 1
         self._largest_score_difference = max(
-            self._largest_score_difference, picture.largest_score_difference
+            self._largest_score_difference, image.largest_score_difference
         )
         self._largest_corner_difference = max(
-            self._largest_corner_difference, picture.largest_corner_difference
+            self._largest_corner_difference, image.largest_corner_difference
         )
 
-    def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
-        """Make the report on all pictures that were added, which lists some of them, or all."""
+    def report(self, images: Iterable[ImageReport]) -> DetectionsReport:
+        """Make the report on all images that were added, which lists some of them, or all."""
         rules = self._rules
         sums = self._sums
         unmatched = sums["missing"] + sums["extra"]
@@ -401,5 +401,5 @@ class Totals:
             disagreeing=(unmatched + sums["over"]) / max(1, unmatched + sums["pairs"]),
             largest_score_difference=self._largest_score_difference,
             largest_corner_difference=self._largest_corner_difference,
-            pictures=tuple(pictures),
+            pictures=tuple(images),
         )

@@ -1,4 +1,4 @@
-"""The sides of a comparison: pictures in, detections out."""
+"""The sides of a comparison: images in, detections out."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from detcli.config.config import Settings
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, known_size
 from detcli.run.batches import BatchDetector
@@ -24,23 +24,23 @@ class DetectorSide:
     """A model with detcli's selection on any device, as `detcli predict` runs it."""
 
     def __init__(self, detector: BatchDetector) -> None:
-        # Pictures at a time: all that may be in flight, so that they can disturb one another.
+        # Images at a time: all that may be in flight, so that they can disturb one another.
         self.chunk = detector.batch * detector.in_flight
         self._detector = detector
 
-    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """Detect objects in pictures, in batches that are all in flight at once.
+    def detect(self, images: Sequence[Image]) -> list[Detections]:
+        """Detect objects in images, in batches that are all in flight at once.
 
         Returns:
-            The detections of each picture, in their order.
+            The detections of each image, in their order.
 
         Raises:
             ModelError: The model does not answer in time.
         """
         batch_size = self._detector.batch
         batches = []
-        for start in range(0, len(pictures), batch_size):
-            batches.append(pictures[start : start + batch_size])
+        for start in range(0, len(images), batch_size):
+            batches.append(images[start : start + batch_size])
 
         def run() -> list[Detections]:
             # Submitting a batch returns a function that waits for its result.
@@ -82,17 +82,17 @@ class GraphSide:
         graph = selection.body(file.model).SerializeToString()
         self._session = open_tensors("cpu", graph, file_name)
 
-    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """Run the graph on each picture."""
-        return [self._detect_in(picture) for picture in pictures]
+    def detect(self, images: Sequence[Image]) -> list[Detections]:
+        """Run the graph on each image."""
+        return [self._detect_in(image) for image in images]
 
-    def _detect_in(self, picture: Picture) -> Detections:
-        """Run the graph on a picture, and return the detections above the confidence."""
+    def _detect_in(self, image: Image) -> Detections:
+        """Run the graph on an image, and return the detections above the confidence."""
         contract = self._contract
         preprocessing = contract.preprocessing
-        letterbox = fit_letterbox(picture.size, self._input_shape, preprocessing)
+        letterbox = fit_letterbox(image.size, self._input_shape, preprocessing)
         model_input = to_batch(
-            picture, letterbox, preprocessing, contract.input_dtype, contract.batch or 1
+            image, letterbox, preprocessing, contract.input_dtype, contract.batch or 1
         )
         outputs = self._session.run_watched(contract.input_name, model_input)
         rows = outputs[contract.head]  # (B, K, 6)
@@ -106,7 +106,7 @@ class GraphSide:
 
 
 def rows_of(file: ModelFile) -> int | None:
-    """Return how many detections a graph with a selection of its own gives for a picture, at most.
+    """Return how many detections a graph with a selection of its own gives for an image, at most.
 
     It is the number of rows of the tensor with the boxes, `(B, K, 4)`. None if the graph has no
     selection, or computes the number.

@@ -64,8 +64,8 @@ class Inputs:
     source: tuple[str, ...] = option(
         (),
         "SOURCE...",
-        "Pictures, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
-        "rtsp:// or http:// streams; - reads pictures from stdin.",
+        "Images, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
+        "rtsp:// or http:// streams; - reads images from stdin.",
         affects_detections=False,
     )
     recursive: bool = option(
@@ -78,7 +78,7 @@ class Inputs:
     follow: bool = option(
         False,
         "--follow",
-        "Keep watching folders for new pictures and videos, until Ctrl-C.",
+        "Keep watching folders for new images and videos, until Ctrl-C.",
         affects_detections=False,
         sharded=False,
         excludes={
@@ -93,7 +93,7 @@ class Inputs:
     files_from: str | None = option(
         None,
         "--files-from FILE|-",
-        "Read names of pictures and videos from this file, one per line, or JSON Lines.",
+        "Read names of images and videos from this file, one per line, or JSON Lines.",
         affects_detections=False,
     )
     null: bool = option(
@@ -106,7 +106,7 @@ class Inputs:
     column: str | None = option(
         None,
         "--column NAME",
-        "The column of Parquet files that has the pictures, where several have some.",
+        "The column of Parquet files that has the images, where several have some.",
     )
     vid_stride: int = option(
         1,
@@ -146,7 +146,7 @@ class Inputs:
     max_pixels: int = option(
         MAX_PIXELS,
         "--max-pixels N",
-        "Refuse pictures with more pixels.",
+        "Refuse images with more pixels.",
         range=(1, None),
     )
     input_timeout: float = option(
@@ -157,7 +157,7 @@ class Inputs:
         range=(0, None),
     )
     strict: bool = option(
-        False, "--strict", "Make a damaged picture an error, even if it can be decoded."
+        False, "--strict", "Make a damaged image an error, even if it can be decoded."
     )
     lenient: bool = option(
         False,
@@ -221,7 +221,7 @@ class Runtime:
     batch: int | None = option(
         None,
         "--batch N",
-        "Pictures per batch; default: what suits the device.",
+        "Images per batch; default: what suits the device.",
         affects_detections=False,
         range=(1, 1024),  # more would only wait in memory
     )
@@ -282,7 +282,7 @@ class Settings:
 
     Attributes:
         conf: Scores must be strictly above it. None means what the model recommends, or 0.25.
-        max_det: Maximum number of detections in a picture.
+        max_det: Maximum number of detections in an image.
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
             score; "none" for no suppression. None means what the model recommends, or what is
@@ -294,14 +294,14 @@ class Settings:
         box_format: Format of the head's boxes, where the graph does not show it.
         class_conf: Confidences of single classes, by name or id, that replace `conf`.
         unique: Keep at most one detection of each anchor, that of its best class.
-        rect: Use the smallest input that holds a picture, for graphs with dynamic axes.
-        preprocess: How pictures become the input, where the model does not say, or to say it
+        rect: Use the smallest input that holds an image, for graphs with dynamic axes.
+        preprocess: How images become the input, where the model does not say, or to say it
             otherwise: "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named
             stays as it is.
         boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
             rest.
-        region: Look only there. Boxes are in pixels of the whole picture.
-        tile: Look at large pictures in tiles, and once whole. `max_det` is then that of a tile.
+        region: Look only there. Boxes are in pixels of the whole image.
+        tile: Look at large images in tiles, and once whole. `max_det` is then that of a tile.
 
     Raises:
         UsageError: A value is out of range.
@@ -317,7 +317,7 @@ class Settings:
         separator=",",
         other_names="confidence threshold score conf-thres",
     )
-    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture, or tile.")
+    max_det: int = option(300, "--max-det N", "Keep at most N detections per image, or tile.")
     classes: tuple[int | str, ...] = option(
         (),
         "--classes LIST",
@@ -366,7 +366,7 @@ class Settings:
     preprocess: str | None = option(
         None,
         "--preprocess WAYS",
-        "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
+        "How images become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
         panel=MODEL,
         separator=",",
         other_names="try parts",
@@ -380,7 +380,7 @@ class Settings:
     region: Shape | None = option(
         None,
         "--region X1,Y1,X2,Y2",
-        "Look only within this rectangle: left, top, right, bottom, in fractions of the picture, "
+        "Look only within this rectangle: left, top, right, bottom, in fractions of the image, "
         "or in pixels.",
         panel=INPUT,
         parse=Shape.region,
@@ -395,7 +395,7 @@ class Settings:
     tile: Literal["none"] | Tiling | None = option(
         None,
         "--tile SIZE",
-        "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
+        "Look at large images in tiles of this side, and once whole; 640,overlap=0.2 says which "
         "part of its side a tile shares with the next, at least; with 640,crowd=10, only where the "
         "whole shows ten objects; none leaves out what the model recommends.",
         panel=INPUT,
@@ -461,7 +461,7 @@ class Watched:
         (),
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
-        "picture, or in pixels; @FILE has one a line.",
+        "image, or in pixels; @FILE has one a line.",
         parse=_read_zones,
     )
     track: Tracking | None = option(

@@ -139,7 +139,7 @@ class DeviceOptions:
         cuda_graph: Capture the network into CUDA graphs and replay them, one for each shape. None
             means where the axes are static, and where not, shapes that repeat, as full batches do.
         gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
-            pictures and the boxes come on top, and so does CUDA itself.
+            images and the boxes come on top, and so does CUDA itself.
         half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor
             and in float16 elsewhere; on other devices, a named model is taken in float16.
         workers: How many detectors share the CPU's cores, each with its part of them. A GPU

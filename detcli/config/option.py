@@ -1,6 +1,6 @@
 """Options as data: a field of a frozen dataclass carries its option, and all else reads that.
 
-    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.")
+    max_det: int = option(300, "--max-det N", "Keep at most N detections per image.")
 
 A `Config` is a dataclass whose fields are groups of such options. The command line and its help,
 the environment variables, the file of defaults, the JSON that workers of a run in shards exchange,

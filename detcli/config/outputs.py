@@ -31,9 +31,9 @@ def output_option(
     return option(None, declaration, help_text, sharded=False, parse=parse_writable, **traits)
 
 
-NAME_A_FOLDER = "name a folder for pictures, as with --save DIR"  # a hint
+NAME_A_FOLDER = "name a folder for images, as with --save DIR"  # a hint
 NEEDS_BLUR = {"blur": "name what to hide: --blur person,car"}
-NEEDS_ANNOTATED_PICTURES = {"save show": NAME_A_FOLDER}
+NEEDS_ANNOTATED_IMAGES = {"save show": NAME_A_FOLDER}
 
 
 def _has_known_suffix(output: str) -> bool:
@@ -92,24 +92,24 @@ class Outputs:
     )
     save: Path | None = output_option(
         "--save DIR",
-        "Write annotated pictures and videos to this folder.",
+        "Write annotated images and videos to this folder.",
         common=True,
         other_names="out out-dir draw annotate visualize",
     )
     line_width: int | None = option(
         None,
         "--line-width N",
-        "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
+        "Width of lines in annotated images, in pixels; default: by the image's size.",
         range=(1, None),
-        needs=NEEDS_ANNOTATED_PICTURES,
+        needs=NEEDS_ANNOTATED_IMAGES,
     )
     labels: str = option(
         "name,score",
         "--labels LIST|none",
-        "What labels in annotated pictures say: name, score.",
+        "What labels in annotated images say: name, score.",
         parse=parse_labels,
         separator=",",
-        needs=NEEDS_ANNOTATED_PICTURES,
+        needs=NEEDS_ANNOTATED_IMAGES,
     )
     save_txt: Path | None = output_option("--save-txt DIR", "Write YOLO labels to this folder.")
     save_conf: bool = option(
@@ -122,14 +122,14 @@ class Outputs:
     coco_images: Path | None = option(
         None,
         "--coco-images FILE",
-        "COCO instances.json with the ids of pictures and categories.",
+        "COCO instances.json with the ids of images and categories.",
         needs={"save_coco": "name a file for results"},
     )
     save_crops: Path | None = output_option(
-        "--save-crops DIR", "Write each detection as a picture, in one folder per class."
+        "--save-crops DIR", "Write each detection as an image, in one folder per class."
     )
     save_dataset: Path | None = output_option(
-        "--save-dataset DIR", "Add pictures and labels to a dataset that trainers read."
+        "--save-dataset DIR", "Add images and labels to a dataset that trainers read."
     )
     report: Path | None = output_option(
         "--report DIR",
@@ -140,11 +140,11 @@ class Outputs:
     apply: Path | None = option(
         None,
         "--apply FILE",
-        "Leave out what these marks drop, which a page has saved: pictures and boxes.",
+        "Leave out what these marks drop, which a page has saved: images and boxes.",
         sharded=False,
         excludes={
             "resume": (
-                "--apply would leave out pictures that --resume then does again",
+                "--apply would leave out images that --resume then does again",
                 "apply the marks in a separate run",
             ),
         },
@@ -152,7 +152,7 @@ class Outputs:
     report_link: bool = option(
         False,
         "--report-link",
-        "Show picture files on the page where they are, in full size, in place of copies.",
+        "Show image files on the page where they are, in full size, in place of copies.",
         needs={"report": "name a folder for the page"},
         excludes={  # and not the other way: --blur as a default never gives way
             "blur": (
@@ -168,11 +168,11 @@ class Outputs:
         "the SHA-256 of its file in each.",
         sharded=False,
     )
-    show: bool = option(False, "--show", "Show annotated pictures in a window.", sharded=False)
+    show: bool = option(False, "--show", "Show annotated images in a window.", sharded=False)
     blur: tuple[str, ...] = option(
         (),
         "--blur LIST",
-        "Hide these classes, where they are found above --conf, in all pictures that are written "
+        "Hide these classes, where they are found above --conf, in all images that are written "
         "or shown: person,car. Records keep their boxes.",
         separator=",",
         needs={"save save_crops save_dataset report show read": NAME_A_FOLDER},
@@ -194,7 +194,7 @@ class Outputs:
     only_detections: bool = option(
         False,
         "--only-detections",
-        "Keep no picture or frame without detections; records stay.",
+        "Keep no image or frame without detections; records stay.",
         needs={"save save_dataset report": NAME_A_FOLDER},
     )
     save_mot: Path | None = output_option(
@@ -244,9 +244,9 @@ class Outputs:
 
     @property
     def need_pixels(self) -> bool:
-        """Whether pictures are shown or written, which then have to be decoded in full size."""
-        folders_of_pictures = (self.save, self.save_crops, self.save_dataset, self.report)
-        return self.show or any(folders_of_pictures)
+        """Whether images are shown or written, which then have to be decoded in full size."""
+        folders_of_images = (self.save, self.save_crops, self.save_dataset, self.report)
+        return self.show or any(folders_of_images)
 
     @property
     def need_identity(self) -> bool:

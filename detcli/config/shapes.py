@@ -1,4 +1,4 @@
-"""Zones, lines and regions: how they are read from text, and where they are in a picture."""
+"""Zones, lines and regions: how they are read from text, and where they are in an image."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from detcli.data.geometry import Area, Points, Size
 
 SHAPE_NAME = r"\w[\w-]{0,39}"  # of a zone or a line
-MAX_COORDINATE = 1e6  # pixels from the corner of a picture, beyond which nothing is
+MAX_COORDINATE = 1e6  # pixels from the corner of an image, beyond which nothing is
 
 
 @frozen
@@ -23,7 +23,7 @@ class Shape:
         name: Letters, digits, hyphens and underscores; empty for a region.
         points: x and y of the corners of a zone, of the two ends of a line, or of the top left and
             the bottom right corner of a region.
-        fractions: Whether the points are fractions of the picture's width and height; else they
+        fractions: Whether the points are fractions of the image's width and height; else they
             are pixels.
     """
 
@@ -85,7 +85,7 @@ class Shape:
         Raises:
             UsageError: It is not a list of points with a name.
         """
-        hint = f"write {form}, in fractions of the picture (all from 0 to 1) or in pixels"
+        hint = f"write {form}, in fractions of the image (all from 0 to 1) or in pixels"
         name = ""
         numbers_text = text
         if has_name:
@@ -104,7 +104,7 @@ class Shape:
             raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
         # Written so that it refuses NaN too, which compares as False with everything.
         if not all(abs(number) <= MAX_COORDINATE for number in numbers):
-            raise UsageError(f"{option} '{text}': no picture has such a point", hint)
+            raise UsageError(f"{option} '{text}': no image has such a point", hint)
         are_fractions = all(0 <= number <= 1 for number in numbers)
         if not are_fractions and not _may_be_pixels(numbers):
             raise UsageError(
@@ -122,10 +122,10 @@ class Shape:
         return f"{self.name}={numbers}"
 
     def pixels(self, size: "Size") -> "Points":
-        """Convert the points to pixels of one picture.
+        """Convert the points to pixels of one image.
 
         Args:
-            size: Height and width of the picture in pixels.
+            size: Height and width of the image in pixels.
 
         Returns:
             float32 of shape (N, 2): x and y of each point.
@@ -138,23 +138,23 @@ class Shape:
         return np.array([(x * x_scale, y * y_scale) for x, y in self.points], np.float32)
 
     def area(self, size: "Size") -> "Area":
-        """Convert a region to whole pixels of one picture.
+        """Convert a region to whole pixels of one image.
 
         Args:
-            size: Height and width of the picture in pixels.
+            size: Height and width of the image in pixels.
 
         Returns:
             Left, top, right and bottom; the area has at least one pixel along each side.
 
         Raises:
-            SourceError: The picture does not reach as far.
+            SourceError: The image does not reach as far.
         """
         (left, top), (right, bottom) = self.pixels(size).round().astype(int).tolist()
         height, width = size
         if right > width or bottom > height:
             raise SourceError(
-                f"the picture has {width}x{height} pixels, and so no region {self}",
-                "name the region in fractions of the picture, from 0 to 1, in --region",
+                f"the image has {width}x{height} pixels, and so no region {self}",
+                "name the region in fractions of the image, from 0 to 1, in --region",
             )
         # A region of less than a pixel, after rounding, becomes the pixel that it is in.
         left = min(left, width - 1)

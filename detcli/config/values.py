@@ -170,7 +170,7 @@ class Tolerance:
     """How far two sides may differ and still agree; a value out of range raises UsageError."""
 
     score: float  # of the two of a pair
-    corner: float  # of a pair, in pixels of the picture
+    corner: float  # of a pair, in pixels of the image
     boxes: float  # share of boxes that may be missing, extra, or in a pair that differs by more
     tensor: float  # as a share of the largest magnitude
 
@@ -305,7 +305,7 @@ def _parse_quantity(text: str, units: Mapping[str, float], *, quantity: str, hin
 
 
 def parse_labels(text: str) -> str:
-    """Read the parts of the labels in pictures: `name,score`, one of them, or `none`."""
+    """Read the parts of the labels in images: `name,score`, one of them, or `none`."""
     parts = {part.strip() for part in text.split(",")}
     if parts != {"none"} and not parts <= {"name", "score"}:
         raise UsageError(
@@ -320,13 +320,13 @@ MAX_OVERLAP = 0.9
 
 @frozen
 class Tiling:
-    """How a large picture is cut into tiles, in which small objects are detected too.
+    """How a large image is cut into tiles, in which small objects are detected too.
 
     Attributes:
-        size: Side of a tile in pixels of the picture.
+        size: Side of a tile in pixels of the image.
         overlap: The least part of a tile's side that it shares with the next.
-        crowd: The picture is first looked at as a whole, and only cut into tiles if it has at least
-            this many detections; 0 to cut every picture.
+        crowd: The image is first looked at as a whole, and only cut into tiles if it has at least
+            this many detections; 0 to cut every image.
 
     Raises:
         UsageError: A value is out of range.
@@ -371,13 +371,13 @@ class Tiling:
         return text
 
     def areas(self, size: "Size") -> "list[Area]":
-        """List the areas of a picture to detect in: its tiles row by row, then the whole picture.
+        """List the areas of an image to detect in: its tiles row by row, then the whole image.
 
-        All tiles are equally large, and the distances between them are equal to the pixel. A
-        picture that fits into one tile has only that one area.
+        All tiles are equally large, and the distances between them are equal to the pixel. An
+        image that fits into one tile has only that one area.
 
         Args:
-            size: Height and width of the picture in pixels.
+            size: Height and width of the image in pixels.
 
         Returns:
             Left, top, right and bottom of each area.
@@ -398,7 +398,7 @@ class Tiling:
         return areas
 
     def _tile_starts(self, length: int) -> list[int]:
-        """Compute where the tiles begin along one side of the picture.
+        """Compute where the tiles begin along one side of the image.
 
         There are as few tiles as the overlap allows, and they are spread evenly: with tiles of 640
         pixels and an overlap of 0.2, a side of 1500 pixels has tiles at 0, 430 and 860.

@@ -7,7 +7,7 @@ Each error has a hint (what to do next) and the exit code of the command line:
     ├── InputError              3  an input cannot be used; the others go on
     │   ├── SourceError         3  the input cannot be found or read
     │   │   └── PlaceError      5  nothing can be read where it is, perhaps only for now
-    │   ├── DecodeError         3  the input is not a complete picture or video
+    │   ├── DecodeError         3  the input is not a complete image or video
     │   └── AlteredError        3  the input is not the one that was listed
     ├── ModelError              4  the model cannot be used
     ├── DeviceError             5  the requested device cannot be used
@@ -97,7 +97,7 @@ class PlaceError(SourceError):
 
 
 class DecodeError(InputError):
-    """The input is not a complete picture or video."""
+    """The input is not a complete image or video."""
 
 
 class ModelError(DetcliError):
@@ -164,7 +164,7 @@ def as_error(error: BaseException) -> DetcliError:
         return error
     log.debug("%s", error, exc_info=error)
     if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
-        hint = "use smaller models or pictures, or a smaller --imgsz or --batch"
+        hint = "use smaller models or images, or a smaller --imgsz or --batch"
         return InferenceError(f"out of memory: {error}", hint)
     return InferenceError(
         f"this is a bug in detcli: {type(error).__name__}: {error}",

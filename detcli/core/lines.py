@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
 MAX_LINE_BYTES = 1 << 28
-"""The length of a line, in which a picture may be embedded; a longer one is refused."""
+"""The length of a line, in which an image may be embedded; a longer one is refused."""
 
 MAX_TEXT_BYTES = (1 << 31) - 1
 """The size of a file of text that is read at once, decompressed."""

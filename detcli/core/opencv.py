@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["cv2"]
 
 OLDEST = 5  # the first major version that is used, see pyproject.toml
-MAX_PIXELS = 200_000_000  # default of the largest picture that is decoded
+MAX_PIXELS = 200_000_000  # default of the largest image that is decoded
 
 PIXEL_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
-"""The variable from which OpenCV takes the largest picture, once, when it is loaded."""
+"""The variable from which OpenCV takes the largest image, once, when it is loaded."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the module
@@ -61,7 +61,7 @@ def _too_old_error(version: str) -> DependencyError:
 
 
 def limit_pixels(max_pixels: int) -> int:
-    """Let OpenCV refuse larger pictures before it allocates memory, unless it is loaded already.
+    """Let OpenCV refuse larger images before it allocates memory, unless it is loaded already.
 
     Returns the limit.
     """
@@ -71,7 +71,7 @@ def limit_pixels(max_pixels: int) -> int:
 
 
 def pixel_limit() -> int:
-    """The largest picture that OpenCV decodes in this process."""
+    """The largest image that OpenCV decodes in this process."""
     value = os.environ.get(PIXEL_LIMIT, "")
     if value.isdecimal():
         return int(value)

@@ -17,7 +17,7 @@ class Barcode:
     # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
     symbology: str
     content: bytes  # its bytes; empty for a marker
-    # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
+    # `(4, 2)` float64 x and y in pixels of the image: top left, top right, bottom right and
     # bottom left, were it upright; `(0, 2)` where they are not known
     corners: npt.NDArray[np.float64]
     class_name: str  # its class in the words of the bundled model

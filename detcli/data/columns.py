@@ -26,7 +26,7 @@ class DetectionJson(TypedDict):
     class_id: int
     class_name: str
     score: float  # to 6 decimals
-    x1: float  # its left side in pixels of the upright picture, to 2 decimals
+    x1: float  # its left side in pixels of the upright image, to 2 decimals
     y1: float  # its upper side
     x2: float  # its right side
     y2: float  # its lower side

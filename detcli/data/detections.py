@@ -1,4 +1,4 @@
-"""Detections: what was found in one picture, as parallel arrays."""
+"""Detections: what was found in one image, as parallel arrays."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,12 +69,12 @@ def coco_category(class_id: int, names: tuple[str, ...]) -> int | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Detections:
-    """What was found in one picture; row i of every array describes the same object.
+    """What was found in one image; row i of every array describes the same object.
 
     The arrays are read-only, views of those that it was made of.
 
     Attributes:
-        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, from
+        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright image, from
             its top left corner.
         score: `(N,)` float32 confidence from 0 to 1, descending.
         class_id: `(N,)` int64, an index into `names`.
@@ -133,7 +133,7 @@ class Detections:
 
     @classmethod
     def empty(cls, names: tuple[str, ...]) -> Self:
-        """Return the detections of a picture in which nothing was found."""
+        """Return the detections of an image in which nothing was found."""
         return cls(
             np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), names
         )
@@ -169,9 +169,9 @@ class Detections:
         return self.zones_and_lines()
 
     def within(self, size: Size) -> Self:
-        """Return the detections that are visible in a picture, with boxes cut off at its edges.
+        """Return the detections that are visible in an image, with boxes cut off at its edges.
 
-        The size of the picture is its height and width.
+        The size of the image is its height and width.
         """
         visible = self[shown(self.xyxy, size)]
         return replace(visible, xyxy=clipped(visible.xyxy, size))
@@ -233,7 +233,7 @@ class Detections:
         It is `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
         Args:
-            image_id: The picture's id in `instances.json`.
+            image_id: The image's id in `instances.json`.
             category_id: The category of a class id, given all names, or None to leave the class
                 out; by default COCO's where all of its 80 classes are among the names, else the
                 class id.

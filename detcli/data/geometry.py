@@ -1,4 +1,4 @@
-"""Pictures, and Letterbox, which maps them onto the network's input and boxes back."""
+"""Images, and Letterbox, which maps them onto the network's input and boxes back."""
 
 import math
 from collections.abc import Callable
@@ -10,29 +10,29 @@ import numpy.typing as npt
 
 from detcli.core import frozen
 
-Image = npt.NDArray[np.uint8]  # a decoded picture: `(H, W, 3)` uint8, BGR, upright
+Pixels = npt.NDArray[np.uint8]  # a decoded image: `(H, W, 3)` uint8, BGR, upright
 
 Size = tuple[int, int]  # height and width in pixels
-Allocate = Callable[[Size], Image]
-"""Makes an array for a picture of (height, width), with any content."""
+Allocate = Callable[[Size], Pixels]
+"""Makes an array for an image of (height, width), with any content."""
 
-Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
+Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the image
 Boxes = npt.NDArray[np.float32]
 AnyBoxes = npt.NDArray[Any]  # of any floats
-Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright picture
+Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright image
 
 
-def new_image(size: Size) -> Image:
-    """Make an array for a picture of a height and width, with any content, in ordinary memory."""
+def new_image(size: Size) -> Pixels:
+    """Make an array for an image of a height and width, with any content, in ordinary memory."""
     return np.empty((*size, 3), np.uint8)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Picture:
-    """A decoded picture, possibly at reduced size."""
+class Image:
+    """A decoded image, possibly at reduced size."""
 
-    pixels: Image  # `(H, W, 3)` uint8 BGR, upright
-    size: Size  # height and width of the full picture; boxes are in its pixels
+    pixels: Pixels  # `(H, W, 3)` uint8 BGR, upright
+    size: Size  # height and width of the full image; boxes are in its pixels
     warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
     # what its file held, where that was to be kept and shows nothing that the pixels must not
     file: bytes | None = None
@@ -40,24 +40,24 @@ class Picture:
     file_stamp: str | None = None  # size and time of the file that it was read from, if it has one
 
     @classmethod
-    def whole(cls, image: Image) -> Self:
-        """A picture at full size."""
+    def whole(cls, image: Pixels) -> Self:
+        """An image at full size."""
         return cls(image, (image.shape[0], image.shape[1]))
 
 
 @frozen
 class Letterbox:
-    """Where a picture lies on the network's input: scaled, and padded where it does not reach.
+    """Where an image lies on the network's input: scaled, and padded where it does not reach.
 
-    Computed once for a picture: preprocessing follows it, and boxes are mapped back through it.
+    Computed once for an image: preprocessing follows it, and boxes are mapped back through it.
     """
 
-    picture: Size  # of the picture in pixels
+    picture: Size  # of the image in pixels
     canvas: Size  # of the network's input
-    # canvas pixels for each picture pixel, along x and y; different only in a stretched picture
+    # canvas pixels for each image pixel, along x and y; different only in a stretched image
     scale: tuple[float, float]
-    resized: Size  # of the picture on the canvas
-    top: int = 0  # rows of padding above the picture
+    resized: Size  # of the image on the canvas
+    top: int = 0  # rows of padding above the image
     left: int = 0  # columns of padding to its left
 
     @property
@@ -68,23 +68,23 @@ class Letterbox:
     @classmethod
     def fit(
         cls,
-        picture: Size,
+        image: Size,
         canvas: Size,
         longest: int | None = None,
         enlarge: float | None = None,
         *,
         corner: bool = False,
     ) -> Self:
-        """Scale a picture to fit the network's input, the canvas, and place it in its middle.
+        """Scale an image to fit the network's input, the canvas, and place it in its middle.
 
         The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`. In the left top corner,
         it is that of YOLOX, which rounds height and width down.
 
         Args:
-            picture: Height and width of the picture.
+            image: Height and width of the image.
             canvas: Height and width of the network's input.
-            longest: How long either side of the scaled picture may be; None for the canvas's size.
-            enlarge: The largest factor by which a small picture is enlarged; None for any.
+            longest: How long either side of the scaled image may be; None for the canvas's size.
+            enlarge: The largest factor by which a small image is enlarged; None for any.
             corner: Whether to place it in the left top corner instead.
 
         Examples:
@@ -95,7 +95,7 @@ class Letterbox:
             >>> Letterbox.fit((427, 640), (416, 416), corner=True).resized
             (277, 416)
         """
-        height, width = picture
+        height, width = image
         canvas_height, canvas_width = canvas
         max_height = min(canvas_height, longest or canvas_height)
         max_width = min(canvas_width, longest or canvas_width)
@@ -106,41 +106,39 @@ class Letterbox:
         resized_width = max(1, round_pixels(width * scale))
         resized = (resized_height, resized_width)
         if corner:
-            return cls(picture, canvas, (scale, scale), resized)
-        # Half of the padding is before the picture; 0.1 less rounds down where it is odd, so that
+            return cls(image, canvas, (scale, scale), resized)
+        # Half of the padding is before the image; 0.1 less rounds down where it is odd, so that
         # the additional row or column is at the bottom or the right.
         top = round((canvas_height - resized_height) / 2 - 0.1)
         left = round((canvas_width - resized_width) / 2 - 0.1)
-        return cls(picture, canvas, (scale, scale), resized, top, left)
+        return cls(image, canvas, (scale, scale), resized, top, left)
 
     @classmethod
-    def stretched(cls, picture: Size, canvas: Size) -> Self:
-        """Stretch a picture so that it fills the network's input, whatever its proportions.
+    def stretched(cls, image: Size, canvas: Size) -> Self:
+        """Stretch an image so that it fills the network's input, whatever its proportions.
 
         Args:
-            picture: Height and width of the picture.
+            image: Height and width of the image.
             canvas: Height and width of the network's input.
 
         Examples:
             >>> Letterbox.stretched((480, 640), (320, 320)).scale
             (0.5, 0.6666666666666666)
         """
-        height, width = picture
+        height, width = image
         canvas_height, canvas_width = canvas
-        return cls(picture, canvas, (canvas_width / width, canvas_height / height), canvas)
+        return cls(image, canvas, (canvas_width / width, canvas_height / height), canvas)
 
     @classmethod
-    def by_shortest_edge(
-        cls, picture: Size, shortest: int, longest: int, multiple: int = 1
-    ) -> Self:
-        """Scale a picture so that its shorter side has a length; the canvas is as large as that.
+    def by_shortest_edge(cls, image: Size, shortest: int, longest: int, multiple: int = 1) -> Self:
+        """Scale an image so that its shorter side has a length; the canvas is as large as that.
 
         The rounding is that of `get_size_with_aspect_ratio` in Hugging Face's Transformers.
 
         Args:
-            picture: Height and width of the picture.
+            image: Height and width of the image.
             shortest: Length of the shorter side in pixels.
-            longest: How long the longer side may be. Where it would be longer, the picture is
+            longest: How long the longer side may be. Where it would be longer, the image is
                 scaled so that it has this length, and the shorter side is less than `shortest`.
             multiple: Both sides are rounded down to a multiple of this.
 
@@ -148,7 +146,7 @@ class Letterbox:
             >>> Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas
             (800, 1066)
         """
-        shorter_side, longer_side = sorted(picture)
+        shorter_side, longer_side = sorted(image)
         exact_shorter: float = shortest
         if longer_side / shorter_side * shortest > longest:
             exact_shorter = longest * shorter_side / longer_side
@@ -157,17 +155,17 @@ class Letterbox:
         scaled_longer = int(exact_shorter * longer_side / shorter_side)
         if scaled_shorter == shorter_side:
             scaled_longer = longer_side
-        is_upright = picture[0] > picture[1]
+        is_upright = image[0] > image[1]
         if is_upright:
             height, width = scaled_longer, scaled_shorter
         else:
             height, width = scaled_shorter, scaled_longer
         height = max(1, height // multiple) * multiple
         width = max(1, width // multiple) * multiple
-        return cls.stretched(picture, (height, width))
+        return cls.stretched(image, (height, width))
 
-    def to_picture(self, boxes: Boxes) -> Boxes:
-        """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels.
+    def to_image(self, boxes: Boxes) -> Boxes:
+        """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to image pixels.
 
         Everything is computed in float32: subtract the padding, divide by the scale.
         """
@@ -179,7 +177,7 @@ class Letterbox:
 
 
 def clipped(boxes: Boxes, size: Size) -> Boxes:
-    """Return boxes `(N, 4)`, cut off at the edges of a picture of a height and width."""
+    """Return boxes `(N, 4)`, cut off at the edges of an image of a height and width."""
     height, width = size
     limit = np.array([width, height, width, height], np.float32)
     within: Boxes = np.clip(boxes, np.float32(0), limit)
@@ -225,14 +223,14 @@ def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
 
 
 def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
-    """Tell which boxes are visible in a picture.
+    """Tell which boxes are visible in an image.
 
-    A box inside the picture is visible, even without an area. A box that only touches the picture
+    A box inside the image is visible, even without an area. A box that only touches the image
     from outside, or whose corners are swapped, is not.
 
     Args:
         boxes: `(N, 4)`, x1, y1, x2 and y2.
-        size: Height and width of the picture.
+        size: Height and width of the image.
 
     Returns:
         `(N,)`.
@@ -240,9 +238,9 @@ def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     height, width = size
     left_top = boxes[:, :2]
     right_bottom = boxes[:, 2:]
-    picture_end = np.array([width, height], np.float32)
+    image_end = np.array([width, height], np.float32)
     is_before = (left_top < 0) & (right_bottom <= 0)  # (N, 2), along x and along y
-    is_beyond = (left_top >= picture_end) & (right_bottom > picture_end)
+    is_beyond = (left_top >= image_end) & (right_bottom > image_end)
     is_swapped = right_bottom < left_top
     is_outside = is_before | is_beyond | is_swapped
     return np.asarray(~is_outside.any(axis=1))
@@ -252,11 +250,11 @@ def bottom_centres(boxes: Boxes, size: Size) -> Points:
     """Return the middle of each box's lower side, where its object stands.
 
     Args:
-        boxes: `(N, 4)`; a box that reaches beyond the picture is cut off at its edges first.
-        size: Height and width of the picture.
+        boxes: `(N, 4)`; a box that reaches beyond the image is cut off at its edges first.
+        size: Height and width of the image.
 
     Returns:
-        `(N, 2)`, x and y in pixels; NaN for a box outside of the picture.
+        `(N, 2)`, x and y in pixels; NaN for a box outside of the image.
     """
     x1, _, x2, y2 = clipped(boxes, size).T
     points: Points = np.stack([(x1 + x2) / 2, y2], axis=1)  # (N, 2)

@@ -26,7 +26,7 @@ from detcli.core.errors import DetcliError
 from detcli.core.text import escape_surrogates
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture, Points
+from detcli.data.geometry import Image, Points
 
 SCHEMA_VERSION = 2
 
@@ -47,10 +47,10 @@ class Video:
 
 @frozen
 class Origin:
-    """Where a picture comes from."""
+    """Where an image comes from."""
 
     source: str  # the input as its user named it, without credentials
-    path: Path | None = None  # the file, for a picture in a file
+    path: Path | None = None  # the file, for an image in a file
     frame: int | None = None  # number of the frame in its video, from 0
     time_s: float | None = None  # seconds from the start of the video
     video: Video | None = None  # the video that the frame belongs to
@@ -58,7 +58,7 @@ class Origin:
     input: int = 0  # number of the input, from 0, which the frames of a video share
     meta: str | None = None  # what a list in JSON Lines says of it, as JSON
     # size and time of its video or archive when that was opened, or the ETag of an object when its
-    # folder was listed; a picture that has a file of its own gets these when it is read
+    # folder was listed; an image that has a file of its own gets these when it is read
     file_stamp: str | None = None
 
     def __post_init__(self) -> None:
@@ -95,9 +95,9 @@ class SettingsJson(TypedDict):
     # whether each anchor gives one detection at most: asked for, or as the suppression has it
     unique: bool
     imgsz: int | None  # side of the network's input that was asked for; null for the model's own
-    rect: bool  # whether the input is as small as the picture allows
+    rect: bool  # whether the input is as small as the image allows
     box_format: str | None  # format of the boxes that was asked for; null for the model's own
-    preprocess: str  # how pictures became the network's input
+    preprocess: str  # how images became the network's input
     names: list[str] | None  # names of the classes that replace the model's own; null without
     half: bool  # whether the float16 file was asked for
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
@@ -105,7 +105,7 @@ class SettingsJson(TypedDict):
     every: float | None  # seconds between the frames of a video that are used; null for all
     # the column of Parquet files that was asked for; null for the only one
     column: str | None
-    # the rectangle of pictures that was looked at, as in `0,0.5,1,1`; null for all of them
+    # the rectangle of images that was looked at, as in `0,0.5,1,1`; null for all of them
     region: str | None
     # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
     tile: str | None
@@ -172,16 +172,16 @@ class RecordJson(TypedDict):
     time_s: NotRequired[float]  # seconds from the start of the video
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
     time: NotRequired[str]
-    width: NotRequired[int]  # of the upright picture, in pixels
-    height: NotRequired[int]  # of the upright picture, in pixels
+    width: NotRequired[int]  # of the upright image, in pixels
+    height: NotRequired[int]  # of the upright image, in pixels
     detections: NotRequired[list[DetectionJson]]  # best first
     model: NotRequired[str]  # the model's name
     device: NotRequired[str]  # where it ran, as --device names it
     precision: NotRequired[str]  # what the network computed in, where the device chooses that
     warnings: NotRequired[list[str]]  # what is wrong with the input, although there are detections
     error: NotRequired[FailureJson]  # why the input failed
-    saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
-    sha256: NotRequired[str]  # of the file of the picture or video; with --provenance
+    saved: NotRequired[list[str]]  # files that were made for it: images, videos, labels, crops
+    sha256: NotRequired[str]  # of the file of the image or video; with --provenance
     # size in bytes and time of the last change, in microseconds since 1970, of the file that was
     # read, as in 163-1764351309123456, or the ETag of an object; with --resume or --provenance
     file_stamp: NotRequired[str]
@@ -197,7 +197,7 @@ class RecordJson(TypedDict):
 
 
 class MarkJson(TypedDict):
-    """What somebody says of a picture on a page, or of one of its boxes."""
+    """What somebody says of an image on a page, or of one of its boxes."""
 
     mark: str  # keep or drop
     source: str  # of the record, printable; so is the class
@@ -211,7 +211,7 @@ class MarkJson(TypedDict):
 
 @frozen
 class Overlay:
-    """What pictures show besides boxes, in pixels of the picture."""
+    """What images show besides boxes, in pixels of the image."""
 
     zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
     lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
@@ -227,18 +227,18 @@ class Record:
     index: int  # number of the record, from 0
     model: str  # name of the model
     device: str  # where it ran
-    picture: Picture | None = None  # like detections, None in case of an error
+    picture: Image | None = None  # like detections, None in case of an error
     detections: Detections | None = None
     error: DetcliError | None = None  # why the input failed
     # files that were made for it; each sink that makes some adds them
     saved: list[Path] = field(default_factory=list)
-    overlay: Overlay = field(default_factory=Overlay)  # what pictures show besides its detections
+    overlay: Overlay = field(default_factory=Overlay)  # what images show besides its detections
     added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
     precision: str = ""  # what the network computed in, where the device chooses that
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the picture, although it could be decoded."""
+        """What is wrong with the image, although it could be decoded."""
         return () if self.picture is None else self.picture.warnings
 
     @property

@@ -1,4 +1,4 @@
-"""Tiling: a large picture is looked at in overlapping tiles and once whole, and merged into one.
+"""Tiling: a large image is looked at in overlapping tiles and once whole, and merged into one.
 
 Everything here is geometry on final detections, so it is the same on every device.
 """

@@ -16,7 +16,7 @@ input_nodes.py         preprocessing that is in the graph
 family.py, families.py  what the graph does not say
 family_heads.py        by which heads families are told apart
 coarse.py              scores that a graph rounds to nothing
-preprocessing.py       how pictures are prepared: the text form of --preprocess
+preprocessing.py       how images are prepared: the text form of --preprocess
 sidecar.py             what the files say that Transformers writes beside a model
 adapt.py, grid_nodes.py  nodes that bring a graph to the form that runs
 """

@@ -1,6 +1,6 @@
 """Adds the nodes that give any detector one input and one head.
 
-The graph that runs takes pictures `[B, 3, H, W]` and ends in a head: boxes and then scores,
+The graph that runs takes images `[B, 3, H, W]` and ends in a head: boxes and then scores,
 `[B, 4 + C, N]` or `[B, N, 4 + C]`; or, where the graph selects detections itself, rows
 `[B, K, 6]` of x1, y1, x2, y2, score, class id. What a file has instead is brought to that form by
 nodes before and behind it, so that every device and engine runs the same graph.
@@ -31,7 +31,7 @@ HEAD = "detcli/head"  # no exporter makes that name
 
 @frozen
 class Adaptation:
-    """What has to be added to a graph so that it takes pictures only and ends in one head."""
+    """What has to be added to a graph so that it takes images only and ends in one head."""
 
     head: Head
     image: ImageInput
@@ -108,11 +108,11 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 def free(model: ModelProto, image: str) -> None:
-    """Let a graph take any pictures, in place of the number and size that it was traced with.
+    """Let a graph take any images, in place of the number and size that it was traced with.
 
     Args:
         model: The model.
-        image: The name of its input for pictures, `[B, 3, H, W]`.
+        image: The name of its input for images, `[B, 3, H, W]`.
     """
     del model.graph.value_info[:]
     for value in model.graph.input:
@@ -263,7 +263,7 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
     count_with_others = len(graph.node)
     new_inputs = []
     if image.is_unusual:
-        new_inputs.append(_convert_pictures(add, image))
+        new_inputs.append(_convert_images(add, image))
     nodes = list(graph.node)
     for_image = nodes[count_with_others:]
     for_others = nodes[count_of_graph:count_with_others]
@@ -280,8 +280,8 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
 def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
     """Add the nodes that compute one of the inputs that a graph has beside the image.
 
-    Such an input tells the graph how large a picture is, how much it was scaled, or which of its
-    pixels are not padding. All of the network's input counts as picture here.
+    Such an input tells the graph how large an image is, how much it was scaled, or which of its
+    pixels are not padding. All of the network's input counts as image here.
 
     Args:
         add: Adds nodes to the graph.
@@ -306,7 +306,7 @@ def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
     add("Expand", values, shape, output=other.name)
 
 
-def _convert_pictures(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
+def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
     """Add the nodes that bring images `[B, 3, H, W]` to the form that a graph takes.
 
     That is another type, another order of axes or a single image without a batch. The new input

@@ -70,33 +70,33 @@ class MultiLabel(StrEnum):
 
 
 class Resize(StrEnum):
-    """How a picture is fitted to the network's input."""
+    """How an image is fitted to the network's input."""
 
     LETTERBOX = "letterbox"  # scaled with its proportions, centred, the rest padded
     CORNER = "corner"  # the same, at the top left
     STRETCH = "stretch"  # to exactly the input's height and width
     SHORTEST_EDGE = "shortest-edge"  # scaled with its proportions; the input is as large as that
-    NONE = "none"  # not at all; the input is as large as the picture, padded to multiples
+    NONE = "none"  # not at all; the input is as large as the image, padded to multiples
     ROUND = "round"  # to the next multiples; the input is as large as that
 
 
 FOLLOWING = {Resize.SHORTEST_EDGE, Resize.NONE, Resize.ROUND}
-"""Where the input's size follows the picture's."""
+"""Where the input's size follows the image's."""
 
 
 class Interpolation(StrEnum):
-    """How a picture is resampled."""
+    """How an image is resampled."""
 
     LINEAR = "linear"  # cv2.INTER_LINEAR: two pixels along each axis, whatever the scale
-    BILINEAR = "bilinear"  # a triangle that widens as a picture shrinks, as Pillow's BILINEAR
+    BILINEAR = "bilinear"  # a triangle that widens as an image shrinks, as Pillow's BILINEAR
     CUBIC = "cubic"  # cv2.INTER_CUBIC: four pixels, whatever the scale
-    AREA = "area"  # cv2.INTER_AREA: the mean of what a pixel covers, where a picture shrinks
+    AREA = "area"  # cv2.INTER_AREA: the mean of what a pixel covers, where an image shrinks
     BICUBIC = "bicubic"  # a cubic that widens likewise, as Pillow's BICUBIC
 
 
 @frozen
 class Preprocessing:
-    """How a picture becomes the network's input.
+    """How an image becomes the network's input.
 
     A channel's uint8 value v becomes (v * scale - mean) / std in the model input.
     """
@@ -110,10 +110,10 @@ class Preprocessing:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     bgr: bool = False  # channels are blue, green, red instead of red, green, blue
     pad: int = 114
-    # for LETTERBOX and CORNER, the most pixels that height and width of a resized picture may have,
+    # for LETTERBOX and CORNER, the most pixels that height and width of a resized image may have,
     # where the input has more
     longest: int | None = None
-    # for LETTERBOX and CORNER, the largest factor by which a small picture is enlarged, at least 1
+    # for LETTERBOX and CORNER, the largest factor by which a small image is enlarged, at least 1
     enlarge: float | None = None
     # for SHORTEST_EDGE, the length of the shorter edge and the most that the longer one may have
     edges: tuple[int, int] | None = None
@@ -151,10 +151,10 @@ class Contract:
     box_fractions: bool = False
     score_form: ScoreForm = ScoreForm.FINAL
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
-    # the most detections that its family takes from a picture; None where any number
+    # the most detections that its family takes from an image; None where any number
     max_detections: int | None = None
     within_anchors: bool = False  # that is as many as the head has anchors
-    clips: bool = True  # boxes end at the edges of the picture, as its family has them
+    clips: bool = True  # boxes end at the edges of the image, as its family has them
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
     class_conf: tuple[tuple[int, float], ...] = ()  # and those of single classes, by class id
     tile: Tiling | None = None  # the tiles that it recommends
@@ -163,7 +163,7 @@ class Contract:
     nms: float | None = None
     class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
     preprocessing: Preprocessing = Preprocessing()
-    # the file's input is of whole numbers: a picture's uint8 values, as they are
+    # the file's input is of whole numbers: an image's uint8 values, as they are
     takes_uint8: bool = False
     # steps of the preprocessing, and where each is known from
     preprocessing_sources: tuple[tuple[str, str], ...] = ()
@@ -174,8 +174,8 @@ class Contract:
     warnings: tuple[str, ...] = ()
 
     @property
-    def follows_picture(self) -> bool:
-        """True if the size of the input depends on the picture's."""
+    def follows_image(self) -> bool:
+        """True if the size of the input depends on the image's."""
         return self.preprocessing.resize in FOLLOWING
 
     def input_shape(self, image_size: int | None = None) -> Size:
@@ -185,20 +185,20 @@ class Contract:
             image_size: The side length of a square input that the user asked for, if any.
 
         Returns:
-            Height and width, in pixels. If the input follows the size of each picture, they are the
+            Height and width, in pixels. If the input follows the size of each image, they are the
             largest that it can have.
 
         Raises:
             UsageError: The graph cannot run at the size that the user asked for.
         """
-        if self.follows_picture:
+        if self.follows_image:
             return self._largest_following_shape(image_size)
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
             height, width = self.input_size
             raise UsageError(
-                f"imgsz {image_size}: this graph takes {width}x{height} pictures only",
+                f"imgsz {image_size}: this graph takes {width}x{height} images only",
                 "leave imgsz out, or export the model with dynamic axes",
             )
         if image_size % self.stride:
@@ -210,7 +210,7 @@ class Contract:
         return image_size, image_size
 
     def _largest_following_shape(self, image_size: int | None) -> Size:
-        """Return the largest height and width of an input that follows the size of each picture.
+        """Return the largest height and width of an input that follows the size of each image.
 
         Args:
             image_size: The side length that the user asked for, if any.
@@ -223,7 +223,7 @@ class Contract:
             if self.preprocessing.multiple > 1:
                 edges += f",multiple={self.preprocessing.multiple}"
             raise UsageError(
-                f"imgsz {image_size}: this model's input follows the size of each picture",
+                f"imgsz {image_size}: this model's input follows the size of each image",
                 f"leave imgsz out; --preprocess {edges} sets its edges",
             )
         if self.preprocessing.edges is None:

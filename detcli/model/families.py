@@ -1,7 +1,7 @@
 """The families of detectors: how to recognise each, and what its files do not say.
 
 The structure of a graph shows where boxes and scores are (`detcli.model.heads`). What a family adds
-is how its networks were trained to see pictures, and what their scores mean. To add a family, add
+is how its networks were trained to see images, and what their scores mean. To add a family, add
 it to FAMILIES, in front of those that would take its files too, and its files to the tests.
 """
 
@@ -41,10 +41,10 @@ from detcli.model.heads import (
 )
 from detcli.model.inputs import ImageInput
 
-# How pictures are prepared, see `Preprocessing`: what several families share.
+# How images are prepared, see `Preprocessing`: what several families share.
 LETTERBOX = Preprocessing()
 STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILINEAR)
-# Stretched, too, and normalised by the mean and standard deviation of the pictures of ImageNet.
+# Stretched, too, and normalised by the mean and standard deviation of the images of ImageNet.
 STRETCH_BY_IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 BLACK_PADDING = Preprocessing(pad=0)  # a letterbox
 NANODET_PREPROCESSING = Preprocessing(
@@ -102,7 +102,7 @@ def _one_box_per_object(
 ) -> Family:
     """Return a family that gives one box for each object, as DETR and its successors do.
 
-    Nothing has to be suppressed, boxes are fractions of the picture, and may reach beyond it.
+    Nothing has to be suppressed, boxes are fractions of the image, and may reach beyond it.
 
     Args:
         name: The family's name.
@@ -471,7 +471,7 @@ FAMILIES = (
     ),
     Family(
         "EfficientDet",
-        "google/automl, generate_detections: picture, y1, x1, y2, x2, score, class",
+        "google/automl, generate_detections: image, y1, x1, y2, x2, score, class",
         Preprocessing(resize=Resize.CORNER, scale=1.0),
         matches=lambda head: columns_of_detections(head) == (1, 5, 6),
         y_first=True,
@@ -505,7 +505,7 @@ FAMILIES = (
     ),
     Family(
         "YOLOv7, selected inside",
-        "WongKinYiu/yolov7, its export for ONNX Runtime: picture, corners, class, score",
+        "WongKinYiu/yolov7, its export for ONNX Runtime: image, corners, class, score",
         LETTERBOX,
         matches=lambda head: selects_among_cells(head) and columns_of_detections(head) == (1, 6, 5),
         must_show_corners=True,
@@ -536,10 +536,10 @@ def family_of(head: Head, image: ImageInput) -> Family:
 
     Args:
         head: Where boxes and scores are in the graph, and how they are made.
-        image: The graph's input for pictures.
+        image: The graph's input for images.
 
     Returns:
-        The first family in FAMILIES that has such heads and takes such pictures.
+        The first family in FAMILIES that has such heads and takes such images.
 
     Raises:
         Unrecognised: There is none.

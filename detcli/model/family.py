@@ -29,16 +29,16 @@ class Family:
     # object, which is dropped.
     no_object: int | None = None
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
-    fractions: bool = False  # boxes are fractions of the picture
+    fractions: bool = False  # boxes are fractions of the image
     # Corners of detections are y1, x1, y2, x2, where the nodes do not show their order.
     y_first: bool = False
     # A graph is of this family only if its nodes show the order of the corners, and their unit.
     must_show_corners: bool = False
-    # Its graphs take pictures with the channels last; None if either way.
+    # Its graphs take images with the channels last; None if either way.
     channels_last: bool | None = None
-    single: bool | None = None  # its graphs take one picture without a batch; None if either way
-    clips: bool = True  # its own code ends boxes at the edges of the picture
-    margin: int = 0  # pixels of the input that the longer side of a picture leaves free
+    single: bool | None = None  # its graphs take one image without a batch; None if either way
+    clips: bool = True  # its own code ends boxes at the edges of the image
+    margin: int = 0  # pixels of the input that the longer side of an image leaves free
     # What its layers give for each cell, where the graph does not decode it.
     grid: GridSpec | None = None
     names: tuple[str, ...] = ()  # of the classes that all its models have
@@ -67,7 +67,7 @@ class Family:
         return self.single in {None, image.single}
 
     def preprocessing_for(self, size: Size | None, default: Size) -> Preprocessing | None:
-        """Return how pictures are prepared for a network of this family.
+        """Return how images are prepared for a network of this family.
 
         Args:
             size: Height and width of the network's input; None if it takes any.
@@ -83,7 +83,7 @@ class Family:
             longest_side = max(size or default) - self.margin
             preprocessing = replace(preprocessing, longest=longest_side)
         if size is not None and preprocessing.resize in FOLLOWING:
-            # The input of such a network follows the size of each picture. Whoever exported it with
-            # a fixed size stretches pictures to that.
+            # The input of such a network follows the size of each image. Whoever exported it with
+            # a fixed size stretches images to that.
             return replace(preprocessing, resize=Resize.STRETCH, edges=None, multiple=1)
         return preprocessing

@@ -180,7 +180,7 @@ def _reason_without_head(index: GraphIndex) -> str:
         )
     match len(output_shapes[0]):
         case 2:
-            return "it classifies whole pictures: its output is [B, C]"
+            return "it classifies whole images: its output is [B, C]"
         case 4:
-            return "it segments pictures, or its boxes are not decoded: its output is [B, C, H, W]"
+            return "it segments images, or its boxes are not decoded: its output is [B, C, H, W]"
     return "its output is not a detection head"

@@ -43,7 +43,7 @@ MERELY_NAMED = frozenset({"Cast", "Identity"})
 
 MAX_TENSORS = 200  # at the input; real graphs have twenty
 
-TRACED_SIZE = (5, 7)  # of the pictures that are traced; no other axis is as long
+TRACED_SIZE = (5, 7)  # of the images that are traced; no other axis is as long
 
 
 class InputNodes(NamedTuple):
@@ -126,8 +126,8 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
 
     tensor = traced[first_inputs.pop()]
     # No other axis is as long as height and width of the traced images.
-    picture_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
-    values = np.moveaxis(tensor, picture_axes, [-2, -1])
+    image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
+    values = np.moveaxis(tensor, image_axes, [-2, -1])
     # All pixels of an image are alike, so the first one stands for all.
     colours = values[..., 0, 0].reshape(4, -1)
 
@@ -157,29 +157,29 @@ def _colours_to_trace(image: ImageInput) -> Values:
 
     The axes behind it are those of the graph's input, such as `[4, 1, 3, height, width]`.
     """
-    pictures = np.zeros((4, 3, *TRACED_SIZE))
+    images = np.zeros((4, 3, *TRACED_SIZE))
     for channel in range(CHANNELS):
-        pictures[channel + 1, channel] = 1
+        images[channel + 1, channel] = 1
     if image.channels_last:
-        pictures = np.moveaxis(pictures, 1, -1)
+        images = np.moveaxis(images, 1, -1)
     if image.single:
-        return pictures
-    return pictures[:, np.newaxis]
+        return images
+    return images[:, np.newaxis]
 
 
-def _trace_images(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
+def _trace_images(index: GraphIndex, image: str, images: Values) -> tuple[Traced, bool]:
     """Run images through the nodes of a graph that only move, scale or shift their values.
 
     Args:
         index: The graph.
         image: The name of its input for images.
-        pictures: Four images, with the axes of that input behind an axis for the images.
+        images: Four images, with the axes of that input behind an axis for the images.
 
     Returns:
         The four results in each tensor up to the first layers of the network; and whether a Resize
         to a size that is not a constant was among the nodes.
     """
-    traced: Traced = {image: pictures}
+    traced: Traced = {image: images}
     is_resized = False
     for node in index.graph.node:  # in topological order
         if len(traced) > MAX_TENSORS or traced.keys().isdisjoint(node.input):
@@ -192,7 +192,7 @@ def _trace_images(index: GraphIndex, image: str, pictures: Values) -> tuple[Trac
             continue
         if len(results) != len(node.output):
             continue
-        if not all(_holds_whole_picture(result) for result in results):
+        if not all(_holds_whole_image(result) for result in results):
             continue
         traced.update(zip(node.output, results, strict=True))
         if node.op_type == "Resize":
@@ -202,7 +202,7 @@ def _trace_images(index: GraphIndex, image: str, pictures: Values) -> tuple[Trac
     return traced, is_resized
 
 
-def _holds_whole_picture(result: Values) -> bool:
+def _holds_whole_image(result: Values) -> bool:
     """True if a tensor still holds all pixels of the four images, in up to three channels."""
     has_size = set(TRACED_SIZE) <= set(result.shape[1:])
     is_small = result.size <= 4 * CHANNELS * math.prod(TRACED_SIZE)

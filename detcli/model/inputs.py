@@ -1,4 +1,4 @@
-"""Finds the input for pictures, and what the other inputs of a graph want."""
+"""Finds the input for images, and what the other inputs of a graph want."""
 
 import math
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class ImageInput:
     batch: int | None  # B, or None where any batch is accepted
     size: Size | None  # height and width, or None where any are accepted
     channels_last: bool = False  # whether it is `[B, H, W, 3]` instead of `[B, 3, H, W]`
-    single: bool = False  # whether it is a picture without a batch, `[3, H, W]`
+    single: bool = False  # whether it is an image without a batch, `[3, H, W]`
 
     @property
     def floats(self) -> str:
@@ -48,17 +48,17 @@ class ImageInput:
 
 
 class Role(StrEnum):
-    """What an input beside the picture wants."""
+    """What an input beside the image wants."""
 
     WIDTH_HEIGHT = "width and height of the input"
     HEIGHT_WIDTH = "height and width of the input"
-    SCALE = "scale of the picture"  # 1: the picture is the input
-    MASK = "which pixels are the picture's"  # all of them
+    SCALE = "scale of the image"  # 1: the image is the input
+    MASK = "which pixels are the image's"  # all of them
 
 
 @frozen
 class OtherInput:
-    """An input that detcli feeds with what follows from the picture."""
+    """An input that detcli feeds with what follows from the image."""
 
     name: str
     dtype: int  # as ONNX numbers it
@@ -83,7 +83,7 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     if len(images) == 1:
         return images[0], tuple(_describe_other_input(index, value) for value in others)
     if len(inputs) != 1:
-        raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for pictures")
+        raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for images")
     if len(shape(inputs[0])) == 4 and inputs[0].type.tensor_type.elem_type not in DTYPES:
         raise Unrecognised("its input is neither float32, float16 nor uint8")
     raise Unrecognised("its input is not a batch of colour images")

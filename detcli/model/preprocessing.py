@@ -117,10 +117,10 @@ def overridden(contract: Contract, text: str | None) -> Contract:
         return contract
     sources = dict(contract.preprocessing_sources) | dict.fromkeys(named_steps(text), OPTION)
     overriding = settle(contract, changed(contract.preprocessing, parse(text)), sources)
-    if overriding.follows_picture and contract.input_size is not None:
+    if overriding.follows_image and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
-            f"--preprocess {text}: this graph takes {width}x{height} pictures only",
+            f"--preprocess {text}: this graph takes {width}x{height} images only",
             "use letterbox, corner or stretch",
         )
     if overriding.takes_uint8:
@@ -165,7 +165,7 @@ def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, 
     for step, assumption in contract.assumed_preprocessing:
         is_known = sources.get(step, RULE) != RULE
         # An input that takes images of any size needs no assumed size.
-        is_needless_size = step == SIZE and settled.follows_picture
+        is_needless_size = step == SIZE and settled.follows_image
         if not is_known and not is_needless_size:
             assumed.append((step, assumption))
     return replace(settled, assumed_preprocessing=tuple(assumed))
@@ -183,7 +183,7 @@ def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
     plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     if preprocessing != plain:
         raise UsageError(
-            f"--preprocess {text}: this graph takes whole numbers, the levels of a picture",
+            f"--preprocess {text}: this graph takes whole numbers, the levels of an image",
             "leave scale, mean and std out",
         )
 

@@ -138,7 +138,7 @@ def _preprocessing_of_family(
     Args:
         index: The graph.
         family: The family.
-        image: The graph's input for pictures.
+        image: The graph's input for images.
         default_size: Height and width to run the network at, if it takes any size.
 
     Returns:
@@ -204,7 +204,7 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
         return image.batch
     if image.batch not in {None, 1}:
         raise Unrecognised(
-            f"it takes {image.batch} pictures at once and gives all their detections in one list",
+            f"it takes {image.batch} images at once and gives all their detections in one list",
             "export it with a batch of 1",
         )
     return 1

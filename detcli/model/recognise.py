@@ -52,7 +52,7 @@ from detcli.model.read_contract import Recognised, contract_of, shown_format
 from detcli.model.sidecar import CONFIG, Sidecar
 
 EXPECTED = (
-    "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
+    "expected images [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
     "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
 SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
@@ -61,7 +61,7 @@ MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
 
 TASKS = {
-    "classify": "it classifies whole pictures",
+    "classify": "it classifies whole images",
     "segment": "it segments objects",
     "pose": "it finds poses",
     "obb": "it finds oriented boxes",

@@ -1,7 +1,7 @@
 """The model zoo: models known by name, and where their files are.
 
 Published models are fetched from Hugging Face on first use, with the files beside them that say
-how pictures are prepared; `codes` is bundled with detcli. An existing file takes precedence over a
+how images are prepared; `codes` is bundled with detcli. An existing file takes precedence over a
 name.
 """
 

@@ -10,13 +10,13 @@ from pathlib import Path, PurePath
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError
 from detcli.core.text import is_object
-from detcli.data.geometry import Image, Picture
+from detcli.data.geometry import Image, Pixels
 from detcli.data.record import (
     Origin,
     RecordJson,
     name_of,
 )
-from detcli.page.page import PagePicture
+from detcli.page.page import PageImage
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
@@ -27,37 +27,37 @@ from detcli.storage.files import sha256
 
 @dataclass(slots=True)
 class Finder:
-    """Finds the pictures of records where they are now."""
+    """Finds the images of records where they are now."""
 
     folder: Path | None  # where to look first; None to look only where the records say
-    inputs: Inputs  # how pictures are read
-    lost: int = 0  # records whose picture was not found, or is another one
-    unproven: int = 0  # pictures that may be other ones of this size, as records have no hash
+    inputs: Inputs  # how images are read
+    lost: int = 0  # records whose image was not found, or is another one
+    unproven: int = 0  # images that may be other ones of this size, as records have no hash
     _video: "_FrameReader | None" = field(default=None, init=False)
 
     def shown(
-        self, record: RecordJson, edit: Callable[[Image], Image] | None = None
-    ) -> PagePicture | None:
-        """Find the picture of a record for a page.
+        self, record: RecordJson, edit: Callable[[Pixels], Pixels] | None = None
+    ) -> PageImage | None:
+        """Find the image of a record for a page.
 
         Args:
             record: The record.
-            edit: Makes the picture that is shown from the one that is found.
+            edit: Makes the image that is shown from the one that is found.
 
         Returns:
-            The picture, with its file unless it is a frame of a video; None if it is not found,
+            The image, with its file unless it is a frame of a video; None if it is not found,
             which is counted.
         """
-        picture = self.picture(record)
-        if picture is None:
+        image = self.image(record)
+        if image is None:
             self.lost += 1
             return None
-        pixels = picture.pixels
+        pixels = image.pixels
         if edit is not None:
             pixels = edit(pixels)
         if "frame" in record:
-            return PagePicture(pixels)
-        return PagePicture(pixels, self.path_of(name_of(record)))
+            return PageImage(pixels)
+        return PageImage(pixels, self.path_of(name_of(record)))
 
     def close(self) -> None:
         """Close the video that was read last."""
@@ -65,12 +65,12 @@ class Finder:
             self._video.close()
             self._video = None
 
-    def picture(self, record: RecordJson) -> Picture | None:
-        """Find the picture or frame that a record is about.
+    def image(self, record: RecordJson) -> Image | None:
+        """Find the image or frame that a record is about.
 
         Returns:
-            The picture; None if there is none, or if its file is another one by now, by its size in
-            pixels or its hash. A picture without a hash in its record is counted as unproven.
+            The image; None if there is none, or if its file is another one by now, by its size in
+            pixels or its hash. An image without a hash in its record is counted as unproven.
         """
         path = self.path_of(name_of(record))
         is_of_stream = {"frame", "time"} <= record.keys()
@@ -80,31 +80,31 @@ class Finder:
         try:
             if "frame" in record:
                 video = self._frame_reader(path, record["frame"])
-                picture = video.at(record["frame"])
+                image = video.at(record["frame"])
             else:
-                picture = self._load(path, name_of(record))
+                image = self._load(path, name_of(record))
         except InputError:
             return None
-        if picture is None or picture.size != (record["height"], record["width"]):
+        if image is None or image.size != (record["height"], record["width"]):
             return None
         if "sha256" not in record:
             self.unproven += 1
-            return picture
+            return image
         if video is not None:
             digest = video.digest
         else:
-            digest = hashlib.sha256(picture.file or b"").hexdigest()
+            digest = hashlib.sha256(image.file or b"").hexdigest()
         if record["sha256"] != digest:
             return None
-        return picture
+        return image
 
-    def _load(self, path: Path, source: str) -> Picture:
-        """Read a picture from a file, whose bytes it keeps; raises InputError if it cannot.
+    def _load(self, path: Path, source: str) -> Image:
+        """Read an image from a file, whose bytes it keeps; raises InputError if it cannot.
 
         The source is the name of the input in messages.
         """
 
-        def load() -> Picture:
+        def load() -> Image:
             return load_file(path, DecodeOptions(self.inputs, keep=True))
 
         item = Item(Origin(source, path), load)
@@ -166,7 +166,7 @@ class _FrameReader:
         except OSError:
             return ""
 
-    def at(self, number: int) -> Picture | None:
+    def at(self, number: int) -> Image | None:
         """Read on up to the frame of a number, and return it; None if the video has no such frame.
 
         Raises:

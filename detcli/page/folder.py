@@ -39,10 +39,10 @@ files/data.js, with lists whose values are told apart by their position:
             tracks, zones, crossed, texts, corners
                         a value for each box, in this order: 0 without a track, zones, [line, side]
                         of each line, "" without a text, [x, y] of each corner
-            picture     the name of the files below pictures/ and thumbnails/; original, if the
+            picture   the name of the files below pictures/ and thumbnails/; original, if the
                         page shows a file elsewhere in place of a copy, its address
             video       the number of its video in the run; stride, from this frame on: every
-                        how many frames of it have a picture; film, the annotated video
+                        how many frames of it have an image; film, the annotated video
 
 FORMAT rises when this changes: a page of another format is not continued.
 """
@@ -67,15 +67,15 @@ MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked 
 FORMAT = 1
 CHUNK_RECORDS = 500  # a chunk ends with as many records, or as many bytes
 CHUNK_BYTES = 1 << 20
-PICTURE_FOLDERS = ("pictures", "thumbnails")
-FOLDERS = ("data", "files", *PICTURE_FOLDERS)
+IMAGE_FOLDERS = ("pictures", "thumbnails")
+FOLDERS = ("data", "files", *IMAGE_FOLDERS)
 
 _OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
-_PICTURE_FOLDER = re.compile(r"\d+", re.ASCII)
+_IMAGE_FOLDER = re.compile(r"\d+", re.ASCII)
 
 
 class PageFolder:
-    """A folder that holds one page: its files, its data in chunks, and its pictures."""
+    """A folder that holds one page: its files, its data in chunks, and its images."""
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
         """Lock the folder against other runs; the page that is there stays until `begin`.
@@ -124,7 +124,7 @@ class PageFolder:
         Raises:
             UsageError: One of them is.
         """
-        for file in self._data_and_pictures():
+        for file in self._data_and_images():
             if file in inputs:
                 raise UsageError(f"{file} is one of the inputs", "name another folder")
 
@@ -168,19 +168,19 @@ class PageFolder:
             self._end_chunk()
         return begins_chunk
 
-    def write_picture(self, number: int, *sizes: bytes) -> str:
-        """Write a picture of this run, and its thumbnail.
+    def write_image(self, number: int, *sizes: bytes) -> str:
+        """Write an image of this run, and its thumbnail.
 
         Args:
-            number: The number of the picture in the run.
-            sizes: A copy of the picture and then its thumbnail, as JPEG; or only the thumbnail, if
-                the page shows the picture's own file.
+            number: The number of the image in the run.
+            sizes: A copy of the image and then its thumbnail, as JPEG; or only the thumbnail, if
+                the page shows the image's own file.
 
         Returns:
-            The name of the picture, for `remove_picture` and the entry of its record.
+            The name of the image, for `remove_image` and the entry of its record.
         """
         name = f"{self.run}/{number // 1000}/{number}"
-        folders = PICTURE_FOLDERS[-len(sizes) :]  # the thumbnail's is the last
+        folders = IMAGE_FOLDERS[-len(sizes) :]  # the thumbnail's is the last
         for folder, jpeg in zip(folders, sizes, strict=True):
             path = self._real / folder / f"{name}.jpg"
             if not path.parent.exists():
@@ -199,9 +199,9 @@ class PageFolder:
             return path.resolve().as_uri()
         return quote(os.fsencode(relative.replace(os.sep, "/")))
 
-    def remove_picture(self, name: str) -> None:
-        """Remove a picture that the page no longer shows."""
-        for folder in PICTURE_FOLDERS:
+    def remove_image(self, name: str) -> None:
+        """Remove an image that the page no longer shows."""
+        for folder in IMAGE_FOLDERS:
             with contextlib.suppress(OSError):
                 (self._real / folder / f"{name}.jpg").unlink()
 
@@ -265,17 +265,17 @@ class PageFolder:
     def _clear(self) -> None:
         """Remove the page that is there: only files and folders that have names of a page's."""
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, []))
-        for path in self._data_and_pictures():
+        for path in self._data_and_images():
             path.unlink()
-        for picture_folder in PICTURE_FOLDERS:
-            for folder, _, _ in os.walk(self._real / picture_folder, topdown=False):
-                if _PICTURE_FOLDER.fullmatch(Path(folder).name):
+        for image_folder in IMAGE_FOLDERS:
+            for folder, _, _ in os.walk(self._real / image_folder, topdown=False):
+                if _IMAGE_FOLDER.fullmatch(Path(folder).name):
                     with contextlib.suppress(OSError):  # something else is in it
                         Path(folder).rmdir()
 
-    def _data_and_pictures(self) -> Iterator[Path]:
-        """Yield the chunks, pictures and thumbnails of the page that is there."""
-        for subfolder in ("data", *PICTURE_FOLDERS):
+    def _data_and_images(self) -> Iterator[Path]:
+        """Yield the chunks, images and thumbnails of the page that is there."""
+        for subfolder in ("data", *IMAGE_FOLDERS):
             for folder, _, names in os.walk(self._real / subfolder):
                 for name in names:
                     path = Path(folder, name)

@@ -1,4 +1,4 @@
-"""Page: records become entries of a result page, with pictures, thumbnails, and what made it."""
+"""Page: records become entries of a result page, with images, thumbnails, and what made it."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
-from detcli.data.geometry import Image, Letterbox
+from detcli.data.geometry import Letterbox, Pixels
 from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of
 from detcli.page.folder import PageFolder
 from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
@@ -25,24 +25,24 @@ from detcli.source.decode import browser_shows
 
 log = logging.getLogger(__name__)
 
-# Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
-PICTURE = (1280, 85)
+# Pixels of the longer side, at most, and quality of the JPEG; smaller images keep their size.
+IMAGE = (1280, 85)
 THUMBNAIL = (320, 75)
-VIDEO_PICTURES = 200  # the most that are kept of one video; beyond it, every other one is dropped
+VIDEO_IMAGES = 200  # the most that are kept of one video; beyond it, every other one is dropped
 MAX_FACTS = 100
 MADE_BY = ("model", "device", "precision")
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
-class PagePicture(NamedTuple):
-    """An upright picture on a page, which shows a copy, or the file where it is."""
+class PageImage(NamedTuple):
+    """An upright image on a page, which shows a copy, or the file where it is."""
 
-    pixels: Image
+    pixels: Pixels
     file: Path | None = None  # which has them, as they are
 
 
-def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Encode a picture as JPEG in several sizes, such as a copy and a thumbnail.
+def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Encode an image as JPEG in several sizes, such as a copy and a thumbnail.
 
     Args:
         pixels: `(H, W, 3)`.
@@ -63,7 +63,7 @@ def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
             pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
         is_encoded, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not is_encoded:
-            raise OutputError("cannot encode a picture of the page", "leave out --report")
+            raise OutputError("cannot encode an image of the page", "leave out --report")
         yield jpeg.tobytes()
 
 
@@ -74,17 +74,17 @@ class BoxKind:
     name: str  # as it is shown
     colour: Colour  # of its boxes, BGR
     dashed: bool = False  # whether its boxes are
-    wrong: bool = True  # whether pictures with such boxes come first
+    wrong: bool = True  # whether images with such boxes come first
     side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
 
 
 class PageBox(NamedTuple):
-    """A box on a picture of a page."""
+    """A box on an image of a page."""
 
     class_id: int  # of the model
     class_name: str  # any text
     score: float | None  # from 0 to 1; None for an object of a label
-    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright picture
+    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
     kind: int | None = None  # its number among the run's kinds; None for a run without any
     # score and box of the counterpart on the other side of a comparison
     counterpart: tuple[float | None, Sequence[float]] | None = None
@@ -96,7 +96,7 @@ class PageTable(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | float | None]]
-    pictures: Sequence[Sequence[int]] = ()  # for each row, the records that it is about
+    images: Sequence[Sequence[int]] = ()  # for each row, the records that it is about
 
 
 class Curves(NamedTuple):
@@ -130,7 +130,7 @@ class RunInfo:
     kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
     sides: Sequence[str] = ()  # names of the two that are compared
     min_score: float = 0.0  # detections score above it
-    zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
+    zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
 
 
 @dataclass(slots=True)
@@ -138,11 +138,11 @@ class _PageVideo:
     """A video whose frames are being added to the page."""
 
     number: int  # among the videos of the run
-    stride: int = 1  # the page keeps the picture of every stride-th frame
+    stride: int = 1  # the page keeps the image of every stride-th frame
     frame_count: int = 0  # frames that were added
     last_frame: int = -1  # the number of the frame added last; -1 for a stream
-    # of each picture on the page, the index of its frame among those added, and its name
-    pictures: list[tuple[int, str]] = field(default_factory=list)
+    # of each image on the page, the index of its frame among those added, and its name
+    images: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Page:
@@ -150,8 +150,8 @@ class Page:
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
     the number of records. The files of `inputs` are never removed. If `resumed`, records are added
-    to those of the page that is there. If `linked`, it shows picture files where they are, wherever
-    browsers show them alike, and a warning says how many pictures are copies.
+    to those of the page that is there. If `linked`, it shows image files where they are, wherever
+    browsers show them alike, and a warning says how many images are copies.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -175,8 +175,8 @@ class Page:
         self._class_numbers: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
         self._video_count = 0
-        self._picture_count = 0
-        self._copy_count = 0  # pictures that are copies, and not shown where they are
+        self._image_count = 0
+        self._copy_count = 0  # images that are copies, and not shown where they are
         self._record_count = 0
         # Name and value of what made the records, such as the model; the values are not used.
         self._facts: dict[tuple[str, str], None] = {}
@@ -185,7 +185,7 @@ class Page:
     def add(
         self,
         fields: RecordJson,
-        picture: Callable[[], PagePicture | None] | Fields | None,
+        image: Callable[[], PageImage | None] | Fields | None,
         boxes: Sequence[PageBox] | None = None,
         annotated_video: Path | None = None,
     ) -> int:
@@ -193,7 +193,7 @@ class Page:
 
         Args:
             fields: The record.
-            picture: Gets its picture, if one is kept; or what `store` has returned; None if there
+            image: Gets its image, if one is kept; or what `store` has returned; None if there
                 is none.
             boxes: Its boxes; None for its detections.
             annotated_video: The annotated video that has this frame.
@@ -207,12 +207,12 @@ class Page:
                 boxes = [_page_box(detection) for detection in detections]
                 entry |= _optional_lists(detections)
             self._add_boxes(entry, boxes)
-        dropped_pictures = self._add_picture(entry, fields, picture, annotated_video)
+        dropped_images = self._add_image(entry, fields, image, annotated_video)
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
             self._describe("running")  # the description counts the chunks
-        for name in dropped_pictures:
-            self._folder.remove_picture(name)
+        for name in dropped_images:
+            self._folder.remove_image(name)
         record_number = self._record_count
         self._record_count += 1
         return record_number
@@ -232,38 +232,38 @@ class Page:
             self._folder.close()
         if self._linked and self._copy_count:
             log.warning(
-                "%d of %d pictures of the page are copies: they are in no file of their own, or in "
+                "%d of %d images of the page are copies: they are in no file of their own, or in "
                 "one that a browser may show otherwise",
                 self._copy_count,
-                self._picture_count,
+                self._image_count,
             )
 
-    def store(self, picture: Callable[[], PagePicture | None]) -> Fields:
-        """Write a picture and its thumbnail, now or before its record is added.
+    def store(self, image: Callable[[], PageImage | None]) -> Fields:
+        """Write an image and its thumbnail, now or before its record is added.
 
         Args:
-            picture: Gets the picture; its result is None if there is none.
+            image: Gets the image; its result is None if there is none.
 
         Returns:
-            What the entry of the record says of the picture: its name on the page, and the address
-            of the file if the page shows that in place of a copy. Empty without a picture.
+            What the entry of the record says of the image: its name on the page, and the address
+            of the file if the page shows that in place of a copy. Empty without an image.
         """
         self._begin()
-        page_picture = picture()
-        if page_picture is None:
+        page_image = image()
+        if page_image is None:
             return {}
-        picture_number = self._picture_count
-        self._picture_count += 1
-        file = page_picture.file
+        image_number = self._image_count
+        self._image_count += 1
+        file = page_image.file
         original: Fields = {}
         if self._linked and file is not None and browser_shows(file):
             original["original"] = self._folder.address_of(file)
             sizes = [THUMBNAIL]
         else:
-            sizes = [PICTURE, THUMBNAIL]
+            sizes = [IMAGE, THUMBNAIL]
             self._copy_count += 1
-        jpegs = render(page_picture.pixels, sizes)
-        name = self._folder.write_picture(picture_number, *jpegs)
+        jpegs = render(page_image.pixels, sizes)
+        name = self._folder.write_image(image_number, *jpegs)
         return {"picture": name, **original}
 
     def describe(self, about: RunInfo) -> None:
@@ -359,54 +359,54 @@ class Page:
         if new_classes:
             entry["classes"] = new_classes
 
-    def _add_picture(
+    def _add_image(
         self,
         entry: Fields,
         fields: RecordJson,
-        picture: Callable[[], PagePicture | None] | Fields | None,
+        image: Callable[[], PageImage | None] | Fields | None,
         annotated_video: Path | None,
     ) -> list[str]:
-        """Add the picture of a record to its entry, if the page keeps one of it.
+        """Add the image of a record to its entry, if the page keeps one of it.
 
-        Of a video, the page keeps pictures of every stride-th frame. The stride begins at 1, and
-        doubles whenever there are more than VIDEO_PICTURES; then every other picture is dropped.
+        Of a video, the page keeps images of every stride-th frame. The stride begins at 1, and
+        doubles whenever there are more than VIDEO_IMAGES; then every other image is dropped.
 
         Args:
-            entry: The entry, which gets the picture, and what it says of the video.
+            entry: The entry, which gets the image, and what it says of the video.
             fields: The record.
-            picture: Gets the picture, or says what `store` has returned; None if there is none.
+            image: Gets the image, or says what `store` has returned; None if there is none.
             annotated_video: The annotated video that has this frame.
 
         Returns:
-            The names of the pictures that are dropped, to be removed when the entry is written.
+            The names of the images that are dropped, to be removed when the entry is written.
         """
         video = self._video_of(fields)
         if video is not None:
             entry["video"] = video.number
         if video is None or video.frame_count % video.stride == 0:
-            if not callable(picture):
-                entry |= picture or {}
+            if not callable(image):
+                entry |= image or {}
             elif "detections" in fields:
-                entry |= self.store(picture)
+                entry |= self.store(image)
         if video is None:
             return []
         if annotated_video is not None and video.frame_count == 0:
             entry["film"] = self._folder.address_of(annotated_video)
         if "picture" in entry:
-            video.pictures.append((video.frame_count, entry["picture"]))
+            video.images.append((video.frame_count, entry["picture"]))
         video.frame_count += 1
-        if len(video.pictures) <= VIDEO_PICTURES:
+        if len(video.images) <= VIDEO_IMAGES:
             return []
         video.stride *= 2
         entry["stride"] = video.stride
-        remaining_pictures = []
+        remaining_images = []
         dropped_names = []
-        for frame_index, name in video.pictures:
+        for frame_index, name in video.images:
             if frame_index % video.stride == 0:
-                remaining_pictures.append((frame_index, name))
+                remaining_images.append((frame_index, name))
             else:
                 dropped_names.append(name)
-        video.pictures = remaining_pictures
+        video.images = remaining_images
         return dropped_names
 
     def _video_of(self, fields: RecordJson) -> _PageVideo | None:
@@ -437,19 +437,19 @@ class Page:
 
 
 class PageSink:
-    """Adds each record to a page; with `only_detections`, other records have no picture on it."""
+    """Adds each record to a page; with `only_detections`, other records have no image on it."""
 
     def __init__(self, page: Page, *, only_detections: bool = False) -> None:
         self._page = page
         self._only_detections = only_detections
 
     def write(self, record: Record) -> None:
-        """Add a record to the page, with its picture and the annotated video that it is in."""
+        """Add a record to the page, with its image and the annotated video that it is in."""
 
-        def picture() -> PagePicture | None:
+        def image() -> PageImage | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
-            return PagePicture(record.picture.pixels, record.origin.path)
+            return PageImage(record.picture.pixels, record.origin.path)
 
         annotated_video = None
         # Without the frames that have no detections, times in an annotated video are others than
@@ -457,7 +457,7 @@ class PageSink:
         if not self._only_detections:
             videos = [path for path in record.saved if path.suffix == ".mp4"]
             annotated_video = videos[0] if videos else None
-        self._page.add(record.to_json(), picture, annotated_video=annotated_video)
+        self._page.add(record.to_json(), image, annotated_video=annotated_video)
 
     def close(self) -> None:
         """End the page."""
@@ -467,7 +467,7 @@ class PageSink:
 def _begin_entry(fields: RecordJson) -> Fields:
     """Make the entry of a record, with its source, size, time, error and warnings.
 
-    Boxes and pictures are added to it afterwards. The module `page/folder.py` has the format.
+    Boxes and images are added to it afterwards. The module `page/folder.py` has the format.
     """
     entry: Fields = {"source": escape_unprintable(fields["source"])}
     for name, value in fields.items():

@@ -3,10 +3,10 @@
     sources -> pipeline: decode -> detector -> watcher -> records
 
 detector.py        the library's Detector, a front of batches.py
-batches.py         batches of pictures to detections, on any device
+batches.py         batches of images to detections, on any device
 model_settings.py  prepares a model for a run, and checks that the settings suit it
 selections.py      which detections are selected, on the device and afterwards
-crops.py           parts of pictures: a region, or overlapping tiles
+crops.py           parts of images: a region, or overlapping tiles
 shared_work.py     batches that several threads take from
 pipeline.py        items to records, in order
 outputs.py         opens the sinks of a run
@@ -53,8 +53,8 @@ from detcli.source.sources import Sources
 
 log = logging.getLogger(__name__)
 
-# glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
-# kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
+# glibc maps a block of more than some megabytes anew for every image, canvas and tensor, and the
+# kernel clears each page when it is first touched: on an image of 810x1080 that took longer than
 # decoding it. Such blocks come from the heap instead, which keeps what is given back.
 M_TRIM_THRESHOLD = -1  # of malloc.h, as the next
 M_MMAP_THRESHOLD = -3
@@ -77,7 +77,7 @@ class Run:
     # What is found out about detections: tracks, zones, lines, texts. Tracks begin at the run's
     # confidence if --track says nothing else.
     watched: Watched
-    decode: DecodeOptions  # how pictures are decoded
+    decode: DecodeOptions  # how images are decoded
 
     @classmethod
     def over(cls, config: Config, detector: BatchDetector) -> Self:
@@ -92,7 +92,7 @@ class Run:
             track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
-        # --provenance hashes the files of pictures, and a dataset has copies of them.
+        # --provenance hashes the files of images, and a dataset has copies of them.
         keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(
             config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keeps_files
@@ -240,12 +240,12 @@ def open_run(
     if model is None:
         model = locate(config)
     runtime = config.runtime
-    # One picture is fastest with a detector on all cores, but many tiles are not.
+    # One image is fastest with a detector on all cores, but many tiles are not.
     tile = config.settings.tile
     has_many_tiles = isinstance(tile, Tiling) and not tile.crowd
     if cores:
         workers = cores
-    elif is_one_picture(config) and not has_many_tiles:
+    elif is_one_image(config) and not has_many_tiles:
         workers = 1
     else:
         workers = available_cores()
@@ -260,8 +260,8 @@ def open_run(
         yield Run.over(config, detector)
 
 
-def is_one_picture(config: Config) -> bool:
-    """Whether the only input is one picture; stdin counts as one, as its content is unknown."""
+def is_one_image(config: Config) -> bool:
+    """Whether the only input is one image; stdin counts as one, as its content is unknown."""
     sources = config.inputs.source
     if config.inputs.files_from is not None or len(sources) != 1:
         return False
@@ -273,17 +273,17 @@ def is_one_picture(config: Config) -> bool:
 
 
 def set_up_process() -> None:
-    """Set up OpenCV and keep freed memory; to be called before the first picture is read."""
+    """Set up OpenCV and keep freed memory; to be called before the first image is read."""
     silence_opencv()
     open_streams_in_parallel()
     keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator, if it is glibc's, keep the memory of one picture for the next.
+    """Let the allocator, if it is glibc's, keep the memory of one image for the next.
 
     By default it returns large blocks to the system, which has to clear each page of the next block
-    again: on a picture of 810x1080 that took longer than decoding it.
+    again: on an image of 810x1080 that took longer than decoding it.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,4 +1,4 @@
-"""Batches of pictures on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
+"""Batches of images on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
 
 import copy
 import logging
@@ -21,7 +21,7 @@ from detcli.core.errors import DetcliWarning
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections
-from detcli.data.geometry import Image, Letterbox, Picture, Size
+from detcli.data.geometry import Image, Letterbox, Pixels, Size
 from detcli.model.contract import (
     MultiLabel,
     Resize,
@@ -31,7 +31,7 @@ from detcli.model.contract import (
 )
 from detcli.model.file import ModelFile, PreparedModel
 from detcli.model.zoo import find
-from detcli.run.crops import TiledPictures, crop, indices_of_crowds, moved_from_crops
+from detcli.run.crops import TiledImages, crop, indices_of_crowds, moved_from_crops
 from detcli.run.model_settings import (
     log_confidence_and_suppression,
     log_model,
@@ -56,15 +56,15 @@ log = logging.getLogger(__name__)
 
 @frozen
 class StartedGroup:
-    """Pictures of a batch that the device works on together: their network inputs have one size."""
+    """Images of a batch that the device works on together: their network inputs have one size."""
 
-    indices: list[int]  # of the pictures, in the batch
-    # for each selection that runs on the device, a function that waits for the pictures' detections
+    indices: list[int]  # of the images, in the batch
+    # for each selection that runs on the device, a function that waits for the images' detections
     pending: list[Pending]
 
 
 class BatchDetector:
-    """A model on a device that detects in batches of pictures, see `submit`.
+    """A model on a device that detects in batches of images, see `submit`.
 
     A context manager, which releases the device's memory on exit. Any number of threads may use
     one on the CPU and with OpenVINO, a single one on a GPU.
@@ -129,13 +129,13 @@ class BatchDetector:
         self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
         self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
-        self._rect = settings.rect  # whether a narrow picture has an input that is as narrow
+        self._rect = settings.rect  # whether a narrow image has an input that is as narrow
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
         self._model = replace(prepared, contract=contract, canvas=self.canvas)
 
     def _set_tiling(self, settings: Settings) -> None:
-        """Set where in a picture is looked: in one region, and in tiles or only in the whole.
+        """Set where in an image is looked: in one region, and in tiles or only in the whole.
 
         The settings come before the tiles that the model recommends.
 
@@ -188,8 +188,8 @@ class BatchDetector:
     def _open_backend(self, device: str | Device) -> None:
         """Open the model on a device, and set what depends on it.
 
-        If all pictures are cut into tiles, helpers are opened, too: further detectors on the same
-        device, which share the tiles of a picture with this one.
+        If all images are cut into tiles, helpers are opened, too: further detectors on the same
+        device, which share the tiles of an image with this one.
         """
         self._backend: Backend = open_backend(device, self._model, self._device_options)
         self.where = Device.parse(self._backend.device)
@@ -199,14 +199,14 @@ class BatchDetector:
         if self.precision:
             self.placement += f" ({self.precision})"
         self.in_flight = self._backend.in_flight  # batches worth starting before the first is done
-        self.batch = self._backend.best_batch(self.canvas)  # pictures in one that suit the device
+        self.batch = self._backend.best_batch(self.canvas)  # images in one that suit the device
         self.workers = self._backend.workers  # detectors to run side by side, one per thread
         self.times = StageTimes()
         self._batches = 0  # that the device has finished
         self._observer: Observer | None = None
         self._helpers: list[BatchDetector] = []
         if self._cuts_all:
-            # The workers share the tiles of each picture, so for the caller there is one worker.
+            # The workers share the tiles of each image, so for the caller there is one worker.
             self._helpers = [self._open_helper() for _ in range(self.workers - 1)]
             self.batch *= self.workers
             self.workers = 1
@@ -219,11 +219,11 @@ class BatchDetector:
 
     @property
     def _cuts_all(self) -> bool:
-        """Whether all pictures are cut into tiles, not only those that show a crowd."""
+        """Whether all images are cut into tiles, not only those that show a crowd."""
         return self.tiling is not None and not self.tiling.crowd
 
     def _open_helper(self) -> "BatchDetector":
-        """Open another detector on the same device, which runs some of the tiles of a picture.
+        """Open another detector on the same device, which runs some of the tiles of an image.
 
         It gets single tiles, so it looks neither for a region nor cuts them again.
         """
@@ -235,7 +235,7 @@ class BatchDetector:
 
     @property
     def finished(self) -> int:
-        """Batches that the device has finished so far; a large picture in tiles is many."""
+        """Batches that the device has finished so far; a large image in tiles is many."""
         return self._batches + sum(helper.finished for helper in self._helpers)
 
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
@@ -280,85 +280,85 @@ class BatchDetector:
         if self._observer is not None:
             self._observer(stage)
 
-    def allocate(self, size: Size) -> Image:
-        """An array for a picture of (height, width) to be decoded into, where it suits the device.
+    def allocate(self, size: Size) -> Pixels:
+        """An array for an image of (height, width) to be decoded into, where it suits the device.
 
         May be called on any thread; the array may outlive the detector.
         """
         return self._backend.allocate(size)
 
-    def submit(self, pictures: Sequence[Picture]) -> Pending:
-        """Start to detect in a batch of pictures.
+    def submit(self, images: Sequence[Image]) -> Pending:
+        """Start to detect in a batch of images.
 
         A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
         the first. Any number of batches may be started, and waited for in any order. If all
-        pictures are cut into tiles, this returns only when everything is detected.
+        images are cut into tiles, this returns only when everything is detected.
 
-        The pixels of a picture must not change until its detections are there if `allocate` made
-        their array, or if pictures with crowds are looked at again in tiles. Otherwise they may
+        The pixels of an image must not change until its detections are there if `allocate` made
+        their array, or if images with crowds are looked at again in tiles. Otherwise they may
         change when this returns.
 
         Args:
-            pictures: Pictures of any sizes.
+            images: Images of any sizes.
 
         Returns:
-            A function that waits for the detections, and returns those of each picture in pixels of
-            the picture.
+            A function that waits for the detections, and returns those of each image in pixels of
+            the image.
 
         Raises:
             InferenceError: The runtime failed.
-            SourceError: A picture has no such region.
+            SourceError: An image has no such region.
         """
         if self._region is None:
-            return self._start_with_tiles(pictures)
-        areas = [self._region.area(picture.size) for picture in pictures]
-        crops = [crop(picture, area) for picture, area in zip(pictures, areas, strict=True)]
+            return self._start_with_tiles(images)
+        areas = [self._region.area(image.size) for image in images]
+        crops = [crop(image, area) for image, area in zip(images, areas, strict=True)]
         pending = self._start_with_tiles(crops)
         return lambda: moved_from_crops(pending(), areas)
 
-    def require_region(self, picture: Picture) -> Picture:
-        """Return the picture, if the region in which the detector looks lies in it.
+    def require_region(self, image: Image) -> Image:
+        """Return the image, if the region in which the detector looks lies in it.
 
         Raises:
             SourceError: It does not; without a region this cannot happen.
         """
         if self._region is not None:
-            self._region.area(picture.size)
-        return picture
+            self._region.area(image.size)
+        return image
 
-    def _start_with_tiles(self, pictures: Sequence[Picture]) -> Pending:
-        """Start to detect in pictures, and in tiles of them if the detector is to look at tiles.
+    def _start_with_tiles(self, images: Sequence[Image]) -> Pending:
+        """Start to detect in images, and in tiles of them if the detector is to look at tiles.
 
-        It looks at tiles of all pictures, or only of those that show a crowd.
+        It looks at tiles of all images, or only of those that show a crowd.
 
         Returns:
-            A function that waits for the detections of each picture. If all pictures are cut into
+            A function that waits for the detections of each image. If all images are cut into
             tiles, these are there already.
         """
         if self.tiling is None:
-            return self._start_whole(pictures)
+            return self._start_whole(images)
         if self._cuts_all:
-            detections_in_tiles = self._detect_in_tiles(self.tiling, pictures)
+            detections_in_tiles = self._detect_in_tiles(self.tiling, images)
             return lambda: detections_in_tiles
-        return self._start_with_tiles_for_crowds(self.tiling, pictures)
+        return self._start_with_tiles_for_crowds(self.tiling, images)
 
-    def _start_with_tiles_for_crowds(self, tiling: Tiling, pictures: Sequence[Picture]) -> Pending:
-        """Start to detect in whole pictures; those that show a crowd are then cut into tiles.
+    def _start_with_tiles_for_crowds(self, tiling: Tiling, images: Sequence[Image]) -> Pending:
+        """Start to detect in whole images; those that show a crowd are then cut into tiles.
 
         Returns:
-            A function that waits for the whole pictures, detects in the tiles of those that show a
-            crowd, and returns the detections of each picture.
+            A function that waits for the whole images, detects in the tiles of those that show a
+            crowd, and returns the detections of each image.
         """
         counting = crowd_selection(
             self._selections.confident, self._default_conf_thresholds, tiling.crowd
         )
-        pending = self._start_selecting(pictures, [*self._selections.options, counting])
+        pending = self._start_selecting(images, [*self._selections.options, counting])
 
         def wait() -> list[Detections]:
             results_by_selection = pending()
             detections_to_count = results_by_selection.pop()
             results = list(self._selections.joined(results_by_selection))
-            self._add_tiles_to_crowds(tiling, pictures, results, detections_to_count)
+            self._add_tiles_to_crowds(tiling, images, results, detections_to_count)
             return results
 
         return wait
@@ -366,23 +366,23 @@ class BatchDetector:
     def _add_tiles_to_crowds(
         self,
         tiling: Tiling,
-        pictures: Sequence[Picture],
+        images: Sequence[Image],
         results: list[Detections],
         detections_to_count: Sequence[Detections],
     ) -> None:
-        """Detect in the tiles of those pictures that show a crowd.
+        """Detect in the tiles of those images that show a crowd.
 
         Args:
-            tiling: How pictures are cut into tiles.
-            pictures: The pictures of a batch.
-            results: The detections in each whole picture. Those of a picture with a crowd are
+            tiling: How images are cut into tiles.
+            images: The images of a batch.
+            results: The detections in each whole image. Those of an image with a crowd are
                 replaced by what is found in its tiles and in the whole together.
-            detections_to_count: The detections in each whole picture that may be a crowd.
+            detections_to_count: The detections in each whole image that may be a crowd.
         """
-        crowded_indices = indices_of_crowds(tiling, pictures, detections_to_count)
+        crowded_indices = indices_of_crowds(tiling, images, detections_to_count)
         results_with_tiles = self._detect_in_tiles(
             tiling,
-            [pictures[index] for index in crowded_indices],
+            [images[index] for index in crowded_indices],
             [results[index] for index in crowded_indices],
         )
         for index, detections in zip(crowded_indices, results_with_tiles, strict=True):
@@ -391,35 +391,35 @@ class BatchDetector:
     def _detect_in_tiles(
         self,
         tiling: Tiling,
-        pictures: Sequence[Picture],
+        images: Sequence[Image],
         in_whole: Sequence[Detections] | None = None,
     ) -> list[Detections]:
-        """Detect in the tiles of each picture and in the whole picture, and merge the detections.
+        """Detect in the tiles of each image and in the whole image, and merge the detections.
 
         Args:
-            tiling: How pictures are cut into overlapping tiles.
-            pictures: The pictures.
-            in_whole: The detections in each whole picture, if these are known already.
+            tiling: How images are cut into overlapping tiles.
+            images: The images.
+            in_whole: The detections in each whole image, if these are known already.
 
         Returns:
-            The merged detections of each picture.
+            The merged detections of each image.
         """
-        tiled_pictures = TiledPictures(tiling, pictures, in_whole)
-        results = self._detect_side_by_side(tiled_pictures.views)
+        tiled_images = TiledImages(tiling, images, in_whole)
+        results = self._detect_side_by_side(tiled_images.views)
         with self.times.stage(Stage.SELECTION):
-            return tiled_pictures.merged(results)
+            return tiled_images.merged(results)
 
-    def _detect_side_by_side(self, views: Sequence[Picture]) -> list[Detections]:
-        """Detect in many pictures, on this detector and its helpers in parallel.
+    def _detect_side_by_side(self, views: Sequence[Image]) -> list[Detections]:
+        """Detect in many images, on this detector and its helpers in parallel.
 
         The calling thread works too. Each helper has a thread; all take the next batch when they
         are done with one. The helpers' times are added to those of this detector.
 
         Args:
-            views: The pictures, tiles or whole ones.
+            views: The images, tiles or whole ones.
 
         Returns:
-            The detections of each picture, in order.
+            The detections of each image, in order.
         """
         detector_count = 1 + len(self._helpers)
         batch_size = self.batch // detector_count  # `batch` is that of all detectors together
@@ -441,35 +441,35 @@ class BatchDetector:
             helper.times.clear()
         return work.results()
 
-    def _start_whole(self, pictures: Sequence[Picture]) -> Pending:
-        """Start to detect in pictures as they are, without cutting a region or tiles out of them.
+    def _start_whole(self, images: Sequence[Image]) -> Pending:
+        """Start to detect in images as they are, without cutting a region or tiles out of them.
 
         Returns:
-            A function that waits for the detections of each picture.
+            A function that waits for the detections of each image.
         """
-        pending = self._start_selecting(pictures, self._selections.options)
+        pending = self._start_selecting(images, self._selections.options)
         return lambda: self._selections.joined(pending())
 
     def _start_selecting(
-        self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
+        self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start to detect in whole pictures, with several selections of what the network gives.
+        """Start to detect in whole images, with several selections of what the network gives.
 
-        A selection says which detections of a picture are kept. If one selection covers all others,
+        A selection says which detections of an image are kept. If one selection covers all others,
         the device runs only that, and their results are taken from its result.
 
         Returns:
             A function that waits for the device. It returns a list for each selection, with the
-            detections of each picture.
+            detections of each image.
         """
         covering = covering_selection(selections)
         device_selections = selections
         if covering is not None:
             device_selections = [covering]
-        started_groups = self._start_groups(pictures, device_selections)
+        started_groups = self._start_groups(images, device_selections)
 
         def wait() -> list[list[Detections]]:
-            results = self._wait_for_groups(started_groups, len(pictures), len(device_selections))
+            results = self._wait_for_groups(started_groups, len(images), len(device_selections))
             if covering is not None and len(selections) > 1:
                 [covering_results] = results
                 results = results_of_covered(selections, covering_results)
@@ -479,43 +479,43 @@ class BatchDetector:
         return wait
 
     def _start_groups(
-        self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
+        self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> list[StartedGroup]:
-        """Start to detect in pictures, in groups whose network inputs have the same size.
+        """Start to detect in images, in groups whose network inputs have the same size.
 
-        Pictures of different proportions may have inputs of different sizes, and the network runs
+        Images of different proportions may have inputs of different sizes, and the network runs
         on inputs of one size only.
 
         Args:
-            pictures: The pictures of a batch.
+            images: The images of a batch.
             selections: The selections that run on the device.
         """
-        letterboxes = [self.letterbox(picture.size) for picture in pictures]
+        letterboxes = [self.letterbox(image.size) for image in images]
         indices_by_size = defaultdict(list)
         for index, letterbox in enumerate(letterboxes):
             indices_by_size[letterbox.canvas].append(index)
         started_groups = []
         for indices in indices_by_size.values():
-            group_pictures = [pictures[index] for index in indices]
+            group_images = [images[index] for index in indices]
             group_letterboxes = [letterboxes[index] for index in indices]
-            pending = self._start_group(group_pictures, group_letterboxes, selections)
+            pending = self._start_group(group_images, group_letterboxes, selections)
             started_groups.append(StartedGroup(indices, pending))
         return started_groups
 
     def _wait_for_groups(
-        self, started_groups: Sequence[StartedGroup], picture_count: int, selection_count: int
+        self, started_groups: Sequence[StartedGroup], image_count: int, selection_count: int
     ) -> list[list[Detections]]:
         """Wait until the device has finished a batch, and put its detections in order.
 
         Args:
-            started_groups: The groups in which the pictures of the batch were started.
-            picture_count: The number of pictures in the batch.
+            started_groups: The groups in which the images of the batch were started.
+            image_count: The number of images in the batch.
             selection_count: The number of selections that run on the device.
 
         Returns:
-            A list for each selection, with the detections of each picture of the batch.
+            A list for each selection, with the detections of each image of the batch.
         """
-        # For each selection: the detections by the index of the picture.
+        # For each selection: the detections by the index of the image.
         detections_by_index: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
         with self.times.stage(Stage.WAIT):
             for group in started_groups:
@@ -525,31 +525,31 @@ class BatchDetector:
 
         results = []
         for by_index in detections_by_index:
-            results.append([by_index[index] for index in range(picture_count)])
+            results.append([by_index[index] for index in range(image_count)])
         return results
 
     def _start_group(
         self,
-        pictures: Sequence[Picture],
+        images: Sequence[Image],
         letterboxes: Sequence[Letterbox],
         selections: Sequence[SelectionOptions],
     ) -> list[Pending]:
-        """Start to detect in pictures whose network inputs have the same size.
+        """Start to detect in images whose network inputs have the same size.
 
         The device letterboxes them, runs the network, and selects detections from what it gives.
 
         Args:
-            pictures: The pictures.
-            letterboxes: Where each picture lies on the network's input.
+            images: The images.
+            letterboxes: Where each image lies on the network's input.
             selections: Which detections to select, one time or several times.
 
         Returns:
-            For each selection, a function that waits for the detections of each picture.
+            For each selection, a function that waits for the detections of each image.
         """
-        images = [picture.pixels for picture in pictures]
+        pixel_arrays = [image.pixels for image in images]
         self._report_end(Stage.REMAINDER)
         with self.times.stage(Stage.PREPROCESS):
-            prepared = self._backend.prepare(images, letterboxes)
+            prepared = self._backend.prepare(pixel_arrays, letterboxes)
         with self.times.stage(Stage.NETWORK):
             inferred = self._backend.infer(prepared)
         pending = []
@@ -559,10 +559,10 @@ class BatchDetector:
         return pending
 
     def letterbox(self, size: Size) -> Letterbox:
-        """Return where a picture lies on the network's input, which it is scaled and padded to.
+        """Return where an image lies on the network's input, which it is scaled and padded to.
 
         Args:
-            size: Height and width of the picture, in pixels.
+            size: Height and width of the image, in pixels.
         """
         stride = None
         if self._rect:
@@ -571,10 +571,10 @@ class BatchDetector:
 
     @property
     def fast_for(self) -> Size | None:
-        """Height and width of the input, if a picture may be decoded at a size reduced to that.
+        """Height and width of the input, if an image may be decoded at a size reduced to that.
 
-        None where the network sees more pixels of a picture, as in tiles or a region of it or in
-        an input that is as large as the picture, and where its proportions are not kept.
+        None where the network sees more pixels of an image, as in tiles or a region of it or in
+        an input that is as large as the image, and where its proportions are not kept.
         """
         looks_at_parts = self._cuts_all or self._region
         if looks_at_parts or not self._keeps_proportions:

@@ -16,13 +16,13 @@ SHOWN_CLASSES = 5  # how many classes a summary counts one by one
 class Counts:
     """Counts of the inputs of a run, or of a part of one, and of the detections in them."""
 
-    pictures: int = 0  # those that failed are not among them
+    images: int = 0  # those that failed are not among them
     frames: int = 0  # of videos and streams
     failed: int = 0
     detections_by_class: Counter[str] = field(default_factory=Counter)
     # detections in each zone, by its name and the class
     zones_and_lines: Counter[tuple[str, str]] = field(default_factory=Counter)
-    devices: Counter[str] = field(default_factory=Counter)  # pictures and frames, by what ran them
+    devices: Counter[str] = field(default_factory=Counter)  # images and frames, by what ran them
     # The names of inputs, each with an error or a warning. Whatever prints them takes them out.
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
     # of the messages that were taken out, the kinds
@@ -31,18 +31,18 @@ class Counts:
     @property
     def input_count(self) -> int:
         """How many inputs were read, or failed."""
-        return self.pictures + self.frames + self.failed
+        return self.images + self.frames + self.failed
 
     def add(self, record: Record) -> None:
-        """Count a record: its picture or frame, its detections, and its warnings or its error.
+        """Count a record: its image or frame, its detections, and its warnings or its error.
 
         Args:
-            record: What was detected in a picture or a frame of a video, or why it failed.
+            record: What was detected in an image or a frame of a video, or why it failed.
         """
         source = record.origin.source
         if record.error is not None:
             self.failed += 1
-            # The causes and the traceback of an error refer to pictures, whose memory has to be
+            # The causes and the traceback of an error refer to images, whose memory has to be
             # freed although the message is kept.
             record.error.__cause__ = None
             record.error.__context__ = None
@@ -51,7 +51,7 @@ class Counts:
         for warning in record.warnings:
             self.messages.append((source, warning))
         if record.origin.video is None:
-            self.pictures += 1
+            self.images += 1
         else:
             self.frames += 1
         if record.detections is not None:
@@ -84,7 +84,7 @@ class Counts:
         in the time. The next says how many objects of which class were detected; further lines say
         this of each zone and line. For example:
 
-            9 pictures, 25 detections, 0.52 s, 17.3/s on cpu; decode 40%, network 60%
+            9 images, 25 detections, 0.52 s, 17.3/s on cpu; decode 40%, network 60%
             found 21 person, 4 dog
             in door: 2 person
 
@@ -109,15 +109,15 @@ class Counts:
         yield from self._zone_and_line_summaries()
 
     def _totals(self, skipped: int, dropped: int) -> str:
-        """Write how many inputs and detections there were: "9 pictures, 25 detections, 1 failed".
+        """Write how many inputs and detections there were: "9 images, 25 detections, 1 failed".
 
         Args:
             skipped: Inputs that were left out, since an earlier run has their records.
             dropped: Frames of live sources that were replaced by newer ones.
         """
         totals = []
-        if self.pictures or not self.frames:
-            totals.append(pluralize(self.pictures, "picture"))
+        if self.images or not self.frames:
+            totals.append(pluralize(self.images, "image"))
         if self.frames:
             totals.append(pluralize(self.frames, "frame"))
         totals.append(pluralize(self.detections_by_class.total(), "detection"))

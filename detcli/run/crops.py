@@ -1,4 +1,4 @@
-"""The parts of pictures that a detector looks at: a region, or overlapping tiles."""
+"""The parts of images that a detector looks at: a region, or overlapping tiles."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,60 +7,60 @@ import numpy as np
 
 from detcli.config.values import Tiling
 from detcli.data.detections import Detections
-from detcli.data.geometry import Area, Picture
+from detcli.data.geometry import Area, Image
 from detcli.data.tiling import merge
 
 
-class TiledPictures:
-    """Pictures that are cut into overlapping tiles, and whose detections are merged again.
+class TiledImages:
+    """Images that are cut into overlapping tiles, and whose detections are merged again.
 
-    A network sees small objects of a large picture only in tiles, and objects that are larger than
-    a tile only in the whole picture, so it detects in both.
+    A network sees small objects of a large image only in tiles, and objects that are larger than
+    a tile only in the whole image, so it detects in both.
 
     Attributes:
-        views: What to detect in: for each picture its tiles and then the whole picture, unless the
+        views: What to detect in: for each image its tiles and then the whole image, unless the
             detections in that are known already.
     """
 
     def __init__(
         self,
         tiling: Tiling,
-        pictures: Sequence[Picture],
+        images: Sequence[Image],
         in_whole: Sequence[Detections] | None = None,
     ) -> None:
-        """Cut pictures into tiles.
+        """Cut images into tiles.
 
         Args:
-            tiling: How pictures are cut into overlapping tiles.
-            pictures: The pictures.
-            in_whole: The detections in each whole picture, if these are known already. Of them,
+            tiling: How images are cut into overlapping tiles.
+            images: The images.
+            in_whole: The detections in each whole image, if these are known already. Of them,
                 only those that are larger than the overlap of two tiles count, since anything
                 smaller lies entirely within some tile.
         """
-        self.views: list[Picture] = []
+        self.views: list[Image] = []
         self._tiling = tiling
         self._in_whole = in_whole
-        self._areas_of_pictures = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
-        self._view_counts: list[int] = []  # the number of views of each picture
-        for picture, areas in zip(pictures, self._areas_of_pictures, strict=True):
-            views_of_picture = [crop(picture, area) for area in areas]
+        self._areas_of_images = [tiling.areas(image.pixels.shape[:2]) for image in images]
+        self._view_counts: list[int] = []  # the number of views of each image
+        for image, areas in zip(images, self._areas_of_images, strict=True):
+            views_of_image = [crop(image, area) for area in areas]
             if in_whole is not None:
-                views_of_picture.pop()  # The last area is the whole picture.
-            self.views += views_of_picture
-            self._view_counts.append(len(views_of_picture))
+                views_of_image.pop()  # The last area is the whole image.
+            self.views += views_of_image
+            self._view_counts.append(len(views_of_image))
 
     def merged(self, results: Sequence[Detections]) -> list[Detections]:
-        """Merge the detections in the views to the detections of each picture.
+        """Merge the detections in the views to the detections of each image.
 
         Args:
             results: The detections in each of `views`, in its pixels.
         """
-        small_side = 0.0  # in pixels; smaller detections in the whole picture do not count
+        small_side = 0.0  # in pixels; smaller detections in the whole image do not count
         if self._in_whole is not None:
             small_side = self._tiling.overlap * self._tiling.size
         merged_results = []
-        first_view = 0  # of the picture, among all views
-        for index, areas in enumerate(self._areas_of_pictures):
+        first_view = 0  # of the image, among all views
+        for index, areas in enumerate(self._areas_of_images):
             view_count = self._view_counts[index]
             in_areas = list(results[first_view : first_view + view_count])
             first_view += view_count
@@ -71,40 +71,40 @@ class TiledPictures:
 
 
 def indices_of_crowds(
-    tiling: Tiling, pictures: Sequence[Picture], detections_to_count: Sequence[Detections]
+    tiling: Tiling, images: Sequence[Image], detections_to_count: Sequence[Detections]
 ) -> list[int]:
-    """Find the pictures that show a crowd, and so are to be cut into tiles.
+    """Find the images that show a crowd, and so are to be cut into tiles.
 
     These are larger than one tile, and have at least `tiling.crowd` detections.
 
     Args:
-        tiling: How pictures are cut into tiles.
-        pictures: The pictures.
+        tiling: How images are cut into tiles.
+        images: The images.
         detections_to_count: The detections in each of them.
 
     Returns:
-        The indices of those pictures.
+        The indices of those images.
     """
     crowded_indices = []
-    for index, picture in enumerate(pictures):
-        is_large = max(picture.pixels.shape[:2]) > tiling.size
+    for index, image in enumerate(images):
+        is_large = max(image.pixels.shape[:2]) > tiling.size
         if is_large and len(detections_to_count[index]) >= tiling.crowd:
             crowded_indices.append(index)
     return crowded_indices
 
 
-def crop(picture: Picture, area: Area) -> Picture:
-    """Cut an area out of a picture, without copying its pixels."""
+def crop(image: Image, area: Area) -> Image:
+    """Cut an area out of an image, without copying its pixels."""
     left, top, right, bottom = area
-    return Picture.whole(picture.pixels[top:bottom, left:right])
+    return Image.whole(image.pixels[top:bottom, left:right])
 
 
 def moved_from_crops(results: Sequence[Detections], areas: Sequence[Area]) -> list[Detections]:
-    """Turn detections in crops of pictures into detections in pixels of the whole pictures.
+    """Turn detections in crops of images into detections in pixels of the whole images.
 
     Args:
         results: The detections in each crop; boxes are cut off at its edges.
-        areas: The area of each picture that was cut out.
+        areas: The area of each image that was cut out.
     """
     moved_results = []
     for detections, (left, top, right, bottom) in zip(results, areas, strict=True):

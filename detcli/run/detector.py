@@ -1,4 +1,4 @@
-"""Detector and predict, the entry points of the library: pictures or names in, detections out."""
+"""Detector and predict, the entry points of the library: images or names in, detections out."""
 
 import copy
 import os
@@ -20,7 +20,7 @@ from detcli.config.typed import describe_value
 from detcli.core.errors import DetcliError, InputError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import Detections
-from detcli.data.geometry import Letterbox, Picture, Size
+from detcli.data.geometry import Image, Letterbox, Size
 from detcli.data.record import Origin, Record
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
@@ -39,11 +39,11 @@ class PillowImage(Protocol):
         """Convert the image to another mode."""
 
 
-AnyPicture = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
+AnyImage = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
 
 
 class Detector:
-    """A model on a device: pictures in, detections out.
+    """A model on a device: images in, detections out.
 
     A context manager, which releases the device's memory on exit. On the CPU and with OpenVINO, any
     number of threads may call it at the same time; on a GPU, each thread needs a `clone`.
@@ -134,45 +134,45 @@ class Detector:
         return clone
 
     @overload
-    def __call__(self, images: AnyPicture) -> Detections: ...  # type: ignore[overload-overlap]
+    def __call__(self, images: AnyImage) -> Detections: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, images: Sequence[AnyPicture]) -> list[Detections]: ...
-    def __call__(self, images: AnyPicture | Sequence[AnyPicture]) -> Detections | list[Detections]:
+    def __call__(self, images: Sequence[AnyImage]) -> list[Detections]: ...
+    def __call__(self, images: AnyImage | Sequence[AnyImage]) -> Detections | list[Detections]:
         """Detect objects.
 
         Args:
-            images: A picture, or a list of pictures of any sizes, which run as one batch. A picture
+            images: An image, or a list of images of any sizes, which run as one batch. An image
                 is `(H, W, 3)` uint8 BGR as from `cv2.imread`, the path of a file, which is read
                 upright, or one of Pillow, which is taken as it is. An array `(N, H, W, 3)` is a
-                list of N pictures.
+                list of N images.
 
         Returns:
-            Detections, or a list of them, in pixels of each picture.
+            Detections, or a list of them, in pixels of each image.
 
         Raises:
             TypeError: It is something else, such as None, which OpenCV makes of a file that it
                 cannot read.
             ValueError: An array has a wrong shape or dtype.
             SourceError: A file cannot be read.
-            DecodeError: A file is not a complete picture.
+            DecodeError: A file is not a complete image.
             InferenceError: The runtime failed.
-            SourceError: A picture has no such region as the settings name.
+            SourceError: An image has no such region as the settings name.
         """
         if isinstance(images, np.ndarray) and images.ndim == 4:
             images = list(images)
         with _errors_in_python_words():
             if isinstance(images, list | tuple):
-                pictures = [_to_picture(image) for image in images]
-                wait_for_batch = self._detector.submit(pictures)
+                decoded = [_to_image(image) for image in images]
+                wait_for_batch = self._detector.submit(decoded)
                 return wait_for_batch()
-            wait_for_picture = self._detector.submit([_to_picture(images)])
-            [detections] = wait_for_picture()
+            wait_for_image = self._detector.submit([_to_image(images)])
+            [detections] = wait_for_image()
             return detections
 
     def letterbox(self, size: Size) -> Letterbox:
-        """Return where a picture of (height, width) lies on the network's input.
+        """Return where an image of (height, width) lies on the network's input.
 
-        The picture is scaled to the input, and padded where it does not reach.
+        The image is scaled to the input, and padded where it does not reach.
         """
         return self._detector.letterbox(size)
 
@@ -196,13 +196,13 @@ def predict(
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
 ) -> Iterator[Record]:
-    """Yield a record for each picture and frame, in order, as `detcli predict` does.
+    """Yield a record for each image and frame, in order, as `detcli predict` does.
 
     A few are read and detected on ahead, on threads. An input that fails has a record with an
     `error`, and the others go on.
 
     Args:
-        sources: Pictures, videos, folders, patterns, addresses, cameras; one or several.
+        sources: Images, videos, folders, patterns, addresses, cameras; one or several.
         detector: Runs with as many clones as its `DeviceOptions(workers=N)` say.
         inputs: How they are read: time limit, part and stride of videos, folders in folders.
         watched: What is found out besides: tracks, zones, lines, texts.
@@ -247,7 +247,7 @@ def _names_of(sources: object) -> list[str]:
     Raises:
         UsageError: It is something else, such as an array of pixels.
     """
-    hint = "name pictures, videos, folders, patterns, addresses or cameras by texts or paths"
+    hint = "name images, videos, folders, patterns, addresses or cameras by texts or paths"
     if isinstance(sources, str | bytes | os.PathLike):
         return [os.fsdecode(sources)]
     # A number of NumPy has the method of iterables, but raises an error when it is iterated over.
@@ -257,7 +257,7 @@ def _names_of(sources: object) -> list[str]:
     names: list[str] = []
     for source in sources:
         if not isinstance(source, str | bytes | os.PathLike):
-            hint += "; pictures in memory go to the detector itself: detector(images)"
+            hint += "; images in memory go to the detector itself: detector(images)"
             raise UsageError(f"sources has {describe_value(source)} in it", hint)
         names.append(os.fsdecode(source))
     return names
@@ -327,8 +327,8 @@ def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence
     return f"the settings are {', '.join(setting_names)}"
 
 
-def _to_picture(image: object) -> Picture:
-    """Convert what a caller gave as an image to a picture, as the detector of batches takes it.
+def _to_image(image: object) -> Image:
+    """Convert what a caller gave as an image to an image, as the detector of batches takes it.
 
     Args:
         image: The path of a file, which is read; an image of Pillow; or an array `(H, W, 3)`,
@@ -339,12 +339,12 @@ def _to_picture(image: object) -> Picture:
         ValueError: The array has another shape or dtype.
     """
     if isinstance(image, str | os.PathLike):
-        return _read_picture(os.fsdecode(image))
+        return _read_image(os.fsdecode(image))
     if type(image).__module__.startswith("PIL.") and hasattr(image, "convert"):
         rgb = np.asarray(image.convert("RGB"))
         bgr = rgb[..., ::-1]
         image = np.ascontiguousarray(bgr)
-    requirement = "a picture must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
+    requirement = "an image must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
     if image is None:
         reason = "None, which cv2.imread returns for a file that it cannot read: pass its path"
         raise TypeError(f"{requirement}, got {reason}")
@@ -353,20 +353,20 @@ def _to_picture(image: object) -> Picture:
     is_colour = image.ndim == 3 and image.shape[2] == 3
     if not is_colour or image.dtype != np.uint8 or image.size == 0:
         raise ValueError(f"{requirement}, got {image.shape} {image.dtype}")
-    return Picture.whole(image)
+    return Image.whole(image)
 
 
-def _read_picture(path: str) -> Picture:
-    """Read the picture in a file; one that does not arrive within the time limit is an error.
+def _read_image(path: str) -> Image:
+    """Read the image in a file; one that does not arrive within the time limit is an error.
 
     Raises:
         UsageError: The path is that of a video or a folder, or an address.
         SourceError: The file cannot be read.
-        DecodeError: The file is not a complete picture.
+        DecodeError: The file is not a complete image.
     """
     if is_video(path) or "://" in path or os.path.isdir(path):  # noqa: PTH112 - raises nothing
         raise UsageError(
-            f"{path} is not the file of one picture", "iterate over detcli.predict(path, detector)"
+            f"{path} is not the file of one image", "iterate over detcli.predict(path, detector)"
         )
     try:
         return load_in_time(Item(Origin(path), partial(load_file, path)))

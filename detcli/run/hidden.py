@@ -15,7 +15,7 @@ from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
 from detcli.data.detections import COCO
-from detcli.data.geometry import Boxes, Image
+from detcli.data.geometry import Boxes, Pixels
 from detcli.data.record import RecordJson, box_of
 from detcli.model.contract import class_ids
 from detcli.model.file import prepare
@@ -28,7 +28,7 @@ BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.
 
 
 class HiddenClasses:
-    """Hides classes, by name or id, in the pictures and in the barcode texts of records."""
+    """Hides classes, by name or id, in the images and in the barcode texts of records."""
 
     def __init__(self, outputs: Outputs) -> None:
         """Hide the classes that the option `--blur` in `outputs` names; perhaps there are none."""
@@ -47,7 +47,7 @@ class HiddenClasses:
         classes of the record are taken out of `unseen`.
 
         Returns:
-            `(N, 4)` x1, y1, x2, y2 in pixels of the picture.
+            `(N, 4)` x1, y1, x2, y2 in pixels of the image.
         """
         boxes = []
         classes_in_record: set[str] = set()
@@ -61,11 +61,11 @@ class HiddenClasses:
         self.unseen = [name for name in self.unseen if name not in classes_in_record]
         return np.array(boxes, np.float32).reshape(-1, 4)
 
-    def in_picture(self, boxes: Boxes, image: Image) -> Image:
-        """Return a copy of a picture in which the boxes are covered or made unrecognisable.
+    def in_image(self, boxes: Boxes, image: Pixels) -> Pixels:
+        """Return a copy of an image in which the boxes are covered or made unrecognisable.
 
         Args:
-            boxes: `(N, 4)` x1, y1, x2, y2 in pixels of the picture.
+            boxes: `(N, 4)` x1, y1, x2, y2 in pixels of the image.
             image: `(H, W, 3)` uint8 BGR.
         """
         return hidden(image, boxes, self._outputs.blur_with, self._outputs.blur_margin)

@@ -17,7 +17,7 @@ from detcli import __version__
 from detcli.backend.nvidia import DriverFacts, ask_driver, driver_version
 from detcli.config.device import Device, available_cores
 from detcli.core.text import pluralize
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN
 from detcli.storage.files import sha256
@@ -126,7 +126,7 @@ def package_version(*packages: str) -> str | None:
 
 
 class FileHashes:
-    """Computes the SHA-256 of the files that pictures and frames come from.
+    """Computes the SHA-256 of the files that images and frames come from.
 
     It remembers the hash of the last file, as a video has many frames.
     """
@@ -135,19 +135,19 @@ class FileHashes:
         self._last_path: Path | None = None
         self._last_digest: str | None = None  # of that file; None if it could not be read
 
-    def of(self, origin: Origin, picture: Picture | None = None) -> str | None:
-        """Return the SHA-256 of the file that a picture or a frame of a video comes from.
+    def of(self, origin: Origin, image: Image | None = None) -> str | None:
+        """Return the SHA-256 of the file that an image or a frame of a video comes from.
 
         Args:
             origin: Where it comes from.
-            picture: The picture, if there is one. If it kept the content of its file, that is
+            image: The image, if there is one. If it kept the content of its file, that is
                 hashed, as the file may have changed since.
 
         Returns:
             The hash in hexadecimal; None if there is no file, or it cannot be read any more.
         """
-        if picture is not None and picture.file is not None:
-            return hashlib.sha256(picture.file).hexdigest()
+        if image is not None and image.file is not None:
+            return hashlib.sha256(image.file).hexdigest()
         path = origin.path
         if path is None and origin.frame is not None and origin.source != STDIN:
             path = Path(origin.source)  # a video file; an address does not exist as a path

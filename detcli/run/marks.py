@@ -1,6 +1,6 @@
 """Applies the marks of a page to records: what somebody confirmed or dropped there.
 
-On the page of results, a person can go through the pictures and mark boxes, or whole pictures, as
+On the page of results, a person can go through the images and mark boxes, or whole images, as
 right or as to be dropped. The page saves these marks in a file.
 """
 
@@ -28,7 +28,7 @@ A page rounds its boxes to 1/10 pixel and a record to 1/100, so they differ by 0
 
 
 class Marks:
-    """Marks of a page: pictures and boxes that they drop are left out of records."""
+    """Marks of a page: images and boxes that they drop are left out of records."""
 
     def __init__(self, path: Path) -> None:
         """Read the file of marks that a page has saved.
@@ -49,7 +49,7 @@ class Marks:
 
     @property
     def drops(self) -> int:
-        """How many pictures and boxes the marks drop."""
+        """How many images and boxes the marks drop."""
         drop_count = 0
         for marks in self._marks_by_record.values():
             drop_count += sum(mark["mark"] == "drop" for mark in marks)

@@ -33,7 +33,7 @@ def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
 
 
 def require_preprocessing(prepared: PreparedModel) -> None:
-    """Refuse a model that does not say how pictures are prepared for it.
+    """Refuse a model that does not say how images are prepared for it.
 
     Raises:
         ModelError: Steps of the preprocessing are unknown; the message names them.
@@ -41,7 +41,7 @@ def require_preprocessing(prepared: PreparedModel) -> None:
     unknown_steps = prepared.contract.unknown_preprocessing
     if unknown_steps:
         raise ModelError(
-            f"{prepared.name} does not say how pictures are prepared for it; unknown: "
+            f"{prepared.name} does not say how images are prepared for it; unknown: "
             f"{', '.join(unknown_steps)}",
             "pass --preprocess, for example "
             "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
@@ -65,24 +65,24 @@ def require_anchors_for_unique(prepared: PreparedModel, settings: Settings) -> N
 
 
 def require_narrower_inputs(contract: Contract, *, keeps_proportions: bool) -> None:
-    """Refuse --rect, which runs narrow pictures on narrow inputs, for a model that cannot do so.
+    """Refuse --rect, which runs narrow images on narrow inputs, for a model that cannot do so.
 
     Args:
         contract: What the model promises.
-        keeps_proportions: Whether pictures are scaled with their proportions and then padded.
+        keeps_proportions: Whether images are scaled with their proportions and then padded.
 
     Raises:
-        UsageError: The model's input has a fixed size, or pictures are not padded.
+        UsageError: The model's input has a fixed size, or images are not padded.
     """
     if contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
-            f"--rect: this graph takes {width}x{height} pictures only",
+            f"--rect: this graph takes {width}x{height} images only",
             "omit it, or export the model with dynamic axes",
         )
     if not keeps_proportions:
         raise UsageError(
-            f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
+            f"--rect: images are fitted by {contract.preprocessing.resize}, not padded",
             "omit it",
         )
 
@@ -94,7 +94,7 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
     has no room for a single cell.
 
     Args:
-        tiling: How pictures are cut into tiles.
+        tiling: How images are cut into tiles.
         stride: The model's stride, in pixels.
         longest_input_edge: The longer of height and width of the model's input, in pixels; the
             message suggests a tile of this size.
@@ -180,7 +180,7 @@ def _origin_of(requested: object, recommended: float | None) -> str:
 
 
 def log_preprocessing(contract: Contract) -> None:
-    """Log how pictures become the network's input, and where each step of it is known from."""
+    """Log how images become the network's input, and where each step of it is known from."""
     sources = [f"{step}: {source}" for step, source in contract.preprocessing_sources]
     log.info(
         "preprocessing: %s (%s)",

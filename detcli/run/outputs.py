@@ -100,7 +100,7 @@ def choose_destination(config: Config) -> Destination:
     if isinstance(target, Path) and target.is_dir():
         raise UsageError(
             f"--output {target} is a folder, and records go to a file",
-            f"name a file in it; annotated pictures go to a folder with --save {target}",
+            f"name a file in it; annotated images go to a folder with --save {target}",
         )
     format_ = choose_format(outputs.format, target)
     if outputs.provenance and not resumed and not FORMATS[format_].has_provenance:
@@ -119,7 +119,7 @@ def choose_destination(config: Config) -> Destination:
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
-    """Open the step that hides objects of the classes of `--blur` in the pictures of records.
+    """Open the step that hides objects of the classes of `--blur` in the images of records.
 
     Args:
         config: All options of the run.
@@ -224,7 +224,7 @@ def _require_page_apart(outputs: Outputs) -> None:
 
 
 def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> None:
-    """Warn of pictures from earlier runs, in the output folders, that show what `--blur` hides.
+    """Warn of images from earlier runs, in the output folders, that show what `--blur` hides.
 
     Args:
         config: All options of the run.
@@ -232,7 +232,7 @@ def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> No
     """
     outputs = config.outputs
     folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
-    if outputs.resume is not None:  # otherwise the page begins anew, without earlier pictures
+    if outputs.resume is not None:  # otherwise the page begins anew, without earlier images
         folders.append(outputs.report)
     hidden = class_ids(outputs.blur, class_names) or ()
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
@@ -284,7 +284,7 @@ class _SinkOpener:
         self._folders: list[OutputFolder] = []
 
     def open_images(self) -> None:
-        """Open the window of --show, and the folder of annotated pictures and videos of --save.
+        """Open the window of --show, and the folder of annotated images and videos of --save.
 
         With --only-detections, videos have only frames with detections. With --blur they have no
         sound, as a voice may tell who is hidden.
@@ -464,7 +464,7 @@ class _SinkOpener:
         return folder
 
     def _with_detections(self, sink: Sink) -> Sink:
-        """Return the sink; with --only-detections, it gets only pictures that have detections."""
+        """Return the sink; with --only-detections, it gets only images that have detections."""
         if not self._options.only_detections:
             return sink
         from detcli.sink.image import OnlyDetections

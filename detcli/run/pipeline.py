@@ -83,7 +83,7 @@ StartedBatch = tuple[list[Entry], Pending | DetcliError]
 
 
 class Pipeline:
-    """Runs items, each a picture or frame to be loaded, through detectors; yields their records."""
+    """Runs items, each an image or frame to be loaded, through detectors; yields their records."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Pipeline:
 
         Args:
             detector: An open detector, which its caller closes.
-            batch: The number of pictures in a batch.
+            batch: The number of images in a batch.
             clones: Devices such as "cpu" or "cuda:1", on each of which a clone of the detector is
                 opened. That happens on threads, while the detector is already running. All share
                 the batches.
@@ -264,7 +264,7 @@ class Pipeline:
         """Tell for how long no device has finished anything, after another wait without a message.
 
         It counts only time in which a device has work. A device may finish batches although no
-        record comes of it: a large picture that is cut into tiles is many batches.
+        record comes of it: a large image that is cut into tiles is many batches.
 
         Args:
             silent_s: For how many seconds it was before the wait.
@@ -430,7 +430,7 @@ class Worker:
             self._finish(detector, running.popleft())
 
     def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
-        """Start to detect in the pictures of a batch, once all its items are loaded.
+        """Start to detect in the images of a batch, once all its items are loaded.
 
         Items that could not be loaded are left out.
 
@@ -444,8 +444,8 @@ class Worker:
         if self._over.is_set():
             return InferenceError("interrupted")
         try:
-            pictures = [entry.item.picture for entry in batch]
-            return detector.submit([picture for picture in pictures if picture is not None])
+            images = [entry.item.picture for entry in batch]
+            return detector.submit([image for image in images if image is not None])
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
 
@@ -468,19 +468,19 @@ class Worker:
                 results = pending()
             except BaseException as caught:  # noqa: BLE001 - becomes records
                 failure = as_error(caught)
-        picture_count = sum(entry.item.picture is not None for entry in batch)
-        if failure is None and len(results) != picture_count:
-            failure = InferenceError(f"{len(results)} results for {picture_count} pictures")
+        image_count = sum(entry.item.picture is not None for entry in batch)
+        if failure is None and len(results) != image_count:
+            failure = InferenceError(f"{len(results)} results for {image_count} images")
         if isinstance(failure, FATAL_ERRORS):
             self._inbox.put(failure)
             return
         next_results = iter(results)  # one for each item that could be loaded
         for entry in batch:
-            picture = None
+            image = None
             detections = None
             error = entry.item.error or failure
             if not error:
-                picture = entry.item.picture
+                image = entry.item.picture
                 detections = next(next_results)
             entry.record = Record(
                 origin=entry.item.origin,
@@ -488,7 +488,7 @@ class Worker:
                 model=detector.model_name,
                 device=detector.device,
                 precision=detector.precision,
-                picture=picture,
+                picture=image,
                 detections=detections,
                 error=error,
             )

@@ -14,7 +14,7 @@ from detcli.model.contract import Contract, MultiLabel, class_ids
 
 
 class Selections:
-    """The selections that a detector runs on each picture, and how they become one result.
+    """The selections that a detector runs on each image, and how they become one result.
 
     Usually there is one: the detections above the confidence. Where barcodes are read there is a
     second one with a lower confidence, whose detections fill the room that the first leaves.
@@ -54,13 +54,13 @@ class Selections:
         return [self.confident, self._lower]
 
     def joined(self, results_by_selection: Sequence[list[Detections]]) -> list[Detections]:
-        """Join the results of all selections to one result for each picture.
+        """Join the results of all selections to one result for each image.
 
         Args:
-            results_by_selection: For each selection in `options`, the detections of each picture.
+            results_by_selection: For each selection in `options`, the detections of each image.
 
         Returns:
-            The detections of each picture, best first.
+            The detections of each image, best first.
         """
         if self._lower is None:
             [confident_results] = results_by_selection
@@ -123,10 +123,10 @@ def confident_selection(
 def crowd_selection(
     selection: SelectionOptions, default_thresholds: npt.NDArray[np.float32], crowd: int
 ) -> SelectionOptions:
-    """Return the selection whose detections are counted, to tell whether a picture shows a crowd.
+    """Return the selection whose detections are counted, to tell whether an image shows a crowd.
 
     It has all classes and the confidence that the model recommends, so that filters of the user do
-    not change which pictures are cut into tiles.
+    not change which images are cut into tiles.
 
     Args:
         selection: The selection of the detections that the user asked for.
@@ -167,10 +167,10 @@ def results_of_covered(
 
     Args:
         selections: The selections.
-        covering_results: The detections of each picture that `covering_selection` gave.
+        covering_results: The detections of each image that `covering_selection` gave.
 
     Returns:
-        For each selection, the detections of each picture.
+        For each selection, the detections of each image.
     """
     results = []
     for options in selections:

@@ -1,4 +1,4 @@
-"""Pictures that several threads detect on, in batches."""
+"""Images that several threads detect on, in batches."""
 
 import contextlib
 import queue
@@ -8,27 +8,27 @@ from collections.abc import Callable, Sequence
 from detcli.backend.protocol import Pending
 from detcli.core.errors import InferenceError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 
 
 class SharedWork:
-    """Pictures that several threads detect on, each of which takes one batch after the other.
+    """Images that several threads detect on, each of which takes one batch after the other.
 
     Every thread calls `run`, with a detector of its own; then one calls `results`.
     """
 
-    def __init__(self, pictures: Sequence[Picture], batch_size: int) -> None:
-        """Cut pictures into batches; the last may be smaller."""
-        self._pictures = pictures
+    def __init__(self, images: Sequence[Image], batch_size: int) -> None:
+        """Cut images into batches; the last may be smaller."""
+        self._images = images
         self._batch_size = batch_size
-        # A batch is named by the index of its first picture.
+        # A batch is named by the index of its first image.
         self._waiting_batches: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for first_index in range(0, len(pictures), batch_size):
+        for first_index in range(0, len(images), batch_size):
             self._waiting_batches.put(first_index)
         self._results: dict[int, list[Detections]] = {}  # of each batch that has finished
         self._errors: list[BaseException] = []
 
-    def run(self, submit: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
+    def run(self, submit: Callable[[Sequence[Image]], Pending], in_flight: int) -> None:
         """Run batches on the calling thread until none is left or one has failed.
 
         Args:
@@ -38,7 +38,7 @@ class SharedWork:
         running: deque[tuple[int, Pending]] = deque()
         try:
             while (first_index := self._take_batch()) is not None:
-                batch = self._pictures[first_index : first_index + self._batch_size]
+                batch = self._images[first_index : first_index + self._batch_size]
                 running.append((first_index, submit(batch)))
                 if len(running) == in_flight:
                     oldest_index, wait = running.popleft()
@@ -56,7 +56,7 @@ class SharedWork:
         """Take the next batch, which no other thread gets then.
 
         Returns:
-            The index of its first picture; None if no batch is left, or one has failed.
+            The index of its first image; None if no batch is left, or one has failed.
         """
         if not self._errors:
             with contextlib.suppress(queue.Empty):
@@ -64,7 +64,7 @@ class SharedWork:
         return None
 
     def results(self) -> list[Detections]:
-        """Return the detections of each picture, once no thread runs batches any more.
+        """Return the detections of each image, once no thread runs batches any more.
 
         Raises:
             BaseException: The first error, if any batch has failed.

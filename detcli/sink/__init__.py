@@ -1,9 +1,9 @@
 """Sinks: the outputs of a run, one file per format.
 
 records     formats.py chooses the format; text.py and parquet.py write it; journal.py for --resume
-pictures    image.py saves and window.py shows them; draw.py draws boxes and labels
+images    image.py saves and window.py shows them; draw.py draws boxes and labels
 videos      video.py; h264.py encodes them with their sound
-labels      labels.py: labels for other programs; dataset.py: pictures with labels to train on
+labels      labels.py: labels for other programs; dataset.py: images with labels to train on
 folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
             remembers which classes are hidden in a folder
 protocol.py what every sink has to offer

@@ -1,4 +1,4 @@
-"""Whether pictures of earlier runs in a folder show what `--blur` hides."""
+"""Whether images of earlier runs in a folder show what `--blur` hides."""
 
 import contextlib
 import json
@@ -12,17 +12,17 @@ from detcli.source.names import is_media
 from detcli.storage.files import write_file
 
 NOTE = ".detcli-blurred"
-"""The file of a folder that names the classes that are hidden in all pictures in it."""
+"""The file of a folder that names the classes that are hidden in all images in it."""
 
 
 def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
-    """Warn if pictures of earlier runs in a folder may show classes that this run hides.
+    """Warn if images of earlier runs in a folder may show classes that this run hides.
 
-    A file in the folder names the classes that are hidden in all its pictures, and is brought up to
-    date. To be called before a run writes its first picture, also by runs that hide nothing.
+    A file in the folder names the classes that are hidden in all its images, and is brought up to
+    date. To be called before a run writes its first image, also by runs that hide nothing.
 
     Args:
-        folder: The folder that the run saves pictures in.
+        folder: The folder that the run saves images in.
         hidden_classes: The names of the classes that this run hides.
     """
     note = folder / NOTE
@@ -30,13 +30,13 @@ def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             note.unlink()
         return
-    if _has_pictures(folder):
+    if _has_images(folder):
         hidden_before = _noted_classes(note)
     else:
         hidden_before = set(hidden_classes)
     if not hidden_before.issuperset(hidden_classes):
         warnings.warn(
-            f"{folder} has pictures of other runs, which may show {', '.join(hidden_classes)}: "
+            f"{folder} has images of other runs, which may show {', '.join(hidden_classes)}: "
             "--blur changes none of them; use an empty folder",
             DetcliWarning,
             stacklevel=2,
@@ -57,8 +57,8 @@ def _noted_classes(note: Path) -> set[str]:
     return {name for name in classes if isinstance(name, str)}
 
 
-def _has_pictures(folder: Path) -> bool:
-    """Tell whether a picture or a video is in a folder, or in one below it."""
+def _has_images(folder: Path) -> bool:
+    """Tell whether an image or a video is in a folder, or in one below it."""
     for _, _, file_names in os.walk(folder):
         for file_name in file_names:
             if is_media(file_name):

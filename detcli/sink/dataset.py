@@ -1,4 +1,4 @@
-"""Datasets to train on: pictures with labels, as YOLO's trainers read them.
+"""Datasets to train on: images with labels, as YOLO's trainers read them.
 
 https://docs.ultralytics.com/datasets/detect/
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from detcli.core.errors import OutputError, UsageError, system_reason
 from detcli.core.text import escape_unprintable
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import parse_names
@@ -36,21 +36,21 @@ SUFFIX_BY_BEGINNING = {
 }
 
 HEADER = """\
-# Labels by {model}, to be checked. Both parts are the same pictures: set some aside for val.
+# Labels by {model}, to be checked. Both parts are the same images: set some aside for val.
 """
 
 
 class DatasetSink:
-    """Writes each picture or frame with its labels, and a description of the whole.
+    """Writes each image or frame with its labels, and a description of the whole.
 
-    The dataset only grows. A picture that it has already, by name and content, keeps its labels,
-    which may have been corrected; another picture of that name gets a number. The description
-    comes first and a picture after its labels, so whenever a run ends, the dataset is complete. An
+    The dataset only grows. An image that it has already, by name and content, keeps its labels,
+    which may have been corrected; another image of that name gets a number. The description
+    comes first and an image after its labels, so whenever a run ends, the dataset is complete. An
     input that failed is not part of it; one without detections is, with an empty file of labels,
     which trainers take as background.
 
     Several runs may add to it at the same time: each holds a lock while it chooses a name and
-    writes a picture with its labels.
+    writes an image with its labels.
 
     Raises:
         UsageError: The folder has a dataset of other classes.
@@ -74,16 +74,16 @@ class DatasetSink:
         self._real_path = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
         self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
-        self._present_count = 0  # pictures that were there already
+        self._present_count = 0  # images that were there already
 
     def write(self, record: Record) -> None:
-        """Write the picture of a record and its labels, unless the dataset has the picture already.
+        """Write the image of a record and its labels, unless the dataset has the image already.
 
-        Labels come first: a run that is killed in between leaves no picture without labels.
+        Labels come first: a run that is killed in between leaves no image without labels.
         """
         if record.picture is None or record.detections is None:
             return
-        image_bytes, suffix = _picture_file(record, record.picture)
+        image_bytes, suffix = _image_file(record, record.picture)
         labels = label_text(record.picture, record.detections).encode()
         with locked(self._real_path):
             if not self._has_description:
@@ -96,10 +96,10 @@ class DatasetSink:
             self._write(record, f"images/{name}{suffix}", image_bytes)
 
     def close(self) -> None:
-        """Say how many pictures were not written because they were there."""
+        """Say how many images were not written because they were there."""
         if self._present_count:
             log.warning(
-                "%s had %d of the pictures already; their labels are as they were",
+                "%s had %d of the images already; their labels are as they were",
                 self._path,
                 self._present_count,
             )
@@ -126,13 +126,13 @@ class DatasetSink:
         return True
 
     def _choose_name(self, record: Record, suffix: str, image_bytes: bytes) -> str:
-        """Choose the name of a picture in the dataset, without a suffix.
+        """Choose the name of an image in the dataset, without a suffix.
 
         It is that of the record's input, and of a frame its number: `film_17`. Where a different
-        picture has the name already, a number is added.
+        image has the name already, a number is added.
 
         Args:
-            record: The record of the picture.
+            record: The record of the image.
             suffix: The suffix of its file.
             image_bytes: The content of its file.
         """
@@ -150,18 +150,18 @@ class DatasetSink:
         return name
 
     def _is_usable(self, name: str, suffix: str, image_bytes: bytes) -> bool:
-        """Tell whether a picture may have a name: no picture has it, or the same picture has.
+        """Tell whether an image may have a name: no image has it, or the same image has.
 
-        Labels of this name do not count without a picture: they are those of a run that was killed
-        before it wrote the picture.
+        Labels of this name do not count without an image: they are those of a run that was killed
+        before it wrote the image.
         """
         images = self._real_path / "images"
         with contextlib.suppress(OSError):
             path = images / f"{name}{suffix}"
             if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == image_bytes:
                 return True
-        for picture_suffix in SUFFIXES:
-            if os.path.lexists(images / f"{name}{picture_suffix}"):
+        for image_suffix in SUFFIXES:
+            if os.path.lexists(images / f"{name}{image_suffix}"):
                 return False
         return True
 
@@ -213,14 +213,14 @@ def _plain_name(record: Record) -> str:
     return safe(stem(record.origin.source))
 
 
-def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
-    """Return the content and the suffix of the file that a dataset gets for a picture.
+def _image_file(record: Record, image: Image) -> tuple[bytes, str]:
+    """Return the content and the suffix of the file that a dataset gets for an image.
 
-    It is a copy of the picture's own file where trainers can open that and see the same pixels;
+    It is a copy of the image's own file where trainers can open that and see the same pixels;
     otherwise the pixels are encoded.
     """
-    if picture.file is not None and picture.is_plain:
+    if image.file is not None and image.is_plain:
         for file_beginning, suffix in SUFFIX_BY_BEGINNING.items():
-            if file_beginning.match(picture.file):
-                return picture.file, suffix
-    return encode(picture.pixels, record)
+            if file_beginning.match(image.file):
+                return image.file, suffix
+    return encode(image.pixels, record)

@@ -1,4 +1,4 @@
-"""Draws detections on a picture, with labels beside their boxes and over no other label."""
+"""Draws detections on an image, with labels beside their boxes and over no other label."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,7 +13,7 @@ from detcli.core.opencv import cv2
 from detcli.core.text import escape_unprintable
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Boxes, Image, Points, area, common
+from detcli.data.geometry import Boxes, Pixels, Points, area, common
 from detcli.data.record import Overlay
 
 Colour = tuple[int, int, int]
@@ -50,7 +50,7 @@ COVER_MORE = 0.3  # the same for a label that has no room otherwise
 class Style:
     """How detections are drawn."""
 
-    # width of a box's line in pixels; None to scale it with the picture
+    # width of a box's line in pixels; None to scale it with the image
     line_width: int | None = None
     # what labels say: name, score, both, or nothing
     label_parts: frozenset[str] = frozenset({"name", "score"})
@@ -69,18 +69,18 @@ NO_OVERLAY = Overlay()
 
 
 def annotate(
-    image: Image,
+    image: Pixels,
     detections: Detections,
     style: Style = DEFAULT_STYLE,
     overlay: Overlay = NO_OVERLAY,
-) -> Image:
-    """Return a copy of a picture with boxes and labels; lines and text scale with its size.
+) -> Pixels:
+    """Return a copy of an image with boxes and labels; lines and text scale with its size.
 
     The best detection is drawn last, on top, and its label is the first to choose a position.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
-        detections: The detections, the best first; their boxes may reach beyond the picture.
+        detections: The detections, the best first; their boxes may reach beyond the image.
         style: How boxes and labels look.
         overlay: Zones, lines and the traces of tracks, which are drawn beneath the boxes.
     """
@@ -198,14 +198,14 @@ def _strokes(colour: Colour, line_width: int) -> list[tuple[Colour, int]]:
     return [(dark_colour, max(1, line_width // CASING)), (colour, 0)]
 
 
-def draw_box(canvas: Image, box: Boxes, colour: Colour, line_width: int) -> None:
-    """Draw the outline of a box, whose lines stay inside the picture in their whole width.
+def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> None:
+    """Draw the outline of a box, whose lines stay inside the image in their whole width.
 
     The lines are filled as rectangles, since OpenCV's lines are up to two pixels too wide.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
-        box: `(4,)`, x1, y1, x2 and y2, which may lie outside of the picture.
+        box: `(4,)`, x1, y1, x2 and y2, which may lie outside of the image.
         colour: BGR.
         line_width: In pixels.
     """
@@ -226,7 +226,7 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line_width: int) -> None
 
 
 def draw_path(
-    canvas: Image, points: Vertices, colour: Colour, line_width: int, *, closed: bool = False
+    canvas: Pixels, points: Vertices, colour: Colour, line_width: int, *, closed: bool = False
 ) -> None:
     """Draw a line from point to point `(K, 2)`, and back to the first one if it is closed."""
     vertices = _whole_pixels(points)
@@ -234,7 +234,7 @@ def draw_path(
         cv2.polylines(canvas, [vertices], closed, stroke_colour, line_width + 2 * extra_width)
 
 
-def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line_width: int) -> None:
+def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: int) -> None:
     """Draw zones and lines, each in its own colour and with a caption at its highest point.
 
     Lines are arrows of twice the width, as crossings are counted to the left and the right of their
@@ -255,9 +255,9 @@ def draw_overlay(canvas: Image, overlay: Overlay, text_size: int, line_width: in
 
 
 def _draw_caption(
-    canvas: Image, caption: str, points: Points, colour: Colour, text_size: int
+    canvas: Pixels, caption: str, points: Points, colour: Colour, text_size: int
 ) -> None:
-    """Draw a caption at the highest of some points `(K, 2)`, moved into the picture if needed."""
+    """Draw a caption at the highest of some points `(K, 2)`, moved into the image if needed."""
     x, y = min(_whole_pixels(points).tolist(), key=itemgetter(1))
     width, height = label_size(caption, text_size)
     left = max(0, min(x, canvas.shape[1] - width))
@@ -271,7 +271,7 @@ def _whole_pixels(points: Vertices) -> npt.NDArray[np.int32]:
 
 
 def draw_labels(
-    canvas: Image, labels: Sequence[Label], visible: Boxes, text_size: int, line_width: int
+    canvas: Pixels, labels: Sequence[Label], visible: Boxes, text_size: int, line_width: int
 ) -> None:
     """Draw the labels of boxes where they cover neither each other nor much of any box.
 
@@ -337,7 +337,7 @@ def _place_labels(
     return corners
 
 
-def draw_label(canvas: Image, text: str, corner: Corner, colour: Colour, size: int) -> None:
+def draw_label(canvas: Pixels, text: str, corner: Corner, colour: Colour, size: int) -> None:
     """Draw text of a size in pixels on a filled rectangle with this left top corner."""
     left, top = corner
     width, height = label_size(text, size)
@@ -414,18 +414,18 @@ POSITIONS = np.array(
 
 
 class LabelLayout:
-    """The labels placed on a picture so far; no label leaves it, covers another, or hides a box."""
+    """The labels placed on an image so far; no label leaves it, covers another, or hides a box."""
 
-    def __init__(self, picture: tuple[int, int], visible: Boxes, gap: int) -> None:
+    def __init__(self, image: tuple[int, int], visible: Boxes, gap: int) -> None:
         """Begin without labels.
 
         Args:
-            picture: Width and height of the picture.
+            image: Width and height of the image.
             visible: `(N, 4)`, the boxes of which labels may cover only a share.
             gap: The least distance between labels, in pixels.
         """
-        self._picture_size = np.array(picture, np.float32)
-        self._visible = np.clip(visible, 0, np.tile(self._picture_size, 2))
+        self._image_size = np.array(image, np.float32)
+        self._visible = np.clip(visible, 0, np.tile(self._image_size, 2))
         self._visible_areas = area(self._visible)
         # The area of each visible box that labels cover so far.
         self._covered_areas = np.zeros(len(visible), np.float32)
@@ -444,7 +444,7 @@ class LabelLayout:
             The left top corner of the label; None if no position has room for it.
         """
         extent = np.array(size, np.float32)
-        if (extent > self._picture_size).any():
+        if (extent > self._image_size).any():
             return None
         candidates = self._candidates(box, extent)  # (P, 4), the label at each of POSITIONS
         enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
@@ -468,7 +468,7 @@ class LabelLayout:
         return int(left), int(top)
 
     def _candidates(self, box: Boxes, extent: Boxes) -> Boxes:
-        """Return the rectangle of a label at each of POSITIONS, moved into the picture if needed.
+        """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
 
         Args:
             box: `(4,)`.
@@ -483,7 +483,7 @@ class LabelLayout:
         edge_x = np.array([left, right])[edges[:, 0]]
         edge_y = np.array([top, bottom])[edges[:, 1]]
         corners = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * extent)
-        corners = np.clip(corners, 0, self._picture_size - extent)
+        corners = np.clip(corners, 0, self._image_size - extent)
         return np.hstack([corners, corners + extent])
 
 

@@ -398,7 +398,7 @@ class OutputFolder:
         """Choose the path of the only file that an input has in this folder.
 
         Args:
-            origin: The input, of a picture or a video.
+            origin: The input, of an image or a video.
             suffix: The suffix of the file.
             keep: Whether no existing file may be replaced; that of a new input never replaces one.
         """

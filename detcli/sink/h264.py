@@ -14,7 +14,7 @@ import numpy as np
 
 from detcli.core.errors import DependencyError, loading, system_reason
 from detcli.core.text import public_name
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 from detcli.sink.protocol import Stream
 from detcli.storage.files import write_all
 
@@ -243,7 +243,7 @@ def _read_video_track(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | 
     """Return the video track whose frames the run reads; None if there is no video track.
 
     The choice is that of `choose_track` in `source/containers.py`, and of FFmpeg: the largest
-    frames, but a track that is marked as the default before others, and a cover picture last.
+    frames, but a track that is marked as the default before others, and a cover image last.
     """
 
     def score(stream: "av.VideoStream") -> int:
@@ -383,17 +383,17 @@ class H264Encoder:
         context.options = OPTIONS[ENCODER]
         return stream
 
-    def write(self, picture: Image, time_s: float) -> None:
+    def write(self, image: Pixels, time_s: float) -> None:
         """Encode a frame, and write the sound that is heard before it.
 
         Args:
-            picture: `(height, width, 3)`, of the shape that the encoder was opened with.
+            image: `(height, width, 3)`, of the shape that the encoder was opened with.
             time_s: When the frame is shown, in seconds from the start of the video. A frame that
                 is not later than the one before is shown right after it.
         """
         with _ffmpeg_errors_as_oserror():
-            even_picture = np.ascontiguousarray(picture[: self._height, : self._width])
-            bgr_frame = av.VideoFrame.from_numpy_buffer(even_picture, "bgr24")
+            even_image = np.ascontiguousarray(image[: self._height, : self._width])
+            bgr_frame = av.VideoFrame.from_numpy_buffer(even_image, "bgr24")
             frame = self._reformatter.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
             self._last_timestamp = max(round(time_s * TICKS), self._last_timestamp + 1)
             frame.pts = self._last_timestamp

@@ -1,4 +1,4 @@
-"""Pictures in a folder: annotated inputs, and crops; with what they must not show hidden."""
+"""Images in a folder: annotated inputs, and crops; with what they must not show hidden."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from detcli.config.values import BLUR_MARGIN
 from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
-from detcli.data.geometry import Boxes, Image, Letterbox, clipped, shown
+from detcli.data.geometry import Boxes, Letterbox, Pixels, clipped, shown
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
@@ -23,7 +23,7 @@ SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff",
 
 
 class ImageSink(FolderSink):
-    """Writes each picture with its detections drawn, under the input's name.
+    """Writes each image with its detections drawn, under the input's name.
 
     Frames of videos are left to VideoSink.
     """
@@ -33,18 +33,18 @@ class ImageSink(FolderSink):
         self._style = style
 
     def write(self, record: Record) -> None:
-        """Write the annotated picture of a record that has a picture and is no frame of a video."""
+        """Write the annotated image of a record that has an image and is no frame of a video."""
         if record.picture is None or record.detections is None or record.origin.video is not None:
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
-        data, suffix = encode(picture, record)
+        image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
+        data, suffix = encode(image, record)
         self._folder.write(record, self._folder.file_of(record, suffix), data)
 
 
 class CropSink(FolderSink):
-    """Writes each detection as a picture: `person/bus_0.jpg` for class, input and number.
+    """Writes each detection as an image: `person/bus_0.jpg` for class, input and number.
 
-    A detection outside its picture has none.
+    A detection outside its image has none.
     """
 
     def __init__(self, folder: OutputFolder) -> None:
@@ -53,7 +53,7 @@ class CropSink(FolderSink):
         self._class_folders: list[str] = []  # the name of each class's folder, by class id
 
     def write(self, record: Record) -> None:
-        """Write a crop of each detection that is visible in the record's picture."""
+        """Write a crop of each detection that is visible in the record's image."""
         if record.picture is None or record.detections is None:
             return
         prefix = self._folder.prefix_of(record)
@@ -80,15 +80,15 @@ class CropSink(FolderSink):
         return folder_names
 
 
-def crop(image: Image, box: Boxes) -> Image:
-    """Return the part of a picture that a box touches, as a view.
+def crop(image: Pixels, box: Boxes) -> Pixels:
+    """Return the part of an image that a box touches, as a view.
 
     Args:
         image: `(H, W, 3)`.
         box: `(4,)`, x1, y1, x2 and y2 in pixels, which may be fractions.
 
     Returns:
-        The whole pixels that the box touches, at least one, and none outside of the picture.
+        The whole pixels that the box touches, at least one, and none outside of the image.
     """
     height, width = image.shape[:2]
     x1, y1, x2, y2 = box.tolist()
@@ -99,20 +99,20 @@ def crop(image: Image, box: Boxes) -> Image:
     return image[top:bottom, left:right]
 
 
-def encode(picture: Image, record: Record) -> tuple[bytes, str]:
-    """Encode a picture, or a part of it, as a file that suits the input of its record.
+def encode(image: Pixels, record: Record) -> tuple[bytes, str]:
+    """Encode an image, or a part of it, as a file that suits the input of its record.
 
     The format is the input's if possible; frames of videos become JPEG, all others PNG.
 
     Args:
-        picture: `(H, W, 3)`.
+        image: `(H, W, 3)`.
         record: The record, whose input decides the format.
 
     Returns:
         The bytes of the file, and its suffix.
 
     Raises:
-        OutputError: Neither the format nor PNG takes a picture of this size.
+        OutputError: Neither the format nor PNG takes an image of this size.
     """
     origin = record.origin
     if origin.frame is not None or origin.source == "-":
@@ -126,14 +126,14 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
         suffixes.append(".png")
     for suffix in suffixes:
         try:
-            is_encoded, file_bytes = cv2.imencode(suffix, picture)
+            is_encoded, file_bytes = cv2.imencode(suffix, image)
         except cv2.error:
             continue
         if is_encoded:
             return file_bytes.tobytes(), suffix
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     raise OutputError(
-        f"cannot encode the picture of {origin.source} ({width}x{height} pixels)",
+        f"cannot encode the image of {origin.source} ({width}x{height} pixels)",
         "leave out --save and --save-crops",
     )
 
@@ -145,18 +145,18 @@ REMEMBERED_TRACKS = 10_000
 
 
 class Anonymizer:
-    """Hides objects of some classes in pictures, and the text of barcodes that are hidden.
+    """Hides objects of some classes in images, and the text of barcodes that are hidden.
 
     To be called before anything leaves out detections, such as marks: what the model found is
     hidden, whether records name it or not. Boxes stay as they are. It has to be called once for
     each record, in their order.
 
     The text of a barcode in a hidden box is removed from the record, whichever detection it
-    belongs to, as the barcode is hidden in the picture, too. So is that of every barcode on a track
+    belongs to, as the barcode is hidden in the image, too. So is that of every barcode on a track
     that was of a hidden class in an earlier frame.
 
-    The file of a picture is not handed on, even if nothing is hidden: it may hold a thumbnail, a
-    second picture or a video that no model has looked at.
+    The file of an image is not handed on, even if nothing is hidden: it may hold a thumbnail, a
+    second image or a video that no model has looked at.
     """
 
     def __init__(self, classes: Iterable[int], method: str, margin: float = BLUR_MARGIN) -> None:
@@ -173,25 +173,25 @@ class Anonymizer:
         self._tracks: PerVideo[HiddenTracks] = PerVideo(lambda _: HiddenTracks())
 
     def __call__(self, record: Record) -> Record:
-        """Return a copy of a record with the hidden classes made unrecognizable in its picture.
+        """Return a copy of a record with the hidden classes made unrecognizable in its image.
 
         Barcodes that are hidden lose their text. The record of an input that failed is returned
         unchanged.
         """
-        picture = record.picture
+        image = record.picture
         detections = record.detections
-        if picture is None or detections is None:
+        if image is None or detections is None:
             return record
 
-        anonymous_picture = replace(picture, file=None)
+        anonymous_image = replace(image, file=None)
         is_hidden = self._is_hidden(detections)
         if is_hidden.any():
             hidden_boxes = detections.xyxy[is_hidden]
-            pixels = hidden(picture.pixels, hidden_boxes, self._method, self._margin)
-            anonymous_picture = replace(anonymous_picture, pixels=pixels)
+            pixels = hidden(image.pixels, hidden_boxes, self._method, self._margin)
+            anonymous_image = replace(anonymous_image, pixels=pixels)
         if detections.symbols is not None:
             detections = self._without_hidden_barcodes(record, detections, is_hidden)
-        return replace(record, picture=anonymous_picture, detections=detections)
+        return replace(record, picture=anonymous_image, detections=detections)
 
     def count(self, detections: Detections | None) -> int:
         """Count the detections that are of hidden classes."""
@@ -279,7 +279,7 @@ def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
 
 
 class OnlyDetections:
-    """Hands records with detections on to a sink, which so keeps no picture without any."""
+    """Hands records with detections on to a sink, which so keeps no image without any."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -292,12 +292,12 @@ class OnlyDetections:
         self._sink.close()
 
 
-def hidden(image: Image, boxes: Boxes, method: str, margin: float = BLUR_MARGIN) -> Image:
-    """Return a copy of a picture in which nothing can be recognized in some boxes and around them.
+def hidden(image: Pixels, boxes: Boxes, method: str, margin: float = BLUR_MARGIN) -> Pixels:
+    """Return a copy of an image in which nothing can be recognized in some boxes and around them.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
-        boxes: `(N, 4)` in pixels of the picture, beyond which they may reach.
+        boxes: `(N, 4)` in pixels of the image, beyond which they may reach.
         method: A key of WAYS.
         margin: Share of a box's width and height that is hidden beyond each of its edges.
     """
@@ -318,11 +318,11 @@ def hidden(image: Image, boxes: Boxes, method: str, margin: float = BLUR_MARGIN)
     return canvas
 
 
-def _hide(area: Image, interpolation: int | None) -> None:
-    """Replace an area of a picture, in place, by the mean colours of a few equal parts of it.
+def _hide(area: Pixels, interpolation: int | None) -> None:
+    """Replace an area of an image, in place, by the mean colours of a few equal parts of it.
 
     Args:
-        area: `(H, W, 3)`, a view of the picture.
+        area: `(H, W, 3)`, a view of the image.
         interpolation: OpenCV's interpolation between the mean colours; None for plain grey.
     """
     if interpolation is None:

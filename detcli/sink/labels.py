@@ -19,7 +19,7 @@ import numpy as np
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections, coco_category
-from detcli.data.geometry import Picture, Size, shown
+from detcli.data.geometry import Image, Size, shown
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, box_of
 from detcli.sink.folder import FolderSink, OutputFolder
@@ -30,11 +30,11 @@ from detcli.storage.files import AtomicFile, read_json
 
 
 class LabelSink(FolderSink):
-    """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
+    """Writes `class cx cy w h` for each detection, in fractions of the image's width and height.
 
-    Boxes end at the edges of the picture; those outside are left out, as trainers refuse them.
+    Boxes end at the edges of the image; those outside are left out, as trainers refuse them.
 
-    A picture without detections gets an empty file, which trainers take as background; an input
+    An image without detections gets an empty file, which trainers take as background; an input
     that failed gets none. With `scores`, the score is a sixth column, which trainers do not accept.
     """
 
@@ -50,11 +50,11 @@ class LabelSink(FolderSink):
         self._folder.write(record, self._folder.file_of(record, ".txt"), text.encode())
 
 
-def label_text(picture: Picture, detections: Detections, *, scores: bool = False) -> str:
-    """Write the labels of a picture in the format of YOLO.
+def label_text(image: Image, detections: Detections, *, scores: bool = False) -> str:
+    """Write the labels of an image in the format of YOLO.
 
     Args:
-        picture: The picture, whose width and height the numbers are fractions of.
+        image: The image, whose width and height the numbers are fractions of.
         detections: Its detections.
         scores: Whether the score is added as a sixth column.
 
@@ -62,9 +62,9 @@ def label_text(picture: Picture, detections: Detections, *, scores: bool = False
         A line `class cx cy w h` for each detection: the class's id, the centre of the box and its
         size.
     """
-    height, width = picture.size
+    height, width = image.size
     lines = []
-    for box, score, class_id, _ in detections.within(picture.size):
+    for box, score, class_id, _ in detections.within(image.size):
         left, top, right, bottom = box.tolist()
         centre_x, label_width = _millionths(left, right, width)
         centre_y, label_height = _millionths(top, bottom, height)
@@ -81,19 +81,19 @@ MILLION = 1_000_000
 
 
 def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
-    """Compute the centre and the length of a box along one axis, as fractions of the picture.
+    """Compute the centre and the length of a box along one axis, as fractions of the image.
 
     Trainers compute the ends of the box from these two, and refuse a box of which one end is beyond
-    the picture, by however little. Where rounding would cause that, the centre is moved inwards by
+    the image, by however little. Where rounding would cause that, the centre is moved inwards by
     a millionth.
 
     Args:
         low: Where the box begins along the axis, in pixels.
         high: Where it ends.
-        size: Width or height of the picture in pixels.
+        size: Width or height of the image in pixels.
 
     Returns:
-        Centre and length in millionths of the picture's size.
+        Centre and length in millionths of the image's size.
     """
     centre = round(round((low + high) / 2 / size, 6) * MILLION)
     length = max(1, round(round((high - low) / size, 6) * MILLION))
@@ -103,7 +103,7 @@ def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
 
 
 def coco_path(name: str) -> PurePosixPath:
-    """Parse the path of a picture in an `instances.json`, which may have Windows' separators."""
+    """Parse the path of an image in an `instances.json`, which may have Windows' separators."""
     return PurePosixPath(name.replace("\\", "/"))
 
 
@@ -112,16 +112,16 @@ MAX_NAMED_ID = 10**18  # ids in names are less, as they have 18 digits at most
 
 
 class CocoIds:
-    """The COCO ids of pictures and classes, taken from their names or from an `instances.json`.
+    """The COCO ids of images and classes, taken from their names or from an `instances.json`.
 
-    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has the number
-    of its record, from 1. Where an earlier picture has this id, that is counted from 10^18, which
+    An image named by a number, like COCO's 000000000009.jpg, has that id; any other has the number
+    of its record, from 1. Where an earlier image has this id, that is counted from 10^18, which
     no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
-    own. With a file, pictures have its ids by file name, and classes by name; if it has no
+    own. With a file, images have its ids by file name, and classes by name; if it has no
     categories, these have their usual ids.
 
     Raises:
-        UsageError: The file cannot be read, or is not an instances.json; later, a picture has no
+        UsageError: The file cannot be read, or is not an instances.json; later, an image has no
             id, or none of the classes has one.
     """
 
@@ -135,7 +135,7 @@ class CocoIds:
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        """Read the ids of pictures and categories from an `instances.json`."""
+        """Read the ids of images and categories from an `instances.json`."""
         content = read_json(path, _unusable)
         id_of_image: dict[str, int] = {}
         try:
@@ -171,14 +171,14 @@ class CocoIds:
             )
 
     def image_id(self, record: Record) -> int:
-        """Return the COCO id of a record's picture; to be called once for each record.
+        """Return the COCO id of a record's image; to be called once for each record.
 
-        It is the one in the `instances.json`. Without that file, it is the number in the picture's
-        name, or else the number of the record. A second picture with the same id gets another one,
+        It is the one in the `instances.json`. Without that file, it is the number in the image's
+        name, or else the number of the record. A second image with the same id gets another one,
         and a warning says so.
 
         Raises:
-            UsageError: The picture is not in the `instances.json`.
+            UsageError: The image is not in the `instances.json`.
         """
         source = record.origin.source
         if self._path is not None:
@@ -188,21 +188,21 @@ class CocoIds:
         if match and record.origin.frame is None:
             image_id = int(match[1])
         if image_id in self._used_ids:
-            problem = f"{source}: an earlier picture has the COCO image id {image_id}"
+            problem = f"{source}: an earlier image has the COCO image id {image_id}"
             image_id = MAX_NAMED_ID + record.index + 1
             warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
         self._used_ids.add(image_id)
         return image_id
 
     def _listed_id(self, source: str, frame: int | None) -> int:
-        """Return the id of a picture in the `instances.json`.
+        """Return the id of an image in the `instances.json`.
 
         Its path in the file may begin at any folder: for `pics/a/bus.jpg`, it may be the whole,
         `a/bus.jpg` or `bus.jpg`, and the longest that is listed counts. Frames of videos have no
         id.
 
         Raises:
-            UsageError: The picture is not listed.
+            UsageError: The image is not listed.
         """
         path_parts = PurePath(source).parts
         for start in range(len(path_parts)):
@@ -211,7 +211,7 @@ class CocoIds:
                 return image_id
         raise UsageError(
             f"{source} is not among the images of {self._path}",
-            "name only its pictures, or leave out --coco-images to take ids from file names",
+            "name only its images, or leave out --coco-images to take ids from file names",
         )
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
@@ -249,7 +249,7 @@ def _plain(name: object) -> str:
 def _unusable(path: Path, reason: str) -> UsageError:
     """Return the error to raise for a file that is no usable `instances.json`."""
     return UsageError(
-        f"cannot read the ids of pictures from {path}: {reason}",
+        f"cannot read the ids of images from {path}: {reason}",
         "a COCO instances.json has images with id and file_name, and categories with id and name",
     )
 
@@ -257,19 +257,19 @@ def _unusable(path: Path, reason: str) -> UsageError:
 class CocoSink(JsonArray):
     """One JSON array of `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
-    The elements of each picture are written at once, so memory does not grow with the results.
+    The elements of each image are written at once, so memory does not grow with the results.
     """
 
     def __init__(self, output: Output, ids: CocoIds) -> None:
         super().__init__(output)
         self._ids = ids
         self._image_ids: set[int] = set()
-        self._left_out_count = 0  # pictures
+        self._left_out_count = 0  # images
 
     def write(self, record: Record) -> None:
-        """Write the elements of one picture.
+        """Write the elements of one image.
 
-        A picture that has no id, or that of an earlier picture, is left out; the first time, a
+        An image that has no id, or that of an earlier image, is left out; the first time, a
         warning says so.
 
         Raises:
@@ -280,7 +280,7 @@ class CocoSink(JsonArray):
         source = record.origin.source
         try:
             image_id = self._ids.image_id(record)
-            problem = f"{source} has the COCO image id {image_id} of an earlier picture"
+            problem = f"{source} has the COCO image id {image_id} of an earlier image"
         except UsageError as error:
             image_id = None
             problem = str(error)
@@ -295,21 +295,21 @@ class CocoSink(JsonArray):
         self.extend([json.dumps(element) for element in elements])
 
     def close(self) -> None:
-        """Write the end of the array, and warn how many pictures are left out, if several are."""
+        """Write the end of the array, and warn how many images are left out, if several are."""
         super().close()
         if self._left_out_count > 1:
-            message = f"{self._left_out_count} pictures are not in the COCO results"
+            message = f"{self._left_out_count} images are not in the COCO results"
             warnings.warn(DetcliWarning(message), stacklevel=2)
 
 
 class LabelStudioSink(JsonArray):
-    """A JSON array with one task per picture; a failed input has none, as nobody could label it.
+    """A JSON array with one task per image; a failed input has none, as nobody could label it.
 
-    Regions end at the edges of the picture; a box outside has none.
+    Regions end at the edges of the image; a box outside has none.
     """
 
     def write(self, record: Encodable) -> None:
-        """Write the task of a record: its picture, and its detections as a prediction.
+        """Write the task of a record: its image, and its detections as a prediction.
 
         Raises:
             UsageError: It is a frame of a video, which has no file that Label Studio could show.
@@ -319,7 +319,7 @@ class LabelStudioSink(JsonArray):
             return
         if "frame" in fields:
             raise UsageError(
-                f"{fields['source']} is a video, and --format labelstudio takes pictures",
+                f"{fields['source']} is a video, and --format labelstudio takes images",
                 "keep its frames with --save-dataset, and name that folder",
             )
         size = (fields["height"], fields["width"])
@@ -337,12 +337,12 @@ class LabelStudioSink(JsonArray):
 
 
 def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]:
-    """Convert a detection to a region of Label Studio, whose units are percent of the picture.
+    """Convert a detection to a region of Label Studio, whose units are percent of the image.
 
     Args:
-        number: The id of the region among those of its picture.
+        number: The id of the region among those of its image.
         detection: The detection.
-        size: Height and width of the picture.
+        size: Height and width of the image.
     """
     height, width = size
     left, top, right, bottom = box_of(detection)
@@ -369,17 +369,17 @@ def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]
 
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
-    """Tell whether any part of a box is inside a picture of a height and width."""
+    """Tell whether any part of a box is inside an image of a height and width."""
     return bool(shown(np.array([box], np.float32), size)[0])
 
 
 def _percentages(low: float, high: float, size: int) -> tuple[float, float]:
-    """Compute the start and length of a box along one axis, in percent of the picture.
+    """Compute the start and length of a box along one axis, in percent of the image.
 
     Args:
-        low: Where the box begins along the axis, in pixels; only what is in the picture counts.
+        low: Where the box begins along the axis, in pixels; only what is in the image counts.
         high: Where it ends.
-        size: Width or height of the picture in pixels.
+        size: Width or height of the image in pixels.
     """
     low = max(0.0, low)
     high = min(float(size), high)

@@ -1,4 +1,4 @@
-"""Records as text: JSON Lines, a JSON array, CSV, and a table per picture for people.
+"""Records as text: JSON Lines, a JSON array, CSV, and a table per image for people.
 
 Spreadsheets run cells that begin like a formula, and terminals obey control codes. So in CSV,
 control codes are escaped, and such cells begin with an apostrophe, as OWASP advises for "CSV
@@ -191,7 +191,7 @@ UNLIMITED_WIDTH = 10_000
 
 
 class TableSink(TextSink):
-    """The detections of each picture, aligned.
+    """The detections of each image, aligned.
 
     On a terminal they are coloured, and frames of videos take a line only if something was found.
     """
@@ -201,8 +201,8 @@ class TableSink(TextSink):
 
         super().__init__(output)
         self._terminal = output.file.isatty()
-        self._has_begun = False  # whether a picture came
-        self._last_took_lines = False  # whether the last picture took several lines
+        self._has_begun = False  # whether an image came
+        self._last_took_lines = False  # whether the last image took several lines
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
         self._console = Console(
@@ -233,7 +233,7 @@ class TableSink(TextSink):
 def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
     """Return what is printed of a record, one below the other.
 
-    They are the name and size of the picture, its warnings, and the table of its detections; or the
+    They are the name and size of the image, its warnings, and the table of its detections; or the
     message of an error and its hint.
 
     Args:
@@ -243,14 +243,14 @@ def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Tex
     from rich.text import Text
 
     if "error" in fields:
-        message = f"{_name_of_picture(fields)}: {fields['error']['message']}"
+        message = f"{_name_of_image(fields)}: {fields['error']['message']}"
         error_lines: list[Table | Text] = [Text(wrap(message), style="red")]
         hint = fields["error"]["hint"]
         if hint:
             error_lines.append(Text(wrap(f"  hint: {hint}"), style="dim"))
         return error_lines
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{escape_unprintable(_name_of_picture(fields))}  {size}", style="bold")
+    heading = Text(f"{escape_unprintable(_name_of_image(fields))}  {size}", style="bold")
     blocks: list[Table | Text] = [heading]
     for warning in fields.get("warnings", ()):
         blocks.append(Text(wrap(f"  {warning}"), style="yellow"))
@@ -262,7 +262,7 @@ def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Tex
 
 
 def _detections_table(detections: Sequence[DetectionJson]) -> "Table":
-    """Make the table of a picture's detections.
+    """Make the table of an image's detections.
 
     Columns that only some options add, such as that of tracks, are there if a detection has a value
     in them.
@@ -302,8 +302,8 @@ def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
     return escape_unprintable(str(column.to_csv(value)))
 
 
-def _name_of_picture(fields: RecordJson) -> str:
-    """Name the picture of a record: its input, and of a frame its number and time."""
+def _name_of_image(fields: RecordJson) -> str:
+    """Name the image of a record: its input, and of a frame its number and time."""
     parts = [fields["source"]]
     if "frame" in fields:
         parts.append(f"frame {fields['frame']}")

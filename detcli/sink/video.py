@@ -11,7 +11,7 @@ import numpy as np
 
 from detcli.core.errors import DependencyError, OutputError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record, Video
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
@@ -48,7 +48,7 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
     sound, at a constant rate.
 
     Where frames are left out on purpose (`condensed`), those that come follow one another at the
-    rate of the source, without sound. Pictures are left to ImageSink.
+    rate of the source, without sound. Images are left to ImageSink.
     """
 
     def __init__(
@@ -128,16 +128,16 @@ class AnnotatedVideo:
                 self._file.repeat(time.shown_s - self._first_time.shown_s)
             return
 
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
-        if self._file is not None and self._file.shape != picture.shape:
+        image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
+        if self._file is not None and self._file.shape != image.shape:
             self.close()
             self._first_time = time
         file = self._file
         if file is None:
-            file = self._open(record, picture.shape, self._first_time.source_s)
+            file = self._open(record, image.shape, self._first_time.source_s)
             if time > self._first_time:  # the first frames could not be read: black until now
                 file.repeat(0.0)
-        file.append(picture, time.shown_s - self._first_time.shown_s)
+        file.append(image, time.shown_s - self._first_time.shown_s)
         record.saved.append(self._path)
 
     def _open(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
@@ -252,13 +252,13 @@ class VideoFile:
         self.shape = shape
         self._file = file
         self._encoder = encoder
-        self._last_picture: Image = np.zeros(shape, np.uint8)
+        self._last_image: Pixels = np.zeros(shape, np.uint8)
 
-    def append(self, picture: Image, time_s: float) -> None:
+    def append(self, image: Pixels, time_s: float) -> None:
         """Write a frame.
 
         Args:
-            picture: `(height, width, 3)`.
+            image: `(height, width, 3)`.
             time_s: When it is shown, in seconds from the start of the video.
 
         Raises:
@@ -266,19 +266,19 @@ class VideoFile:
                 could not be written.
         """
         index_bytes = INDEX_ENTRY * self._encoder.count
-        needed_bytes = DISK_RESERVE + index_bytes + self._encoder.unwritten + picture.nbytes
+        needed_bytes = DISK_RESERVE + index_bytes + self._encoder.unwritten + image.nbytes
         if shutil.disk_usage(self._file.written.parent).free < needed_bytes:
             end = "ends here, and can be played" if self._encoder.count else "has no frame"
             raise OutputError(
                 f"cannot write {self._file.path}: no space left", f"make room; the video {end}"
             )
         with writing(self._file.path):
-            self._encoder.write(picture, time_s)
-        self._last_picture = picture
+            self._encoder.write(image, time_s)
+        self._last_image = image
 
     def repeat(self, time_s: float) -> None:
         """Write the last frame again at a time, or a black one if there is none."""
-        self.append(self._last_picture, time_s)
+        self.append(self._last_image, time_s)
 
     def close(self) -> None:
         """Finish the video and move it into place, if a frame of it can be read.
@@ -335,25 +335,25 @@ class Mpeg4Encoder:
             ) from error
         self._writer = _open_writer(path, shape, rate)
         self._rate = rate
-        self._last_picture: Image = np.zeros(shape, np.uint8)
+        self._last_image: Pixels = np.zeros(shape, np.uint8)
         self.count = 0  # frames that were written, repeated ones included
         self.unwritten = 0  # bytes in the encoder, which keeps no frames
 
-    def write(self, picture: Image, time_s: float) -> None:
+    def write(self, image: Pixels, time_s: float) -> None:
         """Write a frame at the position of its time, after repeating the one before up to there.
 
         Args:
-            picture: `(height, width, 3)`.
+            image: `(height, width, 3)`.
             time_s: When it is shown, in seconds from the start of the video.
         """
         frame_position = round(time_s * self._rate)
         while self.count < frame_position:
-            self._writer.write(self._last_picture)
+            self._writer.write(self._last_image)
             self.count += 1
         if self.count == frame_position:
-            self._writer.write(picture)
+            self._writer.write(image)
             self.count += 1
-        self._last_picture = picture
+        self._last_image = image
 
     def finish(self) -> None:
         """Write the end of the file, and close it."""

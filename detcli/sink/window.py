@@ -1,4 +1,4 @@
-"""A window that shows annotated pictures."""
+"""A window that shows annotated images."""
 
 import contextlib
 import math
@@ -11,13 +11,13 @@ import numpy as np
 
 from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image, Letterbox
+from detcli.data.geometry import Letterbox, Pixels
 from detcli.data.record import Record
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 from detcli.sink.protocol import Stopped
 
 WINDOW = "detcli"
-MAX_SIZE = (720, 1280)  # height and width to which a window for a larger picture is scaled
+MAX_SIZE = (720, 1280)  # height and width to which a window for a larger image is scaled
 
 NEXT_KEYS = frozenset([ord(" "), ord("\r"), ord("\n")])
 END_KEYS = frozenset([ord("q"), ord("Q"), ord("\x1b")])
@@ -25,7 +25,7 @@ KEY_NAMES = "space: next, q: end"
 
 # How long to wait for a key before the next frame, or before checking the window again.
 FRAME_MS = 1
-PICTURE_MS = 50
+IMAGE_MS = 50
 
 # Without a display, OpenCV's window library ends the process instead of returning an error.
 PROBE = """if True:
@@ -42,13 +42,13 @@ LIBRARIES = ("GL", "xcb", "glib-2.0")
 
 
 class WindowSink:
-    """Shows each annotated picture until a key is pressed, and videos as their frames come.
+    """Shows each annotated image until a key is pressed, and videos as their frames come.
 
     Several cameras and streams are shown in one window, side by side.
     """
 
     def __init__(self, style: Style = DEFAULT_STYLE) -> None:
-        """Check that a window can be opened; it opens with the first picture.
+        """Check that a window can be opened; it opens with the first image.
 
         Raises:
             OutputError: No window can be opened.
@@ -57,13 +57,13 @@ class WindowSink:
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
         check_display()
         self._style = style
-        self._size = (0, 0)  # height and width of the last picture; 0 before the first
+        self._size = (0, 0)  # height and width of the last image; 0 before the first
         # Live sources are shown in a grid, row by row: the number of each one's cell, by source.
         self._cell_numbers: dict[str, int] = {}
-        self._grid_picture: Image = np.zeros((0, 0, 3), np.uint8)
+        self._grid_image: Pixels = np.zeros((0, 0, 3), np.uint8)
 
     def write(self, record: Record) -> None:
-        """Show the annotated picture or frame of a record; a picture waits for a key.
+        """Show the annotated image or frame of a record; an image waits for a key.
 
         Raises:
             Stopped: The user pressed q or Escape, or closed the window.
@@ -71,32 +71,32 @@ class WindowSink:
         if record.picture is None or record.detections is None:
             return
         origin = record.origin
-        picture = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
+        image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         is_still = origin.frame is None
         title = f"{origin.source} ({KEY_NAMES})" if is_still else origin.source
         if origin.video is not None and origin.video.live:
-            self._draw_in_grid(origin.source, picture)
+            self._draw_in_grid(origin.source, image)
             if len(self._cell_numbers) > 1:
                 title = f"{len(self._cell_numbers)} streams"
-                picture = self._grid_picture
+                image = self._grid_image
 
-        height, width = picture.shape[:2]
+        height, width = image.shape[:2]
         self._open(height, width)
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
-        cv2.imshow(WINDOW, picture)
+        cv2.imshow(WINDOW, image)
         self._wait_for_key(is_still=is_still)
 
     def _wait_for_key(self, *, is_still: bool) -> None:
-        """Wait until the next picture may be shown: after a key, or at once after a frame.
+        """Wait until the next image may be shown: after a key, or at once after a frame.
 
         Args:
-            is_still: Whether a picture is shown, and not a frame of a video.
+            is_still: Whether an image is shown, and not a frame of a video.
 
         Raises:
             Stopped: The user pressed q or Escape, or closed the window.
         """
-        wait_ms = PICTURE_MS if is_still else FRAME_MS
+        wait_ms = IMAGE_MS if is_still else FRAME_MS
         while True:
             key = cv2.waitKey(wait_ms)
             if key in END_KEYS or not _is_open():
@@ -105,7 +105,7 @@ class WindowSink:
                 return
 
     def _open(self, height: int, width: int) -> None:
-        """Open the window, or resize it if the height and width of the pictures changed.
+        """Open the window, or resize it if the height and width of the images changed.
 
         Raises:
             Stopped: The user closed the window.
@@ -120,7 +120,7 @@ class WindowSink:
             cv2.resizeWindow(WINDOW, columns, rows)
             self._size = height, width
 
-    def _draw_in_grid(self, source: str, frame: Image) -> None:
+    def _draw_in_grid(self, source: str, frame: Pixels) -> None:
         """Draw the frame of a live source into its cell of the grid, with the source's name.
 
         A new source makes the grid as large as needed, in which all cells are black until the next
@@ -138,12 +138,12 @@ class WindowSink:
         cell_width = MAX_SIZE[1] // column_count
         if is_new_source:
             grid_shape = (row_count * cell_height, column_count * cell_width, 3)
-            self._grid_picture = np.zeros(grid_shape, np.uint8)
+            self._grid_image = np.zeros(grid_shape, np.uint8)
 
         row, column = divmod(cell_number, column_count)
         top = cell_height * row
         left = cell_width * column
-        cell = self._grid_picture[top : top + cell_height, left : left + cell_width]
+        cell = self._grid_image[top : top + cell_height, left : left + cell_width]
         cell[:] = 0  # black beside a frame of another shape
         letterbox = Letterbox.fit(frame.shape[:2], (cell_height, cell_width), corner=True)
         frame_height, frame_width = letterbox.resized
@@ -176,13 +176,13 @@ def check_display() -> None:
     display_variables = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
     hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
     if not always_has_display and not display_variables & os.environ.keys():
-        raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
+        raise OutputError("cannot show images: there is no display (DISPLAY is not set)", hint)
     if not cv2.currentUIFramework():
         install_command = "pip install --force-reinstall --no-deps opencv-python"
         if not always_has_display and not all(find_library(library) for library in LIBRARIES):
             install_command = f"apt-get install libgl1 libglib2.0-0, then {install_command}"
         raise OutputError(
-            "cannot show pictures: this OpenCV is built without windows",
+            "cannot show images: this OpenCV is built without windows",
             f"use --save DIR; or {install_command}",
         )
     if not always_has_display:
@@ -206,11 +206,11 @@ def _probe_window(hint: str) -> None:
             command, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        raise OutputError("cannot show pictures: the display does not answer", hint) from None
+        raise OutputError("cannot show images: the display does not answer", hint) from None
     if process.returncode:
         reason = "no window opens"
         for line in process.stderr.splitlines():
             if "display" in line:
                 reason = line.removeprefix("qt.qpa.xcb: ").strip()
                 break
-        raise OutputError(f"cannot show pictures: {reason}", hint)
+        raise OutputError(f"cannot show images: {reason}", hint)

@@ -14,10 +14,10 @@ tiff.py, pnm.py, bmp.py   those that are read here
 tiff_forms.py          the forms of TIFF, and how each is read
 segments.py, cut_jpeg.py  the segments of a JPEG; how much is there of one without its end
 gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored
-values.py, limits.py   numbers to bytes; how large a picture may be
-stdin.py               a picture or a stream of JPEGs on standard input
-archives.py            pictures in tar files and in Parquet, and what a damaged one becomes
-tar.py, columns.py     how a tar file is walked; which column of a Parquet file has pictures
+values.py, limits.py   numbers to bytes; how large an image may be
+stdin.py               an image or a stream of JPEGs on standard input
+archives.py            images in tar files and in Parquet, and what a damaged one becomes
+tar.py, columns.py     how a tar file is walked; which column of a Parquet file has images
 video.py, live.py      frames of files; cameras and streams
 capture.py             how OpenCV opens them, and what it says of them
 conversion.py          whether OpenCV converted a frame to colours

@@ -1,6 +1,6 @@
-"""Archives: tar files, as WebDataset has them, and Parquet with the bytes of pictures.
+"""Archives: tar files, as WebDataset has them, and Parquet with the bytes of images.
 
-Each is read once, as a stream, on a thread of its own; a member is a picture of its own name. An
+Each is read once, as a stream, on a thread of its own; a member is an image of its own name. An
 archive that ends early or is damaged ends with an item that has the error.
 """
 
@@ -31,7 +31,7 @@ def read_archive(
     *,
     stamp: str | None = None,
 ) -> Generator[Item]:
-    """Yield the pictures of an archive, whose bytes come in chunks; `stamp` is that of its file."""
+    """Yield the images of an archive, whose bytes come in chunks; `stamp` is that of its file."""
     progress.expect(None)
     file = cast("BinaryIO", ChunkReader(_until_stop(chunks(), progress)))
     try:
@@ -59,7 +59,7 @@ def _until_stop(chunks: Iterator[bytes], progress: SourceProgress) -> Iterator[b
 def _read_images(
     public: str, file: BinaryIO, options: DecodeOptions
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
-    """Yield the name and the bytes of each picture, or its error; the suffix tells the format."""
+    """Yield the name and the bytes of each image, or its error; the suffix tells the format."""
     if public.lower().endswith(PARQUET):
         from detcli.source.columns import read_parquet
 

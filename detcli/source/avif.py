@@ -1,4 +1,4 @@
-"""AVIF: how a picture is to be turned and mirrored, which OpenCV leaves to others."""
+"""AVIF: how an image is to be turned and mirrored, which OpenCV leaves to others."""
 
 import struct
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import numpy as np
 
 from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 from detcli.source.limits import RESAVE
 
 _SEQUENCE = b"avis"  # the brand of a file with several frames
@@ -20,8 +20,8 @@ def is_sequence(data: bytes) -> bool:
     return _SEQUENCE in data[8:end_of_brands]
 
 
-def turn_avif(image: Image, data: bytes) -> Image:
-    """Turn and then mirror a picture as libavif tells viewers to.
+def turn_avif(image: Pixels, data: bytes) -> Pixels:
+    """Turn and then mirror an image as libavif tells viewers to.
 
     Raises:
         DecodeError: The boxes with its orientation are damaged.

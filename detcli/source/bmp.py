@@ -10,7 +10,7 @@ import numpy as np
 
 from detcli.core import frozen
 from detcli.core.errors import DecodeError
-from detcli.data.geometry import Image, Size
+from detcli.data.geometry import Pixels, Size
 from detcli.source.limits import FETCH_AGAIN, RESAVE, check_size, require_bytes
 
 BLOCK_PIXELS = 1 << 18
@@ -47,7 +47,7 @@ class _Channel(NamedTuple):
     bytes_of: np.ndarray
 
 
-def read_bmp(data: bytes, max_pixels: int) -> Image | None:
+def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode 16 bits a pixel and bit fields; None if OpenCV reads the form rightly."""
     header = _read_header(data)
     if header is None:
@@ -58,7 +58,7 @@ def read_bmp(data: bytes, max_pixels: int) -> Image | None:
     channels = []
     for mask in reversed(header.masks):  # blue, green, red
         channels.append(_channel_of(mask, header.bits_per_pixel))
-    image: Image = np.empty((height, width, 3), np.uint8)
+    image: Pixels = np.empty((height, width, 3), np.uint8)
     rows_of_a_block = max(1, BLOCK_PIXELS // width)
     for top in range(0, height, rows_of_a_block):
         bottom = min(top + rows_of_a_block, height)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image, Size
+from detcli.data.geometry import Pixels, Size
 from detcli.source.fetch import http_part
 from detcli.source.mp4 import Part
 from detcli.source.names import is_address
@@ -91,7 +91,7 @@ def open_address(url: str, threads: int = 0) -> cv2.VideoCapture:
 
 
 def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
-    # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
+    # FFmpeg alone: other backends read a name with digits as a sequence of images. And as bytes:
     # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
     # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
     path = os.fsencode(name)
@@ -124,7 +124,7 @@ def open_part(part: Part) -> cv2.VideoCapture:
     return cast("cv2.VideoCapture", capture)
 
 
-def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Image | None:
+def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Pixels | None:
     """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged.
 
     It is flipped as `cv2.flip` numbers it.
@@ -138,7 +138,7 @@ def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Image | None
         return None
     if not is_retrieved or frame is None or len(frame.shape) != 3:
         return None
-    image: Image = frame
+    image: Pixels = frame
     return image
 
 

@@ -1,4 +1,4 @@
-"""Reads the pictures in a column of a Parquet file, as Hugging Face's `datasets` writes them."""
+"""Reads the images in a column of a Parquet file, as Hugging Face's `datasets` writes them."""
 
 import os
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ MAX_NAMES = 10  # columns that an error names
 def read_parquet(
     file: BinaryIO, max_bytes: int, column: str | None = None
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
-    """Yield the name and the bytes of each picture, or the error of one that cannot be used.
+    """Yield the name and the bytes of each image, or the error of one that cannot be used.
 
     `column` is the column that has them; without it, the file has to have a single one.
 
     Raises:
-        DecodeError: No column has pictures, or several have.
+        DecodeError: No column has images, or several have.
         Exception: What pyarrow raises for a damaged file, which may be anything.
     """
     with loading("pyarrow", 'pip install "detcli[parquet]"', DeviceError):
@@ -44,13 +44,13 @@ def read_parquet(
 
 
 def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
-    """The column that has the bytes of pictures: the one of this name, or the only one."""
+    """The column that has the bytes of images: the one of this name, or the only one."""
     if column is not None:
         return _named_field(schema, column)
     candidates = [field.name for field in schema if _holds_images(field.type)]
     if len(candidates) > 1:
         raise DecodeError(
-            f"{len(candidates)} columns have the bytes of pictures: {_listed(candidates)}",
+            f"{len(candidates)} columns have the bytes of images: {_listed(candidates)}",
             f"name one with --column, as in --column {candidates[-1]}",
         )
     if not candidates:
@@ -59,7 +59,7 @@ def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
 
 
 def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
-    """The column of this name; a DecodeError if there is none, or it cannot have pictures."""
+    """The column of this name; a DecodeError if there is none, or it cannot have images."""
     if column not in schema.names:
         raise DecodeError(
             f"it has no column {column!r}", f"its columns are {_listed(schema.names)}"
@@ -67,26 +67,26 @@ def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
     field = schema.field(_column_number(schema, column))
     if not _holds_images(field.type) and not _is_binary(field.type):
         raise DecodeError(
-            f"the column {column!r} has no bytes of pictures: {_described(field.type)}",
+            f"the column {column!r} has no bytes of images: {_described(field.type)}",
             "name one of bytes, or of structs that have bytes",
         )
     return field
 
 
 def _without_images(schema: "pa.Schema") -> DecodeError:
-    """The error of a file in which no column is one of pictures."""
+    """The error of a file in which no column is one of images."""
     for field in schema:
         if _bytes_type(field.type) is not None:
             return DecodeError(
-                f"no column has the bytes of pictures: {field.name} is {_described(field.type)}",
+                f"no column has the bytes of images: {field.name} is {_described(field.type)}",
                 "write the bytes as binary, as Hugging Face's datasets does",
             )
     hint = "name a file with a column of structs that have bytes, as Hugging Face writes them"
     for field in schema:
         if _is_binary(field.type):
-            hint = f"if the column {field.name} has pictures, name it with --column {field.name}"
+            hint = f"if the column {field.name} has images, name it with --column {field.name}"
             break
-    return DecodeError("no column has the bytes of pictures", hint)
+    return DecodeError("no column has the bytes of images", hint)
 
 
 def _copy(file: BinaryIO, copy: BinaryIO) -> None:
@@ -144,7 +144,7 @@ def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
 
 
 def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN401 - of pyarrow
-    """The bytes of a picture, which may be in a dictionary."""
+    """The bytes of an image, which may be in a dictionary."""
     import pyarrow as pa
 
     if isinstance(scalar, pa.DictionaryScalar):

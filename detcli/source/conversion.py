@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from detcli.core.errors import DecodeError
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 
 FILL = 0xA5
 """The byte of memory that nothing was written to."""
@@ -35,7 +35,7 @@ def filled_memory() -> Iterator[None]:
         fill(0)
 
 
-def require_converted(image: Image) -> None:
+def require_converted(image: Pixels) -> None:
     """Require that a frame was written to its filled memory.
 
     Raises:

@@ -1,6 +1,6 @@
 """A JPEG without its last bytes: how much of it can be decoded.
 
-The rows that are there are those that no bytes behind the cut could change. So the picture is
+The rows that are there are those that no bytes behind the cut could change. So the image is
 decoded twice, with different noise in place of what is missing: what differs is missing. A
 progressive JPEG has all rows early, and their details later, which its scans tell.
 
@@ -145,16 +145,16 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     beginning = data.rstrip(b"\xff")  # which would make a marker of the noise
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)
-    pictures = []
+    images = []
     for values in (noise, 0xFF - noise):  # of which every bit differs
         rest = _with_restarts(values, _next_restart(data))
         file = np.frombuffer(beginning + rest + END_MARKER, np.uint8)
-        picture = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-        if picture is None:
+        image = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        if image is None:
             raise _nothing_is_there()
-        pictures.append(picture)
-    height = pictures[0].shape[0]
-    differs = np.any(pictures[0] != pictures[1], axis=(1, 2))
+        images.append(image)
+    height = images[0].shape[0]
+    differs = np.any(images[0] != images[1], axis=(1, 2))
     if not differs.any():
         return height, height
     return height, int(np.argmax(differs))

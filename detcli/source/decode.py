@@ -1,4 +1,4 @@
-"""Decoding: from the bytes of a picture file to a picture, upright and in colour.
+"""Decoding: from the bytes of an image file to an image, upright and in colour.
 
 Regular JPEGs are decoded by simplejpeg: the pixels of cv2.imdecode without its copy, and at reduced
 scale if asked. Damage, unusual EXIF segments, colour spaces other than grey, YCbCr and RGB, and all
@@ -19,13 +19,13 @@ from detcli.core import frozen
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import pluralize
-from detcli.data.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
+from detcli.data.geometry import Allocate, Image, Letterbox, Pixels, Size, new_image
 from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.limits import LARGER, RESAVE, check_size
-from detcli.source.pnm import has_second_picture
+from detcli.source.pnm import has_second_image
 from detcli.source.segments import (
     APP1,
     END_MARKER,
@@ -40,21 +40,21 @@ from detcli.source.tiff import CLASSIC, damaged_tiff, has_second_page, tiff_fiel
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
-# The picture that is part of detcli.
+# The image that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 TIMEOUT_S = Inputs().input_timeout  # default time limit for reading and decoding one input
 
 
 @frozen
 class DecodeOptions:
-    """How pictures are decoded."""
+    """How images are decoded."""
 
     inputs: Inputs = field(default_factory=Inputs)  # with the limits of size and time
     # Height and width of a network's input. A JPEG that is at least twice as large is decoded at a
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None
     allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
-    keep: bool = False  # whether pictures of files keep what these held
+    keep: bool = False  # whether images of files keep what these held
 
     def __post_init__(self) -> None:
         if self.inputs.strict:
@@ -64,16 +64,16 @@ class DecodeOptions:
 
     @property
     def max_bytes(self) -> int:
-        """More than any format needs for a picture of the maximum size and its metadata."""
+        """More than any format needs for an image of the maximum size and its metadata."""
         return 8 * self.inputs.max_pixels + 2**24
 
 
 DEFAULTS = DecodeOptions()
 
-_MAX_TILES = 4096  # of a small JPEG 2000 picture; a tile takes some 10 KiB
+_MAX_TILES = 4096  # of a small JPEG 2000 image; a tile takes some 10 KiB
 _TILE_AREA = 4096  # pixels of each tile in a large one
 _PNG = b"\x89PNG"
-_CODESTREAM = b"\xff\x4f\xff\x51"  # with which that of a JPEG 2000 picture begins
+_CODESTREAM = b"\xff\x4f\xff\x51"  # with which that of a JPEG 2000 image begins
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -124,26 +124,26 @@ class JpegHeader(NamedTuple):
     height: int
     width: int
     components: int
-    orientation: int | None  # of EXIF, 1 to 8; None if the picture is left to OpenCV
+    orientation: int | None  # of EXIF, 1 to 8; None if the image is left to OpenCV
 
     @property
     def size(self) -> Size:
-        """Height and width of the upright picture."""
+        """Height and width of the upright image."""
         is_transposed = self.orientation is not None and self.orientation >= 5
         if is_transposed:
             return self.width, self.height
         return self.height, self.width
 
 
-def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Decode the bytes of a picture file.
+def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
+    """Decode the bytes of an image file.
 
     The orientation is applied, grey becomes colour, transparency is dropped, and 16 bits or
     floating point numbers become 8 bits. The pixels are those of `cv2.imdecode`, where it shows
-    what viewers do. A damaged picture that can be decoded has warnings.
+    what viewers do. A damaged image that can be decoded has warnings.
 
     Raises:
-        DecodeError: The picture is incomplete or too large, or not in a known format.
+        DecodeError: The image is incomplete or too large, or not in a known format.
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
@@ -153,31 +153,31 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     if header is not None:
         check_size(header.size, options.inputs.max_pixels)
     elif format_of(data) in {"", "JPEG"}:
-        raise _not_a_picture(data)
+        raise _not_an_image(data)
     check_png(data, options.inputs.max_pixels)
     check_tiles(data)
     check_scans(data)
     if options.inputs.lenient and header is not None and not has_end(data):
         return _decode_cut_jpeg(data, options.inputs.max_pixels)
 
-    picture = None
+    image = None
     damage = ""
     if header is not None:
         try:
-            picture = _decode_jpeg(data, header, options)
-        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
+            image = _decode_jpeg(data, header, options)
+        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is an image
             damage = _describe_damage(str(error))
-    if picture is not None:
-        return picture
+    if image is not None:
+        return image
 
-    picture = _decode_by_opencv(data, options.inputs.max_pixels)
+    image = _decode_by_opencv(data, options.inputs.max_pixels)
     if _has_more(data):
-        return replace(picture, warnings=(ONLY_FIRST,))
+        return replace(image, warnings=(ONLY_FIRST,))
     if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
     if damage:
-        return replace(picture, warnings=(damage,))
-    return picture
+        return replace(image, warnings=(damage,))
+    return image
 
 
 def _describe_damage(message: str) -> str:
@@ -189,7 +189,7 @@ def _describe_damage(message: str) -> str:
 
 
 def browser_shows(path: Path) -> bool:
-    """Whether any browser shows a picture file as it is decoded here.
+    """Whether any browser shows an image file as it is decoded here.
 
     All of them follow the orientation of EXIF in JPEGs, but not in other formats.
     """
@@ -220,7 +220,7 @@ def format_of(data: bytes) -> str:
     return ""
 
 
-def _not_a_picture(data: bytes) -> DecodeError:
+def _not_an_image(data: bytes) -> DecodeError:
     """The error of data that no decoder takes, by what they begin as."""
     if is_lfs_pointer(data):
         return DecodeError(LFS_REASON, LFS_HINT)
@@ -231,7 +231,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
         )
     size = pluralize(len(data), "byte")
     return DecodeError(
-        f"not a picture, or a damaged one ({size}, {_describe_beginning(data)})",
+        f"not an image, or a damaged one ({size}, {_describe_beginning(data)})",
         "JPEG, PNG, WebP, TIFF, GIF and more are read, videos by suffix; fetch damaged files again",
     )
 
@@ -244,7 +244,7 @@ def _describe_beginning(data: bytes) -> str:
         return "starts as HEIC or a video"
     if name:
         return f"starts as {name}"
-    return "not in a known picture format"
+    return "not in a known image format"
 
 
 def check_png(data: bytes, max_pixels: int) -> None:
@@ -286,11 +286,11 @@ def check_tiles(data: bytes) -> None:
 
 
 def check_scans(data: bytes) -> None:
-    """Refuse a JPEG of hundreds of scans, each of which refines the whole picture."""
+    """Refuse a JPEG of hundreds of scans, each of which refines the whole image."""
     if not data.startswith(JPEG) or data.count(SCAN_MARKER) <= MAX_SCANS:
         return
     scans = _count_scans(data)
-    if scans > MAX_SCANS:  # else there is more behind the picture
+    if scans > MAX_SCANS:  # else there is more behind the image
         raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
 
 
@@ -306,13 +306,13 @@ def _count_scans(data: bytes) -> int:
     return count
 
 
-def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
+def _decode_by_opencv(data: bytes, max_pixels: int) -> Image:
     """Decode what OpenCV reads rightly, and with readers of ours what it gets wrong."""
     name = format_of(data)
     try:
         odd_form = read_odd_form(data, name, max_pixels)
         if odd_form is not None:
-            return replace(Picture.whole(odd_form), is_plain=False)
+            return replace(Image.whole(odd_form), is_plain=False)
         flags = cv2.IMREAD_COLOR
         if data.startswith(_FLOATS):
             flags = cv2.IMREAD_UNCHANGED
@@ -324,22 +324,22 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     if image is None and name == "TIFF":
         raise damaged_tiff()
     if image is None:
-        raise _not_a_picture(data)
+        raise _not_an_image(data)
     check_size((image.shape[0], image.shape[1]), max_pixels)
     shown = _as_shown(image, data)
-    return replace(Picture.whole(shown), is_plain=shown is image)
+    return replace(Image.whole(shown), is_plain=shown is image)
 
 
-def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Picture:
+def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Image:
     """Decode what there is of a JPEG without its end; a warning says how much that is."""
     data = without_room(data)
     check_cut(data)
-    picture = _decode_by_opencv(data + END_MARKER, max_pixels)
-    return replace(picture, is_plain=False, warnings=(describe_cut(data),))
+    image = _decode_by_opencv(data + END_MARKER, max_pixels)
+    return replace(image, is_plain=False, warnings=(describe_cut(data),))
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
-    """The error of a picture that OpenCV does not decode, by what it says of it."""
+    """The error of an image that OpenCV does not decode, by what it says of it."""
     reason = " ".join(str(error.err).split())
     if "CV_IO_MAX_IMAGE" not in reason:
         return DecodeError(f"cannot be decoded: {reason}", RESAVE)
@@ -363,7 +363,7 @@ def _has_more(data: bytes) -> bool:
     if name == "TIFF":
         return has_second_page(data)
     if name == "PNM":
-        return has_second_picture(data)
+        return has_second_image(data)
     if name == "GIF":
         return count_frames(data, 2) > 1
     if name == "PNG":
@@ -374,8 +374,8 @@ def _has_more(data: bytes) -> bool:
     return name == "AVIF" and is_sequence(data)
 
 
-def _as_shown(image: np.ndarray, data: bytes) -> Image:
-    """A picture in 8 bits and upright, where OpenCV leaves it otherwise."""
+def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
+    """An image in 8 bits and upright, where OpenCV leaves it otherwise."""
     if image.dtype != np.uint8:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
@@ -385,8 +385,8 @@ def _as_shown(image: np.ndarray, data: bytes) -> Image:
     return image
 
 
-def _turned_by_long_orientation(image: Image, data: bytes) -> Image:
-    """A picture turned as EXIF says in a LONG, which OpenCV does not follow.
+def _turned_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
+    """An image turned as EXIF says in a LONG, which OpenCV does not follow.
 
     The image itself is returned where EXIF is missing or irregular.
     """
@@ -402,7 +402,7 @@ def _turned_by_long_orientation(image: Image, data: bytes) -> Image:
     return turn_upright(np.asarray(lying, np.uint8), orientation)
 
 
-def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Picture | None:
+def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image | None:
     """Decode a JPEG by simplejpeg; None if it is left to OpenCV.
 
     Raises:
@@ -420,14 +420,14 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
     buffer = None
     if header.orientation == 1:  # others are turned into another array
         buffer = options.allocate((-(-header.height // scale), -(-header.width // scale)))
-    image: Image = simplejpeg.decode_jpeg(
+    image: Pixels = simplejpeg.decode_jpeg(
         data,
         "BGR",
         min_height=header.height // scale,
         min_width=header.width // scale,
         buffer=buffer,
     )
-    return Picture(turn_upright(image, header.orientation, options.allocate), header.size)
+    return Image(turn_upright(image, header.orientation, options.allocate), header.size)
 
 
 def _reduction(size: Size, input_size: Size | None) -> int:

@@ -1,4 +1,4 @@
-"""Fetching: the bytes of pictures over a network, from web servers and object stores.
+"""Fetching: the bytes of images over a network, from web servers and object stores.
 
 They are fetched on threads of their own, many at a time and ahead of their turn.
 """
@@ -27,20 +27,20 @@ from detcli.storage.objects import Address, Bucket
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-AHEAD_ITEMS = 64  # pictures that are fetched at the same time, or wait as bytes for their turn
+AHEAD_ITEMS = 64  # images that are fetched at the same time, or wait as bytes for their turn
 
-AHEAD_BYTES = 256 << 20  # bytes that pictures ahead of their turn may take together
+AHEAD_BYTES = 256 << 20  # bytes that images ahead of their turn may take together
 
 HTTP_TIMEOUT_S = 10.0
 
 _LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
-# Asks for a picture: returns its size, 0 for unknown, and its bytes as they come.
+# Asks for an image: returns its size, 0 for unknown, and its bytes as they come.
 Request = Callable[[], tuple[int, Generator[bytes]]]
 
 
 class Fetches:
-    """Shared by the fetches of a run: memory for pictures ahead of their turn, and buckets."""
+    """Shared by the fetches of a run: memory for images ahead of their turn, and buckets."""
 
     def __init__(self, options: DecodeOptions, stop: Event) -> None:
         self.options = options
@@ -50,12 +50,12 @@ class Fetches:
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:
-        """The picture of this name in records that a request brings."""
+        """The image of this name in records that a request brings."""
         fetch = Fetch(self, request)
         return Item(Origin(source), lambda: load_bytes(fetch.take(), self.options), fetch.begin)
 
     def object(self, url: str) -> Item:
-        """Return the item of a picture in an object store, which is fetched only later.
+        """Return the item of an image in an object store, which is fetched only later.
 
         Raises:
             SourceError: The address is malformed or names a folder, or the store's credentials
@@ -63,7 +63,7 @@ class Fetches:
         """
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
-            raise SourceError("a folder, where a picture is expected", "name it as a source")
+            raise SourceError("a folder, where an image is expected", "name it as a source")
         tag = _tag_of(url)
         return self.item(public_name(url), partial(_object_request, bucket, key, tag))
 
@@ -129,15 +129,15 @@ class Fetches:
 
     @contextlib.contextmanager
     def reserved(self, size: int, turn_has_come: Event) -> Iterator[None]:
-        """Reserve memory for a picture that is fetched ahead, for as long as the block runs.
+        """Reserve memory for an image that is fetched ahead, for as long as the block runs.
 
-        It waits until the pictures ahead of their turn leave enough of the memory that they share.
-        The picture that the run needs next must not wait for those behind it, so it takes its
+        It waits until the images ahead of their turn leave enough of the memory that they share.
+        The image that the run needs next must not wait for those behind it, so it takes its
         memory at once, even if that is more than there is.
 
         Args:
-            size: Bytes of the picture file; 0 if that is not known.
-            turn_has_come: Set when the run needs this picture next.
+            size: Bytes of the image file; 0 if that is not known.
+            turn_has_come: Set when the run needs this image next.
         """
         with self.changed:
             while self._free < size and not (turn_has_come.is_set() or self.stop.is_set()):
@@ -152,7 +152,7 @@ class Fetches:
 
 
 class Fetch:
-    """The bytes of one picture, on their way; nothing is sent before `begin`."""
+    """The bytes of one image, on their way; nothing is sent before `begin`."""
 
     def __init__(self, shared: Fetches, request: Request) -> None:
         self._shared = shared
@@ -170,7 +170,7 @@ class Fetch:
             BackgroundThread(self._run, stop=self._shared.stop.set).start()
 
     def take(self) -> bytes:
-        """Wait for the bytes of the picture file and return them; to be called once.
+        """Wait for the bytes of the image file and return them; to be called once.
 
         Raises:
             SourceError: The run was interrupted, or the bytes did not come in time.
@@ -194,10 +194,10 @@ class Fetch:
         return data
 
     def _run(self) -> None:
-        """Fetch the bytes of the picture, or keep the error for `take`; runs on its own thread.
+        """Fetch the bytes of the image, or keep the error for `take`; runs on its own thread.
 
         The thread ends only when `take` was called, because until then the bytes count as memory
-        that is used by pictures ahead of their turn.
+        that is used by images ahead of their turn.
         """
         options = self._shared.options
         stop = self._shared.stop
@@ -266,7 +266,7 @@ def _store_errors(failure: str) -> Iterator[None]:
 
 
 def http_request(url: str) -> tuple[int, Generator[bytes]]:
-    """Request a picture from a web server.
+    """Request an image from a web server.
 
     Returns:
         Its size in bytes, 0 if the server does not say, and a generator of its bytes as they

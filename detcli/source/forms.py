@@ -22,13 +22,13 @@ import struct
 from collections.abc import Callable
 
 from detcli.core.errors import DecodeError
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 from detcli.source.bmp import read_bmp
 from detcli.source.limits import RESAVE
 from detcli.source.pnm import read_pnm
 from detcli.source.tiff import read_tiff
 
-Reader = Callable[[bytes, int], Image | None]
+Reader = Callable[[bytes, int], Pixels | None]
 """Takes a file and the most pixels it may have; returns None if OpenCV reads its form rightly."""
 
 
@@ -49,7 +49,7 @@ READERS: dict[str, Reader] = {
 """Readers by the name of their format; OpenCV reads the formats that are not here."""
 
 
-def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Image | None:
+def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Pixels | None:
     """Decode a form that OpenCV gets wrong to 8 bits in blue, green and red.
 
     None means that OpenCV reads this form rightly.

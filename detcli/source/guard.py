@@ -44,7 +44,7 @@ class InputGuard:
     def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
         """Refuse to write over an input; None stands for no output.
 
-        With a list, any existing picture or video may be one.
+        With a list, any existing image or video may be one.
 
         Raises:
             UsageError: An output is one of the inputs.
@@ -71,7 +71,7 @@ class InputGuard:
 
     @cached_property
     def _in_folders(self) -> frozenset[FileIdentity | None]:
-        """Pictures and videos in folders."""
+        """Images and videos in folders."""
         omit = {identity(path) for path in self._written}
         identities: set[FileIdentity | None] = set()
         for folder in self._paths:
@@ -84,6 +84,6 @@ class InputGuard:
 
 
 def _is_media_file(path: Path) -> bool:
-    """True for a file with the suffix of a picture or video, also through links."""
+    """True for a file with the suffix of an image or video, also through links."""
     target = os.path.realpath(path)
     return is_media(target) and os.path.isfile(target)

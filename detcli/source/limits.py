@@ -1,4 +1,4 @@
-"""How large a picture may be, and what to do about one that cannot be read."""
+"""How large an image may be, and what to do about one that cannot be read."""
 
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Size
@@ -9,7 +9,7 @@ FETCH_AGAIN = "fetch it again"
 
 
 def check_size(size: Size, max_pixels: int) -> None:
-    """Require that a picture or frame of (height, width) stays within a number of pixels."""
+    """Require that an image or frame of (height, width) stays within a number of pixels."""
     height, width = size
     if height * width > max_pixels:
         pixels = f"{width}x{height} is {height * width} pixels, more than the {max_pixels} allowed"

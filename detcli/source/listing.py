@@ -30,7 +30,7 @@ Hashes = npt.NDArray[np.bytes_]  # hashes of names: `(N,)` S16, ascending, each 
 
 
 class Unusable(NamedTuple):
-    """A name that stood for no picture or video when the names were written down."""
+    """A name that stood for no image or video when the names were written down."""
 
     source: str  # the name, as in records
     message: str
@@ -38,7 +38,7 @@ class Unusable(NamedTuple):
 
 
 Name = str | ListedInput | Unusable
-"""The name or address of a picture or a video, perhaps with its meta, or the error in its place."""
+"""The name or address of an image or a video, perhaps with its meta, or the error in its place."""
 
 
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
@@ -220,8 +220,8 @@ def _as_name(entry: SourceEntry) -> Name:
         has_image = False
     if has_image:
         raise UsageError(
-            f"{name}: a run in shards takes no pictures out of a list",
-            "write the records to one file, or name pictures with path",
+            f"{name}: a run in shards takes no images out of a list",
+            "write the records to one file, or name images with path",
         )
     # A glance comes first, as there may be millions.
     if ("://" in name or "@" in name) and public_name(name) != name:

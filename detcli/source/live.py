@@ -53,7 +53,7 @@ class LiveSource:
 
     name: str  # in records, without credentials
     open: Reopen
-    may_be_file: bool = False  # a picture, if it ends after one frame, or a video
+    may_be_file: bool = False  # an image, if it ends after one frame, or a video
 
     @classmethod
     def named(cls, name: str, threads: int = 0) -> Self:
@@ -172,7 +172,7 @@ class _Watcher(BackgroundThread):
         The pause before it is opened again doubles each time that no frame came.
 
         Raises:
-            SourceError: It cannot be opened the first time, sends no picture, or is not back
+            SourceError: It cannot be opened the first time, sends no image, or is not back
                 after `RECONNECT_S`.
         """
         delay_s = MIN_DELAY_S
@@ -183,11 +183,11 @@ class _Watcher(BackgroundThread):
             except SourceError:
                 if not frames_before:
                     raise
-            is_picture = self._source.may_be_file and self._number == 1
-            if self._is_over() or is_picture:
+            is_image = self._source.may_be_file and self._number == 1
+            if self._is_over() or is_image:
                 return
             if not self._number:
-                raise SourceError("sends no picture", "check whether another program can show it")
+                raise SourceError("sends no image", "check whether another program can show it")
             if self._number > frames_before:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)

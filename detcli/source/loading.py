@@ -1,4 +1,4 @@
-"""Item: one input, a picture or a frame of a video; and how inputs are loaded.
+"""Item: one input, an image or a frame of a video; and how inputs are loaded.
 
 Inputs are loaded on threads that may hang: reading one has a time limit, whatever code it is in.
 A hung thread cannot be killed, so it is abandoned: its input gets an error, another thread takes
@@ -18,7 +18,7 @@ from datetime import datetime
 from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
-from detcli.data.geometry import Image, Picture
+from detcli.data.geometry import Image, Pixels
 from detcli.data.record import Origin
 from detcli.source.decode import TIMEOUT_S, too_slow
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 STDIN = "-"  # the name that stands for standard input
 
-MAX_ABANDONED = 16  # threads that may hang at the same time; each may hold the memory of a picture
+MAX_ABANDONED = 16  # threads that may hang at the same time; each may hold the memory of an image
 
 READ_AHEAD = 2  # frames of a video that wait for their turn
 
@@ -35,14 +35,14 @@ JOIN_TIMEOUT_S = 5.0  # wait for the reader of a video that is closed
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One input, which gets its result once: a picture or an error."""
+    """One input, which gets its result once: an image or an error."""
 
     origin: Origin
-    load: Callable[[], Picture]  # reads and decodes; called once, on another thread: InputError
+    load: Callable[[], Image]  # reads and decodes; called once, on another thread: InputError
     begin: Callable[[], None] | None = None  # starts what takes waiting instead of work, if any
-    # called with what `load` returns: the same picture, or an InputError
-    check: Callable[[Picture], Picture] | None = field(default=None, init=False)
-    picture: Picture | None = field(default=None, init=False)
+    # called with what `load` returns: the same image, or an InputError
+    check: Callable[[Image], Image] | None = field(default=None, init=False)
+    picture: Image | None = field(default=None, init=False)
     error: DetcliError | None = field(default=None, init=False)
     seconds: float = field(default=0.0, init=False)
     # set when it is loaded or has failed
@@ -50,22 +50,22 @@ class Item:
     _open: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> None:
-        """Load the input, and set its picture or its error; no error leaves this function.
+        """Load the input, and set its image or its error; no error leaves this function.
 
         The seconds that it took are set as well. A loader's thread calls it, once.
         """
         start = time.perf_counter()
-        picture: Picture | None = None
+        image: Image | None = None
         error: DetcliError | None = None
         try:
             loaded = self.load()
-            picture = loaded if self.check is None else self.check(loaded)
+            image = loaded if self.check is None else self.check(loaded)
         except BaseException as caught:  # noqa: BLE001 - one input must not end the run
             error = as_error(caught)
-        self.finish(picture, error, time.perf_counter() - start)
+        self.finish(image, error, time.perf_counter() - start)
 
     def finish(
-        self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
+        self, image: Image | None = None, error: DetcliError | None = None, seconds: float = 0.0
     ) -> None:
         """Set the result, unless there is one already.
 
@@ -73,7 +73,7 @@ class Item:
         so the first result counts.
         """
         if self._open.acquire(blocking=False):
-            self.picture = picture
+            self.picture = image
             self.error = error
             self.seconds = seconds
             self.finished.set()
@@ -96,17 +96,17 @@ def failed(
         time_s: The time of a frame in its video, in seconds.
     """
 
-    def load() -> Picture:
+    def load() -> Image:
         raise error
 
     return Item(Origin(source, frame=frame, time=time, time_s=time_s), load)
 
 
-def decoded(origin: Origin, image: Image) -> Item:
+def decoded(origin: Origin, image: Pixels) -> Item:
     """An input that is decoded already, as a frame of a video is."""
 
-    def load() -> Picture:
-        return Picture.whole(image)
+    def load() -> Image:
+        return Image.whole(image)
 
     return Item(origin, load)
 
@@ -115,7 +115,7 @@ def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Ite
     """Yield the items of one input, with its number and metadata set in their origins.
 
     Args:
-        items: The picture, or the frames or pictures that the input holds.
+        items: The image, or the frames or images that the input holds.
         number: The position of the input among those of the run.
         meta: JSON that a list has for this input; None leaves what the items have.
     """
@@ -257,7 +257,7 @@ class Loaders:
                 item.finish(error=_too_many_hanging(self._abandoned))
 
 
-def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
+def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Image:
     """Load an item on a thread of its own, and wait for it for a number of seconds.
 
     Raises:

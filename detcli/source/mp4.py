@@ -56,7 +56,7 @@ class Track:
 
     @property
     def is_video(self) -> bool:
-        """Whether FFmpeg takes it for a track of pictures."""
+        """Whether FFmpeg takes it for a track of images."""
         return self.handler in VIDEO_HANDLERS
 
     def shown_frames(self) -> int | None:

@@ -1,7 +1,7 @@
 """Names: addresses, folders, patterns, lists.
 
 A folder is listed only when it is reached, and its files are not examined one by one, so the first
-picture in a million folders is found at once. Lists are read as they come, however long they are.
+image in a million folders is found at once. Lists are read as they come, however long they are.
 """
 
 import glob
@@ -44,7 +44,7 @@ def is_camera(name: str) -> bool:
 
 
 def is_live(name: str) -> bool:
-    """True for a camera or a stream, not for a picture or video file."""
+    """True for a camera or a stream, not for an image or video file."""
     if not is_address(name):
         return is_camera(name)
     if is_stream(name):
@@ -122,17 +122,17 @@ def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
 
 
 def is_video(name: str) -> bool:
-    """True for the suffix of a video; a GIF is a picture."""
+    """True for the suffix of a video; a GIF is an image."""
     return _suffix(name) in VIDEO_SUFFIXES
 
 
 def is_archive(name: str) -> bool:
-    """True for the suffix of a file that holds many pictures; a folder is not searched for them."""
+    """True for the suffix of a file that holds many images; a folder is not searched for them."""
     return name.lower().endswith(ARCHIVES)
 
 
 def is_media(name: str) -> bool:
-    """True for the suffix of a picture or a video."""
+    """True for the suffix of an image or a video."""
     return _suffix(name) in IMAGE_SUFFIXES or is_video(name)
 
 
@@ -153,10 +153,10 @@ def name_mark(path: str) -> str:
 
 
 def without_copies(files: list[str]) -> list[str]:
-    """Return the files without annotated copies that an earlier run has put beside its pictures.
+    """Return the files without annotated copies that an earlier run has put beside its images.
 
     The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
-    copy only if its picture is among the files, and the hash is that of the picture's path.
+    copy only if its image is among the files, and the hash is that of the image's path.
     """
     copies: dict[str, re.Match[str]] = {}
     for file in files:
@@ -208,7 +208,7 @@ def has_inputs(folder: Path, names: Iterable[str]) -> bool:
 def search(
     folder: str, *, recursive: bool = False, omit: Collection[FileIdentity | None] = ()
 ) -> Iterator[list[str] | Item]:
-    """Yield the pictures and videos of a folder, then those of each folder in it if `recursive`.
+    """Yield the images and videos of a folder, then those of each folder in it if `recursive`.
 
     Each list that is yielded has the paths of one folder. `omit` are folders that are not searched.
     Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
@@ -238,7 +238,7 @@ def search(
 
 
 def _list_folder(path: str) -> tuple[list[str], list[str]]:
-    """List a folder: return the paths of its pictures and videos, and those of its folders.
+    """List a folder: return the paths of its images and videos, and those of its folders.
 
     Neither is sorted. Names that begin with a dot are left out, and so are pipes and devices.
     """
@@ -335,17 +335,17 @@ LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in 
 class ListedInput(NamedTuple):
     """A line of a list in JSON Lines."""
 
-    name: str  # the path or address; of a picture in the line, the list and the line's number
-    image: str | None  # the picture's file in base64
+    name: str  # the path or address; of an image in the line, the list and the line's number
+    image: str | None  # the image's file in base64
     meta: str | None  # as JSON
 
     @classmethod
     def parse(cls, line: str, name: str) -> Self:
-        """Read a line of JSON that names a picture in `path`, or contains it in `image`.
+        """Read a line of JSON that names an image in `path`, or contains it in `image`.
 
         Args:
             line: A JSON object, which may have `meta` as well.
-            name: What the picture in `image` is called: the list and the number of the line.
+            name: What the image in `image` is called: the list and the number of the line.
 
         Raises:
             SourceError: The line is no such object, or has both or neither of `path` and `image`.
@@ -448,7 +448,7 @@ def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | Source
     """Split chunks of bytes into lines, and yield an error in place of a line that is too long.
 
     A line is too long if more than `MAX_NAME_BYTES` are there, or `MAX_LINE_BYTES` for JSON, which
-    may contain a picture. The rest of such a line is skipped without being stored.
+    may contain an image. The rest of such a line is skipped without being stored.
     """
     rest = bytearray()
     is_skipping = False

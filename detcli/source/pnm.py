@@ -10,7 +10,7 @@ import numpy as np
 
 from detcli.core import frozen
 from detcli.core.errors import DecodeError
-from detcli.data.geometry import Image, Size
+from detcli.data.geometry import Pixels, Size
 from detcli.source.limits import FETCH_AGAIN, RESAVE, check_size, require_bytes
 
 MAX_HEADER_BYTES = 1 << 16
@@ -25,7 +25,7 @@ MAX_DIGITS = 9
 _SEPARATOR = rb"(?:\s|#[^\n\r]*[\n\r])+"
 _HEADER = re.compile(rb"P([2356])" + 3 * (_SEPARATOR + rb"(\d{1,10})") + rb"\s")
 _BITMAP_HEADER = re.compile(rb"P4" + 2 * (_SEPARATOR + rb"(\d{1,10})") + rb"\s")
-_NEXT_PICTURE = re.compile(rb"P[1-7]\s")
+_NEXT_IMAGE = re.compile(rb"P[1-7]\s")
 _COMMENT = re.compile(rb"#[^\n\r]*")
 _SPACE = re.compile(rb"\s")
 _NO_NUMBER = re.compile(rb"[^\d\s]")
@@ -63,7 +63,7 @@ class _PnmHeader:
         return 2
 
 
-def read_pnm(data: bytes, max_pixels: int) -> Image | None:
+def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode a PAM, or a PGM or PPM of any maximum; None if OpenCV reads its form rightly."""
     if data[:2] in {b"P1", b"P4", b"PF", b"Pf"}:
         return None
@@ -83,17 +83,17 @@ def read_pnm(data: bytes, max_pixels: int) -> Image | None:
     return _as_colours(samples, header)
 
 
-def has_second_picture(data: bytes) -> bool:
-    """Whether another picture follows the first; those in text are not told apart."""
+def has_second_image(data: bytes) -> bool:
+    """Whether another image follows the first; those in text are not told apart."""
     try:
-        end = _end_of_picture(data)
+        end = _end_of_image(data)
     except DecodeError:  # which the decoder reports
         return False
-    return end is not None and _NEXT_PICTURE.match(data, end) is not None
+    return end is not None and _NEXT_IMAGE.match(data, end) is not None
 
 
-def _end_of_picture(data: bytes) -> int | None:
-    """Where a binary picture ends; None of other kinds."""
+def _end_of_image(data: bytes) -> int | None:
+    """Where a binary image ends; None of other kinds."""
     if data.startswith(b"P4"):
         bitmap = _BITMAP_HEADER.match(data, 0, MAX_HEADER_BYTES)
         if bitmap is None:
@@ -250,7 +250,7 @@ def _above(sample: int, maximum: int) -> DecodeError:
     )
 
 
-def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
+def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Pixels:
     """Samples as bytes in blue, green and red, without alpha."""
     height, width = header.size
     pixels = samples.reshape(height, width, header.samples)
@@ -260,7 +260,7 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
     else:
         order = [0, 0, 0]
 
-    image: Image = np.empty((height, width, 3), np.uint8)
+    image: Pixels = np.empty((height, width, 3), np.uint8)
     rows_of_a_block = max(1, BLOCK_SAMPLES // (width * header.samples))
     for top in range(0, height, rows_of_a_block):
         rows = pixels[top : top + rows_of_a_block]

@@ -1,4 +1,4 @@
-"""Reading: the bytes of files, pipes and standard input, and no more than a picture can need."""
+"""Reading: the bytes of files, pipes and standard input, and no more than an image can need."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from typing import Self
 
 from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
 from detcli.core.timing import POLL_S, RunningTime
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.source.decode import (
     DEFAULTS,
@@ -100,9 +100,9 @@ def require_unchanged(name: str | Path, stamp: str | None) -> None:
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
-    """Join the chunks of a picture file, and stop early if they cannot be a picture.
+    """Join the chunks of an image file, and stop early if they cannot be an image.
 
-    What is read may be endless, or no picture at all. So the bytes that are there are checked at
+    What is read may be endless, or no image at all. So the bytes that are there are checked at
     64 KiB and each time that they have doubled, instead of only at the end.
 
     Args:
@@ -112,7 +112,7 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
         limit_s: Seconds that all chunks together may take; 0 for any time.
 
     Raises:
-        DecodeError: The file is too large, or not a picture.
+        DecodeError: The file is too large, or not an image.
         SourceError: The chunks did not come in time.
     """
     data = BytesIO()
@@ -136,17 +136,17 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
 
 
 def _check_begin(begin: bytes, length: int) -> None:
-    """Require that bytes are the beginning of a picture file whose length is plausible.
+    """Require that bytes are the beginning of an image file whose length is plausible.
 
     Only the length of a JPEG is checked: its header says how many pixels it has, and a file with
-    far more bytes than these can take has something else behind the picture.
+    far more bytes than these can take has something else behind the image.
 
     Raises:
         DecodeError: The format is unknown, or the file is too long for its pixels.
     """
     if not format_of(begin):
         raise DecodeError(
-            "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
+            "not an image (not in a known image format)", "check what it is, as `file NAME` does"
         )
     if not begin.startswith(JPEG):
         return
@@ -158,20 +158,20 @@ def _check_begin(begin: bytes, length: int) -> None:
     if length > max_length:
         raise DecodeError(
             f"too large: {length} bytes or more for {width}x{height} pixels",
-            "check what follows the picture in the file",
+            "check what follows the image in the file",
         )
 
 
-def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Read a picture file, or a picture from a named pipe or a device, and decode it.
+def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Image:
+    """Read an image file, or an image from a named pipe or a device, and decode it.
 
-    A VersionedPath is refused if the file has changed since it was listed. The picture holds the
+    A VersionedPath is refused if the file has changed since it was listed. The image holds the
     bytes of its file only if `options.keep` says so.
 
     Raises:
         AlteredError: The file has changed since it was listed.
         SourceError: The file cannot be read, or not in time.
-        DecodeError: The picture is incomplete or too large, or not in a known format.
+        DecodeError: The image is incomplete or too large, or not in a known format.
     """
     try:
         with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
@@ -188,10 +188,10 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
                 data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
-    picture = load_bytes(data, options)
+    image = load_bytes(data, options)
     if options.keep:
-        return replace(picture, file=data, file_stamp=stamp)
-    return replace(picture, file_stamp=stamp)
+        return replace(image, file=data, file_stamp=stamp)
+    return replace(image, file_stamp=stamp)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -253,7 +253,7 @@ def stdin_chunks(stop: Event) -> Iterator[bytes]:
     """
     problem = stdin_problem()
     if problem:
-        raise SourceError(problem, "pipe a picture in, as in: detcli predict - ... < bus.jpg")
+        raise SourceError(problem, "pipe an image in, as in: detcli predict - ... < bus.jpg")
     try:
         descriptor = sys.stdin.fileno()
     except UnsupportedOperation:  # replaced by an object without a file

@@ -14,7 +14,7 @@ SCAN_MARKER, END_MARKER = b"\xff\xda", b"\xff\xd9"
 
 
 def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and payload of each segment up to the end of the picture, which is the last one.
+    """Marker and payload of each segment up to the end of the image, which is the last one.
 
     Raises:
         struct.error: The file is cut in the length of a segment.

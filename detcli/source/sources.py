@@ -1,7 +1,7 @@
 """Sources: from what a user names to the inputs it stands for.
 
-A name is a picture or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, the
-address of a network stream, or that of a folder or picture in an object store. Everything is read
+A name is an image or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, the
+address of a network stream, or that of a folder or image in an object store. Everything is read
 lazily, in the order of the names, but cameras and streams come last, all at once: they may never
 end. What does not exist becomes an item with an error, and the others go on.
 """
@@ -30,7 +30,7 @@ from detcli.core.errors import (
     StoreError,
 )
 from detcli.core.text import is_object, public_name
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.source.checks import check_followed, check_inputs
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -90,7 +90,7 @@ FOLLOW_SHARE = 0.1  # of the time at most, in which folders are listed
 STABLE_AFTER_S = 10.0  # a file that has not changed for so long counts, whatever is in it
 DEFAULTS = Inputs()
 
-# The name or address of a picture or a video, or a line with more; or the item with the error for
+# The name or address of an image or a video, or a line with more; or the item with the error for
 # what is neither.
 SourceEntry = str | ListedInput | Item
 
@@ -102,7 +102,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
     `written` are folders that this run writes into, which a search leaves out. `decode` is how
-    pictures are decoded, if not only `inputs` says it.
+    images are decoded, if not only `inputs` says it.
 
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
@@ -191,7 +191,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from self._watch(live_names, input_numbers)
 
     def entries(self) -> Iterator[SourceEntry]:
-        """The pictures and videos that the names stand for, which are not opened.
+        """The images and videos that the names stand for, which are not opened.
 
         Live sources and standard input stay the names that they are.
 
@@ -267,7 +267,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
         Objects in a store appear whole, so they are complete at once. A file is complete if its
-        size and time are the same in two listings and it is a sound picture, or if it has not
+        size and time are the same in two listings and it is a sound image, or if it has not
         changed for `STABLE_AFTER_S`, whatever is in it.
 
         Args:
@@ -294,13 +294,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
         elif not is_video(entry):
-            item = self._picture(entry, entry)
+            item = self._image(entry, entry)
             try:
-                picture = load_in_time(item)
+                image = load_in_time(item)
             except DetcliError:  # not all of it is there yet
                 return
-            if not picture.warnings:
-                yield Item(item.origin, lambda: picture)
+            if not image.warnings:
+                yield Item(item.origin, lambda: image)
 
     def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for, even if it has changed since it was listed."""
@@ -309,7 +309,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return self.open(entry)
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
-        """Yield the inputs of one file or address: a picture, or what a video or archive holds.
+        """Yield the inputs of one file or address: an image, or what a video or archive holds.
 
         Args:
             entry: A path or address; a line of a list, whose metadata its inputs get; or an item,
@@ -345,11 +345,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             elif is_video(path):
                 yield from self._video(public, entry)
             else:
-                yield self._picture(public, entry)
+                yield self._image(public, entry)
         except InputError as error:
             yield failed(public, error)
 
-    def _picture(self, public: str, entry: str) -> Item:
+    def _image(self, public: str, entry: str) -> Item:
         if is_object(entry):
             return self._fetches.object(entry)
         if is_address(entry):
@@ -358,9 +358,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return Item(origin, lambda: load_file(entry, self._decode))
 
     def _decoded(self, entry: ListedInput) -> Item:
-        """Return the item of a picture that a line of a list contains in base64."""
+        """Return the item of an image that a line of a list contains in base64."""
 
-        def load() -> Picture:
+        def load() -> Image:
             try:
                 data = base64.b64decode(entry.image or "", validate=True)
             except ValueError as error:
@@ -400,7 +400,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _archive(self, public: str, entry: str) -> Iterator[Item]:
-        """Yield the pictures in a tar or Parquet file, read on a thread with a time limit.
+        """Yield the images in a tar or Parquet file, read on a thread with a time limit.
 
         `public` is the name of the path or address `entry` in records, without passwords.
         """
@@ -451,13 +451,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield failed(public_name(name), error)
 
     def _find(self, name: str) -> Iterator[SourceEntry]:
-        """Yield the paths and addresses of the pictures and videos that a name stands for.
+        """Yield the paths and addresses of the images and videos that a name stands for.
 
         The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
         or a folder in an object store. The files are counted in the progress, but not opened.
 
         Raises:
-            SourceError: A folder or pattern has no pictures or videos.
+            SourceError: A folder or pattern has no images or videos.
         """
         braces = BRACES.fullmatch(name)
         if braces is not None and not os.path.lexists(name):
@@ -467,7 +467,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         hint = "search its folders with --recursive"
         if self._inputs.recursive:
             hint = "check the files' suffixes"
-        nothing = SourceError("no pictures or videos in this folder", hint)
+        nothing = SourceError("no images or videos in this folder", hint)
         if is_object(name) and not (is_media(name) or is_archive(name)):
             pages = self._objects(name)
             first_page = next(pages, None)
@@ -488,14 +488,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from self._counted([files], SourceError("no file matches", "check the pattern"))
 
     def _pages(self, folder: str) -> Iterator[list[str] | Item]:
-        """The pictures and videos in a folder, here or in an object store, a part at a time."""
+        """The images and videos in a folder, here or in an object store, a part at a time."""
         if is_object(folder):
             return self._objects(folder)
         omit = {identity(path) for path in self._written}
         return search(folder, recursive=self._inputs.recursive, omit=omit)
 
     def _objects(self, url: str) -> Iterator[list[str]]:
-        """The pictures and videos on each page of the listing of a folder in an object store."""
+        """The images and videos on each page of the listing of a folder in an object store."""
         for page in self._fetches.search(url):
             yield [address for address, name in page if self._is_searched(name)]
 

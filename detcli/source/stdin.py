@@ -1,4 +1,4 @@
-"""Standard input, read as it comes: one picture, or a stream of concatenated JPEG, PNG or PNM.
+"""Standard input, read as it comes: one image, or a stream of concatenated JPEG, PNG or PNM.
 
 A JPEG file consists of segments with a length, and of compressed data that contain only a few known
 markers. Walking them finds the end of the file; a search for the end marker would find that of the
@@ -33,13 +33,13 @@ _PNM_HEADER = 1024  # bytes within which it ends
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STARTS = (JPEG, _PNG, b"P5", b"P6")
 
-# In the Multi-Picture Format, the tag of the list of pictures, and the size of an entry in it.
+# In the Multi-Image Format, the tag of the list of images, and the size of an entry in it.
 _MPF_ENTRIES = 0xB002
 _MPF_ENTRY_BYTES = 16
 
 
 class _BrokenError(Exception):
-    """The picture is incomplete; the next one may begin from `resume` on."""
+    """The image is incomplete; the next one may begin from `resume` on."""
 
     def __init__(self, reason: str, resume: int) -> None:
         super().__init__(reason)
@@ -47,15 +47,15 @@ class _BrokenError(Exception):
 
 
 class Splitter:
-    """Takes bytes as they come, and yields each picture as soon as its last byte is there.
+    """Takes bytes as they come, and yields each image as soon as its last byte is there.
 
-    An incomplete picture gives one error, as does one of more than `max_bytes`, and the search
-    continues where the next one may start. All are in one format. At most one picture is held in
+    An incomplete image gives one error, as does one of more than `max_bytes`, and the search
+    continues where the next one may start. All are in one format. At most one image is held in
     memory.
     """
 
     def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
-        """Each picture has at most `max_bytes`, and begins with the bytes in `start`."""
+        """Each image has at most `max_bytes`, and begins with the bytes in `start`."""
         self._max_bytes = max_bytes
         self._start = start
         if start == JPEG:
@@ -67,15 +67,15 @@ class Splitter:
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
         self._ended = False  # whether no more data come
-        self._junk = 0  # bytes since the last picture
-        self._forget_junk = False  # they follow a picture that was reported
-        self._count = 0  # pictures and errors so far
-        self._has_pixels = False  # whether compressed data of this picture have begun
+        self._junk = 0  # bytes since the last image
+        self._forget_junk = False  # they follow an image that was reported
+        self._count = 0  # images and errors so far
+        self._has_pixels = False  # whether compressed data of this image have begun
         self._attached: set[tuple[int, int]] = set()  # spans in the stream, see _read_index
         self._parts = self._split()
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
-        """Take more bytes; yield the pictures that they complete, and errors for broken ones."""
+        """Take more bytes; yield the images that they complete, and errors for broken ones."""
         self._data += data
         for part in self._parts:
             if part is None:
@@ -88,16 +88,16 @@ class Splitter:
         yield from self.feed(b"")
 
     def _split(self) -> Iterator[bytes | DecodeError | None]:
-        """Yield the pictures in the stream, and an error for each that is broken.
+        """Yield the images in the stream, and an error for each that is broken.
 
-        It yields None where it needs more bytes to go on; `feed` adds them. Bytes between pictures
-        are skipped, and reported as an error. A picture that an index in the one before it names,
+        It yields None where it needs more bytes to go on; `feed` adds them. Bytes between images
+        are skipped, and reported as an error. An image that an index in the one before it names,
         such as the second of a stereo photo, belongs to that one and is not yielded.
         """
         while True:
             start = self._data.find(self._start)
             if start < 0:
-                # The last bytes may be the first ones of a picture.
+                # The last bytes may be the first ones of an image.
                 self._skip(max(len(self._data) - len(self._start) + 1, 0))
                 if self._ended:
                     break
@@ -106,7 +106,7 @@ class Splitter:
             self._skip(start)
             is_attached = any(begin == self._offset for begin, _ in self._attached)
             if is_attached:
-                self._junk = 0  # padding before an attached picture
+                self._junk = 0  # padding before an attached image
             if self._junk:
                 yield self._report_junk()
             try:
@@ -117,29 +117,29 @@ class Splitter:
                 self._drop(broken.resume)
                 self._forget_junk = True
                 if is_reported:
-                    yield self._error(f"an incomplete picture in the stream: {broken}")
+                    yield self._error(f"an incomplete image in the stream: {broken}")
                 continue
             begin = self._offset
-            picture = bytes(memoryview(self._data)[:end])
+            image = bytes(memoryview(self._data)[:end])
             self._drop(end)
             self._forget_junk = False
             if (begin, self._offset) not in self._attached:
                 self._count += 1
-                yield picture
+                yield image
             self._attached = {
                 (begin, end) for begin, end in self._attached if begin >= self._offset
             }
         self._skip(len(self._data))
-        if self._junk and self._count > 1:  # after a single picture, it belongs to that file
+        if self._junk and self._count > 1:  # after a single image, it belongs to that file
             yield self._report_junk()
 
     def _find_end(self) -> Generator[None, None, int]:
-        """Find where the picture at the start of the data ends, and return its length.
+        """Find where the image at the start of the data ends, and return its length.
 
         It yields while it needs more bytes.
 
         Raises:
-            _BrokenError: The picture is damaged or too large; the error says where to search on.
+            _BrokenError: The image is damaged or too large; the error says where to search on.
         """
         self._has_pixels = False
         end = yield from self._find()
@@ -249,7 +249,7 @@ class Splitter:
     def _report_junk(self) -> DecodeError:
         count = self._junk
         self._junk = 0
-        return self._error(f"{count} bytes in the stream belong to no picture")
+        return self._error(f"{count} bytes in the stream belong to no image")
 
     def _error(self, text: str) -> DecodeError:
         self._count += 1
@@ -257,9 +257,9 @@ class Splitter:
 
 
 def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
-    """Start and end in the stream of the pictures that a camera appended to the main one.
+    """Start and end in the stream of the images that a camera appended to the main one.
 
-    Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Picture Format
+    Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
     lists them in an APP2 segment, with offsets relative to it.
     """
     index = segment[4:]
@@ -270,14 +270,14 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
             if tag == _MPF_ENTRIES:
                 return _index_spans(index, offset + 4, where, size)
     except struct.error:
-        pass  # damaged: an appended picture then counts as an input
+        pass  # damaged: an appended image then counts as an input
     return set()
 
 
 def _index_spans(index: bytes, base: int, first: int, size: int) -> set[tuple[int, int]]:
-    """Start and end of the pictures in a list of `size` bytes that begins at `first`.
+    """Start and end of the images in a list of `size` bytes that begins at `first`.
 
-    The offsets in the list count from `base`; that of the main picture is 0, and left out.
+    The offsets in the list count from `base`; that of the main image is 0, and left out.
     """
     entry_format = ">4xII"
     if index.startswith(b"I"):
@@ -290,7 +290,7 @@ def _index_spans(index: bytes, base: int, first: int, size: int) -> set[tuple[in
     return spans
 
 
-# How pictures begin that cannot be told apart in a stream: BMP, and PNM in text.
+# How images begin that cannot be told apart in a stream: BMP, and PNM in text.
 OTHERS = (b"BM", b"P")
 HEAD = 12  # bytes at their beginning that no single one of them repeats
 _NEXT = re.compile(rb"(?s)\x89PNG\r\n\x1a\n|RIFF....WEBP|GIF8[79]a|....ftypavi[fs]")
@@ -303,9 +303,9 @@ TO_JPEGS = "-i - -f image2pipe -c:v mjpeg -q:v 2 - | detcli predict -"
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
-    """Yield the picture on standard input, or the pictures of a stream as each is complete.
+    """Yield the image on standard input, or the images of a stream as each is complete.
 
-    The pictures of a stream are numbered, and every Nth is used, as of a video. The first one waits
+    The images of a stream are numbered, and every Nth is used, as of a video. The first one waits
     until the next one follows or a second has passed, because only then is it clear whether this is
     a stream, whose total is unknown.
     """
@@ -337,7 +337,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
 
 
 def _stream_start(head: bytes) -> bytes:
-    """How each picture of a stream begins, as the first does; empty if it cannot be a stream."""
+    """How each image of a stream begins, as the first does; empty if it cannot be a stream."""
     for start in _STARTS:
         if head.startswith(start):
             return start
@@ -345,7 +345,7 @@ def _stream_start(head: bytes) -> bytes:
 
 
 def _holds_several(data: bytes) -> bool:
-    """Whether another picture follows the first, in a format that cannot be a stream."""
+    """Whether another image follows the first, in a format that cannot be a stream."""
     if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
         return True
     if data[:4] in CLASSIC | BIG:  # a TIFF of a camera may hold others
@@ -354,23 +354,23 @@ def _holds_several(data: bytes) -> bool:
 
 
 def _several() -> DecodeError:
-    """The error of pictures that follow one another, of which a decoder would take the first."""
+    """The error of images that follow one another, of which a decoder would take the first."""
     return DecodeError(
-        "several pictures: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
+        "several images: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
         f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",
     )
 
 
 def _refuse_videos(head: bytes) -> None:
-    """Say how ffmpeg makes pictures of a video that begins like this, encoded or raw."""
+    """Say how ffmpeg makes images of a video that begins like this, encoded or raw."""
     if _VIDEO.match(head):
         raise DecodeError(
-            "a video, and standard input takes pictures, one after the other",
+            "a video, and standard input takes images, one after the other",
             f"name its file, as an MP4 with its index at the end needs; else: ffmpeg {TO_JPEGS}",
         )
     if head and not format_of(head):
         raise DecodeError(
-            "not a picture (not in a known picture format)",
+            "not an image (not in a known image format)",
             f"raw video: ffmpeg -f rawvideo -pix_fmt bgr24 -s 640x480 {TO_JPEGS}",
         )
 
@@ -378,7 +378,7 @@ def _refuse_videos(head: bytes) -> None:
 def _split(
     chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, start: bytes
 ) -> Iterator[Item]:
-    """Yield the pictures of what may be a stream, or the single one that it turns out to be."""
+    """Yield the images of what may be a stream, or the single one that it turns out to be."""
     splitter = Splitter(options.max_bytes, start)
     frames = _StreamFrames(options)
     begin = bytearray()  # everything, until it is clear whether this is a stream
@@ -398,27 +398,27 @@ def _split(
             parts.clear()
 
     parts += splitter.finish()
-    pictures = [part for part in parts if isinstance(part, bytes)]
-    if is_stream or (len(parts) > 1 and pictures):
+    images = [part for part in parts if isinstance(part, bytes)]
+    if is_stream or (len(parts) > 1 and images):
         progress.expect(None)
         yield from frames.items(parts)
         return
 
     # A single file, whether complete or not, is left to the decoder.
     behind = b""
-    if pictures:
-        behind = bytes(begin[len(pictures[0]) :])
+    if images:
+        behind = bytes(begin[len(images[0]) :])
     if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
         raise _several()
     yield _item(bytes(begin), options)
 
 
 class _StreamFrames:
-    """Numbers the pictures of a stream, and leaves out those between every Nth."""
+    """Numbers the images of a stream, and leaves out those between every Nth."""
 
     def __init__(self, options: DecodeOptions) -> None:
         self._options = options
-        self._count = 0  # pictures and errors so far
+        self._count = 0  # images and errors so far
         self._last_step = -1
 
     def items(self, parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
@@ -434,7 +434,7 @@ class _StreamFrames:
 
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
-    """The item of a picture or an error; `frame` is its number in a stream."""
+    """The item of an image or an error; `frame` is its number in a stream."""
     rate = options.inputs.fps
     time_s = None
     if frame is not None and rate is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image, Size
+from detcli.data.geometry import Pixels, Size
 from detcli.source.limits import RESAVE, check_size, require_bytes
 from detcli.source.tiff_forms import (
     FLOAT,
@@ -36,10 +36,10 @@ MAX_FIELDS = 4096
 """Of a directory; writers make some dozens."""
 
 MAX_TILE_PIXELS = 1 << 20
-"""Of a tile that is larger than the picture."""
+"""Of a tile that is larger than the image."""
 
 MAX_PARTS = 1 << 20
-"""Strips or tiles of a picture whose planes are read one by one."""
+"""Strips or tiles of an image whose planes are read one by one."""
 
 # The tags of fields.
 _NEW_SUBFILE_TYPE, _THUMBNAIL_OR_MASK = 254, 0b101
@@ -207,7 +207,7 @@ def has_second_page(data: bytes) -> bool:
     return bool(directory.fields) and not kind & _THUMBNAIL_OR_MASK
 
 
-def read_tiff(data: bytes, max_pixels: int) -> Image | None:
+def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode a form that OpenCV gets wrong by itself; None if it reads the form rightly.
 
     Raises:
@@ -231,8 +231,8 @@ def read_tiff(data: bytes, max_pixels: int) -> Image | None:
     return _read(directory, form, way)
 
 
-def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
-    """The picture in blue, green and red, as OpenCV turns it."""
+def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
+    """The image in blue, green and red, as OpenCV turns it."""
     if way is TiffWay.COLOURS:
         return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.COLOURS_AS_STORED:
@@ -254,7 +254,7 @@ def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
 
 
 def form_of(directory: Directory) -> TiffForm:
-    """The form of a picture.
+    """The form of an image.
 
     Raises:
         DecodeError: Its samples differ in their kind, or fields are missing.
@@ -300,7 +300,7 @@ def _refused(form: TiffForm) -> DecodeError:
 
 
 def _check_tiles(directory: Directory) -> None:
-    """Refuse a tile that is much larger than the picture."""
+    """Refuse a tile that is much larger than the image."""
     height, width = directory.size
     tile_pixels = directory.value(_TILE_WIDTH, 0) * directory.value(_TILE_HEIGHT, 0)
     if tile_pixels > max(MAX_TILE_PIXELS, 4 * height * width):
@@ -423,14 +423,14 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     return bytes(file)
 
 
-def _colours_of_lab(image: np.ndarray) -> Image:
+def _colours_of_lab(image: np.ndarray) -> Pixels:
     """Colours of lightness and two axes with a sign, which come in the order b, a, L."""
     lab = np.ascontiguousarray(image[..., ::-1])
     lab[..., 1:] += np.uint8(128)  # OpenCV has no sign there
     return np.asarray(cv2.cvtColor(lab, cv2.COLOR_Lab2BGR), np.uint8)
 
 
-def _as_colours(values: np.ndarray, *, is_negative: bool) -> Image:
+def _as_colours(values: np.ndarray, *, is_negative: bool) -> Pixels:
     """Values in 8 bits, in blue, green and red; in a negative 0 is white."""
     if values.dtype == np.uint16:
         values = (values >> 8).astype(np.uint8)

@@ -17,7 +17,7 @@ _FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
 
 
 class TiffWay(Enum):
-    """How OpenCV is asked for a picture."""
+    """How OpenCV is asked for an image."""
 
     COLOURS = auto()  # as colours
     COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already

@@ -4,18 +4,18 @@ import numpy as np
 
 from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Allocate, Image, new_image
+from detcli.data.geometry import Allocate, Pixels, new_image
 
-# EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
+# EXIF orientation -> code of cv2.flip; from 5 on, the image is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 
 
-def to_eight_bits(values: np.ndarray) -> Image:
+def to_eight_bits(values: np.ndarray) -> Pixels:
     """The 8 bits of floating point numbers or wide integers: as they are, or with 1 as white."""
     if values.dtype == np.uint8:
         return values
     values = np.nan_to_num(values, nan=-1)
-    whole_numbers: Image = np.clip(values, 0, 255).astype(np.uint8)
+    whole_numbers: Pixels = np.clip(values, 0, 255).astype(np.uint8)
     had_eight_bits = whole_numbers.max() > 1 and np.array_equal(whole_numbers, values)
     if had_eight_bits:
         return whole_numbers
@@ -32,15 +32,15 @@ def to_eight_bits(values: np.ndarray) -> Image:
     return np.asarray(np.rint(clipped * 255), np.uint8)
 
 
-def to_colours(image: Image) -> Image:
+def to_colours(image: Pixels) -> Pixels:
     """Grey (H, W), or colours with alpha or without (H, W, 3 or 4), in blue, green and red."""
     if image.ndim == 2:
         image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
     return np.ascontiguousarray(image[..., :3])
 
 
-def turn_upright(image: Image, orientation: int, allocate: Allocate = new_image) -> Image:
-    """Turn and mirror a picture as its orientation in EXIF or TIFF says."""
+def turn_upright(image: Pixels, orientation: int, allocate: Allocate = new_image) -> Pixels:
+    """Turn and mirror an image as its orientation in EXIF or TIFF says."""
     if orientation >= 5:
         image = np.asarray(cv2.transpose(image), np.uint8)
     if orientation in _FLIPS:

@@ -12,7 +12,7 @@ from detcli.config.config import EPSILON_S, Inputs
 from detcli.core import frozen
 from detcli.core.errors import DecodeError, InputError, SourceError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 from detcli.data.record import Origin, Video
 from detcli.source.capture import (
     REPAIR_HINT,
@@ -262,7 +262,7 @@ class _Frames:
             self.time_s = -1 / self.rate
         self._has_looked_ahead = False  # whether the next frame was grabbed already
         self._has_next = False  # whether there was one, then
-        self._current_image: Image | None = None  # the frame before it, then
+        self._current_image: Pixels | None = None  # the frame before it, then
 
         self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
         self._even_s = self.time_s  # of the last frame of a program stream, were it not late
@@ -361,7 +361,7 @@ class _Frames:
         self._progress.steps += 1
         return grabbed and not self._progress.stop.is_set()
 
-    def retrieve(self) -> Image | None:
+    def retrieve(self) -> Pixels | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
         if self._has_looked_ahead:
             image = self._current_image
@@ -371,7 +371,7 @@ class _Frames:
             self.damaged += 1
         return image
 
-    def _retrieve_from_capture(self) -> Image | None:
+    def _retrieve_from_capture(self) -> Pixels | None:
         """The frame grabbed last; the first one is checked to hold what the file does."""
         if self._is_conversion_checked:
             return retrieve(self.capture, self._flip)

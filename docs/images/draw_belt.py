@@ -1,4 +1,4 @@
-"""Draw a video of codes that travel on two belts, out of the demonstration picture of the model.
+"""Draw a video of codes that travel on two belts, out of the demonstration image of the model.
 
 Usage: python docs/images/draw_belt.py belt.mp4
 """
@@ -18,7 +18,7 @@ SIZE = (360, 640)  # height, width
 RATE = 10
 FRAMES = 50
 
-# The part of the picture x1, y1, x2, y2, where it begins, and its speed in pixels a frame.
+# The part of the image x1, y1, x2, y2, where it begins, and its speed in pixels a frame.
 PARCELS = (
     ((490, 106, 641, 264), (-80, 20), (12, 0)),
     ((898, 160, 997, 260), (-260, 45), (12, 0)),

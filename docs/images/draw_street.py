@@ -22,10 +22,10 @@ LETTERS = {  # strokes as pairs of digits, across and down, in a cell of six by 
 
 
 class Canvas:
-    """A picture drawn at SCALE times its size; colours are given as red, green, blue."""
+    """An image drawn at SCALE times its size; colours are given as red, green, blue."""
 
     def __init__(self) -> None:
-        """Start with a black picture."""
+        """Start with a black image."""
         self.image = np.zeros((HEIGHT * SCALE, WIDTH * SCALE, 3), np.uint8)
 
     def polygon(self, points: npt.ArrayLike, top: Colour, bottom: Colour | None = None) -> None:
@@ -85,7 +85,7 @@ class Canvas:
         )
 
     def finish(self, generator: np.random.Generator) -> Image:
-        """Return the picture at its own size, softened and with a little grain."""
+        """Return the image at its own size, softened and with a little grain."""
         small = cv2.resize(self.image, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
         grain = generator.normal(0, 2, (HEIGHT, WIDTH, 1))
         return np.clip(cv2.GaussianBlur(small, (3, 3), 0.5) + grain, 0, 255).astype(np.uint8)

@@ -1,1 +1,1 @@
-"""The bundled model `codes`: its network, its rendered pictures, its training and its export."""
+"""The bundled model `codes`: its network, its rendered images, its training and its export."""

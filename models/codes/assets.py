@@ -1,4 +1,4 @@
-"""What pictures are made of: one store for training, a disjoint one for the held-out set."""
+"""What images are made of: one store for training, a disjoint one for the held-out set."""
 
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ import numpy as np
 
 from codes import negatives, textures
 from codes.surfaces import Surface
-from codes.textures import Cover, Lettering, Picture, Random
+from codes.textures import Cover, Image, Lettering, Random
 
 SIDE = 768  # of a stored background
 VIEWS = 3  # of each photograph, besides itself
@@ -20,7 +20,7 @@ TRAINING_PHOTOGRAPHS = (
     "astronaut.png chelsea.png coffee.png rocket.jpg motorcycle_left.png brick.png grass.png "
     "hubble_deep_field.jpg china.jpg clock_motion.png retina.jpg microaneurysms.png"
 ).split()
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}  # of pictures in a folder
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}  # of images in a folder
 # Shorter sides of these: photographs (smaller ones are left out), things at most.
 MIN_PHOTOGRAPH_SIDE, PHOTOGRAPH_SIDE, THING_SIDE = 200, 512, 256
 # Typefaces of matplotlib (DejaVu, STIX and Computer Modern, all under free licences), most of them
@@ -41,16 +41,16 @@ class Assets:
         lettering: Lines of text.
         negatives: Makers of lookalikes, which are not symbols.
         photographs: More backgrounds, used as often as all the others together; may be empty.
-        things: Pictures of things cut out, and where they are opaque; may be empty.
+        things: Images of things cut out, and where they are opaque; may be empty.
     """
 
-    backgrounds: list[Picture]
+    backgrounds: list[Image]
     lettering: Lettering
     negatives: tuple[negatives.Maker, ...]
-    photographs: list[Picture] = field(default_factory=list)
-    things: list[tuple[Picture, Cover]] = field(default_factory=list)
+    photographs: list[Image] = field(default_factory=list)
+    things: list[tuple[Image, Cover]] = field(default_factory=list)
 
-    def crop(self, random: Random, height: int, width: int) -> Picture:
+    def crop(self, random: Random, height: int, width: int) -> Image:
         """A part of a background at a random size, turn and tint, `[height, width, 3]`."""
         store = self.backgrounds
         if self.photographs and random.random() < 0.5:
@@ -73,12 +73,12 @@ class Assets:
 
     def thing(self, random: Random, size: int) -> Surface:
         """One of the things, its longer side `size` pixels."""
-        picture, cover = self.things[random.integers(len(self.things))]
+        image, cover = self.things[random.integers(len(self.things))]
         scale = size / max(cover.shape)
         wide, tall = (max(round(side * scale), 4) for side in cover.shape[::-1])
         area = cv2.INTER_AREA
-        picture = cv2.resize(picture, (wide, tall), interpolation=area)
-        return Surface(picture, cv2.resize(cover, (wide, tall), interpolation=area), [])
+        image = cv2.resize(image, (wide, tall), interpolation=area)
+        return Surface(image, cv2.resize(cover, (wide, tall), interpolation=area), [])
 
 
 def training_assets(seed: int, folder: str = "") -> Assets:
@@ -86,7 +86,7 @@ def training_assets(seed: int, folder: str = "") -> Assets:
 
     Args:
         seed: Seed of what is drawn by chance.
-        folder: Pictures without symbols, in this folder and below; those with transparent parts
+        folder: Images without symbols, in this folder and below; those with transparent parts
             are things to lay into the scenes. Empty for none.
     """
     random = np.random.default_rng([seed, 1])
@@ -98,12 +98,12 @@ def training_assets(seed: int, folder: str = "") -> Assets:
     assets = _assets(random, TRAINING_PHOTOGRAPHS, fonts, textures.TRAINING, negatives.TRAINING)
     if not folder:
         return assets
-    photographs, things = _pictures(Path(folder))
+    photographs, things = _images(Path(folder))
     return replace(assets, photographs=photographs, things=things)
 
 
 def held_out_assets(seed: int) -> Assets:
-    """What the held-out pictures draw from: other photographs, fonts, textures and negatives."""
+    """What the held-out images draw from: other photographs, fonts, textures and negatives."""
     random = np.random.default_rng([seed, 2])
     fonts = (("uni", (400,)), ("sans", (800,)), ("italic", (700,)))
     return _assets(random, HELD_OUT_PHOTOGRAPHS, fonts, textures.HELD_OUT, negatives.HELD_OUT)
@@ -114,7 +114,7 @@ def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-u
     photographs = [photograph(name) for name in names]
     backgrounds = [*photographs]
     for _ in range(VIEWS):
-        backgrounds += [textures.warped(random, picture) for picture in photographs]
+        backgrounds += [textures.warped(random, image) for image in photographs]
     for number in range(len(photographs) * 4):
         if number % 4 == 0:
             backgrounds.append(textures.page(random, SIDE, lettering))
@@ -124,27 +124,27 @@ def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-u
     return Assets(backgrounds, lettering, kinds)
 
 
-def _pictures(folder: Path) -> tuple[list[Picture], list[tuple[Picture, Cover]]]:
+def _images(folder: Path) -> tuple[list[Image], list[tuple[Image, Cover]]]:
     """The photographs and the things cut out that are in a folder."""
     photographs, things = [], []
     for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-        picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        if picture is None or picture.dtype != np.uint8 or picture.ndim < 3:
+        image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        if image is None or image.dtype != np.uint8 or image.ndim < 3:
             continue
-        if picture.shape[2] == 4 and picture[..., 3].min() < 128:
-            left, top, wide, tall = cv2.boundingRect((picture[..., 3] > 0).astype(np.uint8))
-            picture = _shrunk(picture[top : top + tall, left : left + wide], THING_SIDE)
-            things.append((np.ascontiguousarray(picture[..., :3]), picture[..., 3].copy()))
-        elif min(picture.shape[:2]) >= MIN_PHOTOGRAPH_SIDE:
-            photographs.append(_shrunk(picture[..., :3], PHOTOGRAPH_SIDE))
+        if image.shape[2] == 4 and image[..., 3].min() < 128:
+            left, top, wide, tall = cv2.boundingRect((image[..., 3] > 0).astype(np.uint8))
+            image = _shrunk(image[top : top + tall, left : left + wide], THING_SIDE)
+            things.append((np.ascontiguousarray(image[..., :3]), image[..., 3].copy()))
+        elif min(image.shape[:2]) >= MIN_PHOTOGRAPH_SIDE:
+            photographs.append(_shrunk(image[..., :3], PHOTOGRAPH_SIDE))
     if not photographs and not things:
-        raise FileNotFoundError(f"{folder}: no pictures are in it")
+        raise FileNotFoundError(f"{folder}: no images are in it")
     return photographs, things
 
 
-def _shrunk(picture: Picture, side: int) -> Picture:
-    scale = min(side / min(picture.shape[:2]), 1)
-    return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+def _shrunk(image: Image, side: int) -> Image:
+    scale = min(side / min(image.shape[:2]), 1)
+    return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 
 def typeface(name: str) -> Path:
@@ -156,16 +156,16 @@ def typeface(name: str) -> Path:
     return path
 
 
-def photograph(name: str) -> Picture:
+def photograph(name: str) -> Image:
     """A sample photograph of scikit-image or scikit-learn, its shorter side 768 pixels."""
     folders = (("skimage", "data"), ("sklearn", "datasets/images"))
     for package, folder in folders:
         found = find_spec(package)
         path = Path(found.origin or "").parent / folder / name if found else Path(name)
         if path.is_file():
-            picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
-            if picture is None:
+            image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+            if image is None:
                 break
-            scale = SIDE / min(picture.shape[:2])
-            return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+            scale = SIDE / min(image.shape[:2])
+            return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     raise FileNotFoundError(f"{name}: install scikit-image and scikit-learn (the `train` extra)")

@@ -18,7 +18,7 @@ from codes.assets import Assets
 from codes.loss import Objects
 from codes.negatives import HARD
 from codes.scene import Scene, generated, render
-from codes.textures import Picture
+from codes.textures import Image
 
 PADDING = 114  # the grey of detcli's letterbox
 # Whether x and y are exchanged, and whether x is flipped then.
@@ -27,20 +27,20 @@ GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to 
 
 
 class Batch(NamedTuple):
-    """Pictures `[B, 3, H, W]`, RGB, uint8, and the objects in them."""
+    """Images `[B, 3, H, W]`, RGB, uint8, and the objects in them."""
 
     pictures: Tensor
     objects: Objects
 
 
 class Stage(NamedTuple):
-    """What pictures are like from a step on.
+    """What images are like from a step on.
 
     Attributes:
         step: The first step.
-        sides: Sides of the pictures in pixels, which take turns. Their number divides `GAP`, so
+        sides: Sides of the images in pixels, which take turns. Their number divides `GAP`, so
             that a scene returns at its own size.
-        tiles: Scenes in a row and in a column of each picture: 2 for mosaics of four.
+        tiles: Scenes in a row and in a column of each image: 2 for mosaics of four.
         hard: Whether what is mistaken most often is shown more often.
     """
 
@@ -56,8 +56,8 @@ class Scenes(Dataset[Batch]):
     Args:
         seed: Seed of the series of scenes.
         assets: What scenes are made of.
-        batch_size: Pictures in a step; a multiple of four times `parts`.
-        stages: What pictures are like, by step.
+        batch_size: Images in a step; a multiple of four times `parts`.
+        stages: What images are like, by step.
         part: Which of the `parts` equal parts of each batch to return.
         parts: The number of parts.
     """
@@ -101,7 +101,7 @@ class Scenes(Dataset[Batch]):
         return collated(scenes)
 
     def side(self, step: int) -> int:
-        """The side of the pictures of a step."""
+        """The side of the images of a step."""
         sides = self.stage(step).sides
         return sides[step % len(sides)]
 
@@ -112,13 +112,13 @@ class Scenes(Dataset[Batch]):
 
 def turned(scene: Scene, *, swap: bool, flip: bool) -> Scene:
     """The scene with x and y exchanged, then flipped horizontally; both turn it by 90 degrees."""
-    picture, boxes = scene.picture, scene.boxes.copy()
+    image, boxes = scene.picture, scene.boxes.copy()
     if swap:
-        picture, boxes = picture.transpose(1, 0, 2), boxes[:, [1, 0, 3, 2]]
+        image, boxes = image.transpose(1, 0, 2), boxes[:, [1, 0, 3, 2]]
     if flip:
-        picture = picture[:, ::-1]
-        boxes[:, [2, 0]] = picture.shape[1] - boxes[:, [0, 2]]
-    return Scene(picture, scene.labels, boxes)
+        image = image[:, ::-1]
+        boxes[:, [2, 0]] = image.shape[1] - boxes[:, [0, 2]]
+    return Scene(image, scene.labels, boxes)
 
 
 def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scene:
@@ -130,20 +130,20 @@ def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scen
     if tiles == 1:
         return letterboxed_scene(seed, index, assets, side)
     part, count = side // tiles, tiles * tiles
-    picture = np.full((side, side, 3), PADDING, np.uint8)
+    image = np.full((side, side, 3), PADDING, np.uint8)
     scenes = [letterboxed_scene(seed, index * count + i, assets, part) for i in range(count)]
     boxes = []
     for i, scene in enumerate(scenes):
         top, left = i // tiles * part, i % tiles * part
-        picture[top : top + part, left : left + part] = scene.picture
+        image[top : top + part, left : left + part] = scene.picture
         boxes.append(scene.boxes + np.array([left, top, left, top], np.float32))
-    return Scene(picture, np.concatenate([scene.labels for scene in scenes]), np.concatenate(boxes))
+    return Scene(image, np.concatenate([scene.labels for scene in scenes]), np.concatenate(boxes))
 
 
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A scene on a square canvas.
 
-    Two in five are landscape or portrait, as photographs are. One in four is a small picture, down
+    Two in five are landscape or portrait, as photographs are. One in four is a small image, down
     to a quarter of the canvas, with padding around it. One in four holds no symbol, most by choice,
     some by chance. One in fourteen is a symbol and next to nothing else.
     """
@@ -166,13 +166,13 @@ def letterboxed(scene: Scene, side: int) -> Scene:
     gain = min(side / max(height, width), 1)
     tall, wide = round(height * gain), round(width * gain)
     top, left = (side - tall) // 2, (side - wide) // 2
-    picture = np.full((side, side, 3), PADDING, np.uint8)
+    image = np.full((side, side, 3), PADDING, np.uint8)
     fitted = scene.picture
     if gain != 1:
         fitted = cv2.resize(fitted, (wide, tall), interpolation=cv2.INTER_LINEAR)
-    picture[top : top + tall, left : left + wide] = fitted
+    image[top : top + tall, left : left + wide] = fitted
     boxes = scene.boxes * np.float32(gain) + np.array([left, top, left, top], np.float32)
-    return Scene(picture, scene.labels, boxes)
+    return Scene(image, scene.labels, boxes)
 
 
 def collated(scenes: list[Scene]) -> Batch:
@@ -189,8 +189,8 @@ def collated(scenes: list[Scene]) -> Batch:
     )
 
 
-def _planes(picture: Picture) -> Picture:
-    return np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1))
+def _planes(image: Image) -> Image:
+    return np.ascontiguousarray(image[..., ::-1].transpose(2, 0, 1))
 
 
 def batches(scenes: Scenes, start: int, stop: int, workers: int) -> Iterator[Batch]:

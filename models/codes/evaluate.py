@@ -1,8 +1,8 @@
-"""Measure a model on the held-out pictures: `python -m codes.evaluate codes.onnx`.
+"""Measure a model on the held-out images: `python -m codes.evaluate codes.onnx`.
 
 Their seeds, photographs, fonts, textures and lookalikes are not those of training. pycocotools
-computes average precision; false alarms are counted on pictures without any symbol. Where folders
-of real pictures are given or found, it measures on these too.
+computes average precision; false alarms are counted on images without any symbol. Where folders
+of real images are given or found, it measures on these too.
 """
 
 import argparse
@@ -27,19 +27,19 @@ from codes.scene import Scene, render
 from codes.symbols import NAMES
 
 Body = NDArray[Any]  # float32, [B, 4 + K, N]
-Predict = Callable[[NDArray[Any]], Body]  # of pictures: float32, [B, 3, H, W]
+Predict = Callable[[NDArray[Any]], Body]  # of images: float32, [B, 3, H, W]
 Figures = dict[str, Any]
 
 SEED = 1_000_003
 IMGSZ = 640
 # Heights and widths, in turn; the last are padded to 640 x 640.
 SHAPES = ((640, 640), (480, 640), (640, 480), (240, 320), (200, 200))
-PICTURES, NEGATIVES = 1000, 400
-MAX_DETECTIONS = 100  # detections per picture, as in COCO
+IMAGES, NEGATIVES = 1000, 400
+MAX_DETECTIONS = 100  # detections per image, as in COCO
 LEAST = np.array([CONFS[name] for name in NAMES])  # the recommended confidences, by class
 CONFIDENCE = 0.5  # where precision and recall are counted, and false alarms once more
 IOU_THRESHOLD = 0.5  # of a true positive
-VIEWED, HALVED = 200, 60  # pictures that are also turned and halved; pixels of symbols that count
+VIEWED, HALVED = 200, 60  # images that are also turned and halved; pixels of symbols that count
 DUPLICATE = 0.7  # IoU of two detections of one symbol
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -53,13 +53,13 @@ def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
 
 
 def instances(scenes: list[Scene]) -> dict[str, Any]:
-    """Scenes as COCO's `instances.json`, before letterboxing; picture i is `000i.jpg`."""
-    pictures: list[dict[str, Any]] = []
+    """Scenes as COCO's `instances.json`, before letterboxing; image i is `000i.jpg`."""
+    images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for number, scene in enumerate(scenes):
         height, width = scene.picture.shape[:2]
         name = f"{number:06}.jpg"
-        pictures.append({"id": number, "file_name": name, "height": height, "width": width})
+        images.append({"id": number, "file_name": name, "height": height, "width": width})
         for label, box in zip(scene.labels.tolist(), scene.boxes.tolist(), strict=True):
             wide, tall = box[2] - box[0], box[3] - box[1]
             annotations.append(
@@ -73,21 +73,21 @@ def instances(scenes: list[Scene]) -> dict[str, Any]:
                 }
             )
     categories = [{"id": label, "name": name} for label, name in enumerate(NAMES)]
-    return {"images": pictures, "annotations": annotations, "categories": categories}
+    return {"images": images, "annotations": annotations, "categories": categories}
 
 
 def predictor(path: Path) -> Predict:
-    """A function that runs a checkpoint or an ONNX file on pictures `[1, 3, 640, 640]`."""
+    """A function that runs a checkpoint or an ONNX file on images `[1, 3, 640, 640]`."""
     if path.suffix == ".onnx":
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        return lambda pictures: session.run(None, {session.get_inputs()[0].name: pictures})[0]
+        return lambda images: session.run(None, {session.get_inputs()[0].name: images})[0]
     network = Deployed(trained(path))
 
-    def run(pictures: NDArray[Any]) -> Body:
+    def run(images: NDArray[Any]) -> Body:
         with torch.inference_mode():
-            return network(torch.from_numpy(pictures)).numpy()
+            return network(torch.from_numpy(images)).numpy()
 
     return run
 
@@ -97,8 +97,8 @@ def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
     height, width = scene.picture.shape[:2]
     gain = min(IMGSZ / max(height, width), 1)
     margins = [(IMGSZ - round(side * gain)) // 2 for side in (width, height)]
-    pictures = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
-    body = predict(pictures)[0]  # [4 + K, N]
+    images = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
+    body = predict(images)[0]  # [4 + K, N]
     best = np.argsort(-body[4:], axis=None, kind="stable")[:MAX_DETECTIONS]
     label, anchor = np.unravel_index(best, body[4:].shape)
     boxes = (body[:4, anchor].T - np.tile(margins, 2)) / gain
@@ -108,7 +108,7 @@ def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
 
 
 class Sample(NamedTuple):
-    """A real picture: its file, what it shows, and whether it is a photo or clean."""
+    """A real image: its file, what it shows, and whether it is a photo or clean."""
 
     path: Path
     label: str
@@ -116,7 +116,7 @@ class Sample(NamedTuple):
 
 
 def samples(folder: Path, count: int) -> list[Sample]:
-    """`count` pictures of a folder with `labels.tsv`, the same ones for the same count; 0: all."""
+    """`count` images of a folder with `labels.tsv`, the same ones for the same count; 0: all."""
     lines = (folder / "labels.tsv").read_text().splitlines()[1:]
     found = [
         Sample(folder / row[0], row[1], row[2]) for row in (line.split("\t") for line in lines)
@@ -126,18 +126,18 @@ def samples(folder: Path, count: int) -> list[Sample]:
 
 
 def real(path: Path, predict: Predict) -> NDArray[np.float64]:
-    """Detections on the picture of a file, as `detections`."""
-    picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if picture is None:
-        raise FileNotFoundError(f"{path} is not a picture")
-    return detections(Scene(picture, np.zeros(0, int), np.zeros((0, 4), np.float32)), predict)
+    """Detections on the image of a file, as `detections`."""
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise FileNotFoundError(f"{path} is not an image")
+    return detections(Scene(image, np.zeros(0, int), np.zeros((0, 4), np.float32)), predict)
 
 
 def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
-    """Recall of the right class anywhere in the picture, and false alarms, at `LEAST`.
+    """Recall of the right class anywhere in the image, and false alarms, at `LEAST`.
 
-    In a picture labelled `none:NAME`, all detections are false alarms except those of a class
-    called NAME, if the model has one; such a picture then counts for recall too. `other:` is left
+    In an image labelled `none:NAME`, all detections are false alarms except those of a class
+    called NAME, if the model has one; such an image then counts for recall too. `other:` is left
     out.
     """
     hits: dict[str, list[bool]] = {}
@@ -162,7 +162,7 @@ def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
 
 
 def on_others(predict: Predict, folder: Path) -> Figures:
-    """False alarms for each picture of a folder where nothing is to be found."""
+    """False alarms for each image of a folder where nothing is to be found."""
     rows = [real(path, predict) for path in sorted(folder.glob("*.jpg"))]
     return {
         "false_alarms": sum(len(_confident(own)) for own in rows) / len(rows),
@@ -193,7 +193,7 @@ def agreement(predict: Predict, scenes: list[Scene]) -> Figures:
     """How alike symbols score that are turned by 90 degrees or half as large.
 
     Returns:
-        For each view, of the symbols found from `CONFIDENCE` on in the picture or in the view, the
+        For each view, of the symbols found from `CONFIDENCE` on in the image or in the view, the
         share found in both, and the mean difference of their scores. In the view of half the size,
         only symbols count whose longer side has at least `HALVED` pixels there.
     """
@@ -234,9 +234,9 @@ def _scores(scene: Scene, predict: Predict) -> list[float]:
     ]
 
 
-def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
+def measure(predict: Predict, images: int, negatives: int) -> dict[str, Any]:
     """Every figure of the model card."""
-    scenes = list(held_out(pictures))
+    scenes = list(held_out(images))
     found = [detections(scene, predict) for scene in scenes]
     report = average_precision(instances(scenes), found)
     report |= at_confidence(scenes, found)
@@ -247,7 +247,7 @@ def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
         for scene in held_out(negatives, symbols=False)
     ]
     report["false_alarms_per_negative"] = sum(alarms) / max(negatives, 1)
-    report["pictures"], report["negatives"] = pictures, negatives
+    report["pictures"], report["negatives"] = images, negatives
     return report
 
 
@@ -332,7 +332,7 @@ def _overlap(first: NDArray[Any], second: NDArray[Any]) -> float:
 
 
 def write(folder: Path, count: int) -> None:
-    """Write the held-out pictures and their `instances.json`, for `detcli eval`."""
+    """Write the held-out images and their `instances.json`, for `detcli eval`."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     scenes = list(held_out(count))
     truth = instances(scenes)
@@ -346,7 +346,7 @@ def main() -> None:
     """Measure the model of the command line and print JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="codes.onnx or a checkpoint")
-    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--pictures", type=int, default=IMAGES)
     parser.add_argument("--negatives", type=int, default=NEGATIVES)
     parser.add_argument(
         "--photographs", type=Path, default=SHARED / "codes-photos", help="folder of labels.tsv"
@@ -355,7 +355,7 @@ def main() -> None:
     parser.add_argument(
         "--others", type=Path, default=SHARED / "coco128" / "images", help="without symbols"
     )
-    parser.add_argument("--write", type=Path, help="only write the pictures, as a COCO data set")
+    parser.add_argument("--write", type=Path, help="only write the images, as a COCO data set")
     given = parser.parse_args()
     if given.write:
         write(given.write, given.pictures)

@@ -35,9 +35,9 @@ CONFS = {
     "aruco": 0.5,
     "aztec": 0.3,
 }
-# Sheets of symbols are looked at again in tiles, pictures with fewer are not.
+# Sheets of symbols are looked at again in tiles, images with fewer are not.
 TILE = "1024,crowd=10"
-# Enlarged, a small picture would be softer than those in training.
+# Enlarged, a small image would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
 SAME = 0.6  # IoU above which two boxes are of one symbol
@@ -45,7 +45,7 @@ REACH = (1, 2)  # how far apart cells of two scales are compared, in cells of th
 
 
 class Deployed(nn.Module):
-    """A network without its training-only parts; pictures may have any size.
+    """A network without its training-only parts; images may have any size.
 
     Args:
         network: A trained network; it is not changed.
@@ -56,9 +56,9 @@ class Deployed(nn.Module):
         own = folded(network)
         self.backbone, self.neck, self.head = own.backbone, own.neck, own.one
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Boxes and scores `[B, 4 + K, N]` of pictures `[B, 3, H, W]`, RGB from 0 to 1."""
-        maps = self.neck(self.backbone(pictures))
+    def forward(self, images: Tensor) -> Tensor:
+        """Boxes and scores `[B, 4 + K, N]` of images `[B, 3, H, W]`, RGB from 0 to 1."""
+        maps = self.neck(self.backbone(images))
         sides, logits = self.head.branches(maps)
         boxes, scores = [], []
         for side, logit, stride in zip(sides, logits, STRIDES, strict=True):
@@ -136,22 +136,22 @@ def folded(network: Network) -> Network:
 
 
 @torch.no_grad()
-def restore(network: Network, path: Path, pictures: Tensor) -> None:
+def restore(network: Network, path: Path, images: Tensor) -> None:
     """Give a network the weights of an exported file, and both of its heads those of the file's.
 
     Batch normalisation, which the file has no longer, is chosen so that it changes nothing on these
-    pictures. The scores of classes that the file lacks start untrained. Blocks that it lacks
+    images. The scores of classes that the file lacks start untrained. Blocks that it lacks
     start as identities whose output is not used yet.
 
     Args:
         network: A network of the file's widths, with as many blocks or more in each C2f of its
             backbone; it is changed, and left in training mode.
         path: A file written by `export`.
-        pictures: `[B, 3, H, W]`, RGB from 0 to 1.
+        images: `[B, 3, H, W]`, RGB from 0 to 1.
     """
     graph = onnx.load(path).graph
     file = {
-        part.name: torch.tensor(numpy_helper.to_array(part), device=pictures.device)
+        part.name: torch.tensor(numpy_helper.to_array(part), device=images.device)
         for part in graph.initializer
     }
     hooks = []
@@ -163,7 +163,7 @@ def restore(network: Network, path: Path, pictures: Tensor) -> None:
             weight, bias = file[f"{source}.weight"], file[f"{source}.bias"]
             module.weight.zero_()
             module.weight[: len(weight)], module.bias[: len(bias)] = weight, bias
-    network.eval()(pictures)
+    network.eval()(images)
     for hook in hooks:
         hook.remove()
     network.train()
@@ -206,7 +206,7 @@ def trained(path: Path) -> Network:
 
 
 def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
-    """Write a network as ONNX for any batch and picture size, atomically."""
+    """Write a network as ONNX for any batch and image size, atomically."""
     height, width = (STRIDES[-1] * torch.export.Dim(name, min=2) for name in ("rows", "columns"))
     program = torch.onnx.export(
         Deployed(network),

@@ -3,7 +3,7 @@
 Task-aligned assignment (TOOD, arXiv 2108.07755) decides which anchors learn which object. YOLOv10
 uses the same measure for both heads, with ten anchors for each object in the one-to-many head and
 one in the one-to-one head, so that both agree on the best anchor ("consistent dual assignments").
-The G objects of a batch are in one list, each with the index of its picture.
+The G objects of a batch are in one list, each with the index of its image.
 """
 
 import math
@@ -55,7 +55,7 @@ class Objects(NamedTuple):
     """The G labelled objects of a batch.
 
     Attributes:
-        picture: Index of the picture each is in, `[G]`, int64.
+        image: Index of the image each is in, `[G]`, int64.
         label: Its class, `[G]`, int64.
         box: xyxy in pixels, `[G, 4]`, float32.
     """
@@ -168,23 +168,23 @@ def head_loss(
 
     Args:
         output: Side distributions `[B, 4 * 16, N]` and class logits `[B, K, N]`.
-        objects: The labels of the B pictures.
+        objects: The labels of the B images.
         pairs: Candidates for them.
         grid: The N anchors.
         most: How many anchors learn each object.
     """
     sides, logits = output[0].transpose(1, 2), output[1].float()  # [B, N, 64], [B, K, N]
     with torch.no_grad():
-        picture, label = objects.picture[pairs.item], objects.label[pairs.item]
-        scores = logits[picture, label, pairs.anchor].sigmoid()  # [P]
-        boxes = _decode(sides[picture, pairs.anchor].float(), grid, pairs.anchor)  # [P, 4]
+        image, label = objects.picture[pairs.item], objects.label[pairs.item]
+        scores = logits[image, label, pairs.anchor].sigmoid()  # [P]
+        boxes = _decode(sides[image, pairs.anchor].float(), grid, pairs.anchor)  # [P, 4]
         item, anchor, target = assign(objects, pairs, scores, boxes, most)
-        picture = objects.picture[item]
+        image = objects.picture[item]
         wanted = torch.zeros_like(logits)
-        wanted[picture, objects.label[item], anchor] = target
+        wanted[image, objects.label[item], anchor] = target
         total = target.sum().clamp(min=1)
     score = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="sum") / total
-    chosen = sides[picture, anchor].float()  # [Q, 64]
+    chosen = sides[image, anchor].float()  # [Q, 64]
     truth = objects.box[item]  # [Q, 4]
     iou = complete_iou(truth, _decode(chosen, grid, anchor))
     box = ((1 - iou) * target).sum() / total

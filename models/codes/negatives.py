@@ -381,7 +381,7 @@ def stars(random: Random, side: int, _: Lettering) -> Cover:
 
 
 def halftone(random: Random, side: int, _: Lettering) -> Cover:
-    """A printed picture: dots on a turned grid whose size follows its shades."""
+    """A printed image: dots on a turned grid whose size follows its shades."""
     height = max(int(side * random.uniform(0.5, MAX_HEIGHT_RATIO)), 12)
     turn, pitch = random.uniform(0, np.pi / 2), random.uniform(3, max(side / 12, 4))
     y, x = np.mgrid[:height, :side].astype(np.float32) * np.float32(np.pi / pitch)

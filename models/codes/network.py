@@ -1,7 +1,7 @@
 """YOLOv10 in PyTorch, written from the paper: Wang et al., arXiv 2405.14458.
 
 The family's members differ in width and depth only. Strides are 8, 16 and 32 pixels. In shape
-comments, B is pictures, C channels, N anchors (cells of all three scales together), K classes.
+comments, B is images, C channels, N anchors (cells of all three scales together), K classes.
 
 The head is decoupled: for each side of its object, every anchor predicts a distribution over 16
 bins of one stride each (distribution focal loss, arXiv 2006.04388), and a score for each class.
@@ -269,7 +269,7 @@ def anchors(shapes: Sequence[Sequence[int]], strides: Sequence[int]) -> tuple[Te
 
 
 def square(side: int, strides: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Anchors of a square picture of this side in pixels."""
+    """Anchors of a square image of this side in pixels."""
     return anchors([(side // stride, side // stride) for stride in strides], strides)
 
 
@@ -339,8 +339,8 @@ class Backbone(nn.Module):
             PSA(c32),
         )
 
-    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, 3, H, W]
-        p8 = self.to8(pictures)  # [B, C8, H/8, W/8]
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, 3, H, W]
+        p8 = self.to8(images)  # [B, C8, H/8, W/8]
         p16 = self.to16(p8)  # [B, C16, H/16, W/16]
         return p8, p16, self.to32(p16)  # [B, C32, H/32, W/32]
 
@@ -391,16 +391,16 @@ class Network(nn.Module):
         self.many = Head(widths, plan.classes, plan.box_channels, plan.class_channels)
         self.one = Head(widths, plan.classes, plan.box_channels, plan.class_channels)
 
-    def features(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps at strides 8, 16 and 32 of pictures `[B, 3, H, W]`, RGB from 0 to 1."""
-        maps: tuple[Tensor, Tensor, Tensor] = self.neck(self.backbone(pictures))
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps at strides 8, 16 and 32 of images `[B, 3, H, W]`, RGB from 0 to 1."""
+        maps: tuple[Tensor, Tensor, Tensor] = self.neck(self.backbone(images))
         return maps
 
-    def forward(self, pictures: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def forward(self, images: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Raw output of the one-to-many and of the one-to-one head.
 
         Each is side distributions `[B, 4 * 16, N]` and class logits `[B, K, N]`.
         """
-        maps = self.features(pictures)
+        maps = self.features(images)
         stopped = tuple(part.detach() for part in maps)
         return self.many(maps), self.one(stopped)

@@ -42,10 +42,10 @@ HEADER = 60  # bytes before each member of an `ar` archive
 
 
 def fetch(folder: Path, pool: str = POOL, packages: dict[str, str] = PACKAGES) -> None:
-    """Download the packages and unpack their pictures.
+    """Download the packages and unpack their images.
 
     Args:
-        folder: Where the pictures go, below their paths in the packages.
+        folder: Where the images go, below their paths in the packages.
         pool: Address that the packages' paths follow.
         packages: Path of each package and its SHA-256, in hexadecimal digits.
 

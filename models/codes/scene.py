@@ -1,9 +1,9 @@
-"""Scenes: surfaces placed in a picture, and the boxes of the visible symbols.
+"""Scenes: surfaces placed in an image, and the boxes of the visible symbols.
 
 A symbol counts as visible, and is labelled, under these conditions:
 
-- At least half of the symbol is in the picture and uncovered, two of its corners are in the
-  picture, and its visible part is at least 5 pixels wide and high.
+- At least half of the symbol is in the image and uncovered, two of its corners are in the
+  image, and its visible part is at least 5 pixels wide and high.
 - A module is at least 0.7 pixels wide, and at least 0.65 to 0.95 standard deviations of the blur,
   by class; the symbol's longer side is at least 12 pixels long. Nothing smaller or less sharp is
   drawn, so every symbol drawn has a label.
@@ -21,11 +21,11 @@ from codes import camera, negatives, surfaces
 from codes.assets import Assets
 from codes.surfaces import Surface
 from codes.symbols import NAMES, Symbol, symbol
-from codes.textures import Cover, Picture, Random, colour
+from codes.textures import Cover, Image, Random, colour
 from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
 
 MIN_SIDE = 12  # pixels of a symbol's longer side
-SMALL, LARGE = 0.65, 1.5  # of the picture's shorter side: the longest symbols of a crowd, and alone
+SMALL, LARGE = 0.65, 1.5  # of the image's shorter side: the longest symbols of a crowd, and alone
 MAX_SOURCE = 800  # pixels of a symbol before it is placed
 MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
@@ -38,21 +38,21 @@ METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
 
 class Scene(NamedTuple):
-    """A picture with its labels.
+    """An image with its labels.
 
     Attributes:
-        picture: BGR, `[H, W, 3]`, uint8.
+        image: BGR, `[H, W, 3]`, uint8.
         labels: Class ids, `[G]`, int64.
         boxes: xyxy in pixels, `[G, 4]`, float32.
     """
 
-    picture: Picture
+    picture: Image
     labels: NDArray[np.int64]
     boxes: NDArray[np.float32]
 
 
 class _Seen(NamedTuple):
-    """A symbol in the picture: its class, its outline and its whole area, outside it too."""
+    """A symbol in the image: its class, its outline and its whole area, outside it too."""
 
     label: int
     outline: Points
@@ -68,8 +68,8 @@ def render(
         seed: Seed of the series of scenes.
         index: Number in the series.
         assets: What it is made of.
-        height: Height of the picture.
-        width: Width of the picture.
+        height: Height of the image.
+        width: Width of the image.
         symbols: False for a scene with lookalikes only.
     """
     random = np.random.default_rng([seed, index])
@@ -93,14 +93,14 @@ def render(
     if random.random() < 0.15:
         easel.cover_some()
     labels, boxes = easel.labels()
-    picture = camera.photographed(random, easel.picture, easel.lens)
+    image = camera.photographed(random, easel.picture, easel.lens)
     if len(boxes) and random.random() < 0.05:
-        picture = camera.dimmed(random, picture, boxes)
-    return Scene(picture, labels, boxes)
+        image = camera.dimmed(random, image, boxes)
+    return Scene(image, labels, boxes)
 
 
 def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
-    """A picture of one symbol and next to nothing else, as programs write it.
+    """An image of one symbol and next to nothing else, as programs write it.
 
     Its modules are whole pixels. It may be half as large again as the `side` it is scaled to, where
     its modules are still `MIN_MODULE` pixels wide.
@@ -118,12 +118,12 @@ def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
     surface = surfaces.label(random, made, scale, assets.lettering, texture, 0)
     lens = camera.Optics(0, 0, 0, 1, ideal=True)
     boxes = np.array([area.box for area in surface.areas], np.float32)
-    picture = camera.photographed(random, surface.picture, lens)
-    return Scene(picture, np.array([made.label], np.int64), boxes)
+    image = camera.photographed(random, surface.picture, lens)
+    return Scene(image, np.array([made.label], np.int64), boxes)
 
 
 class _Easel:
-    """A picture in the making."""
+    """An image in the making."""
 
     def __init__(self, random: Random, assets: Assets, height: int, width: int) -> None:
         self.random = random
@@ -137,9 +137,9 @@ class _Easel:
         self.hidden: Cover = np.zeros((height, width), np.uint8)  # 255 where something covers one
 
     def add_symbol(self, *, alone: bool = False) -> None:
-        """Put a label, a sheet or a screen into the picture, if there is room for it.
+        """Put a label, a sheet or a screen into the image, if there is room for it.
 
-        `alone` is the symbol that the picture is of: large, perhaps larger than the picture.
+        `alone` is the symbol that the image is of: large, perhaps larger than the image.
         """
         random = self.random
         tilt = Tilt(random, flat=self.lens.ideal or random.random() < 0.1)
@@ -185,16 +185,16 @@ class _Easel:
         return float(max(MIN_SIDE, thin, longest) / tilt.least)
 
     def add_decoy(self, *, alone: bool = False) -> None:
-        """Put something into the picture that is not a symbol.
+        """Put something into the image that is not a symbol.
 
-        `alone` is what the picture is of: large, perhaps larger than the picture.
+        `alone` is what the image is of: large, perhaps larger than the image.
         """
         random = self.random
         side = min(self.taken.shape)
         low, high = (side / 2, side * LARGE) if alone else (24, 0.9 * side)
         size = float(np.exp(random.uniform(np.log(low), np.log(high))))
         part = random.random()
-        if part < 0.15:  # a picture in the picture
+        if part < 0.15:  # an image in the image
             crop = self.assets.crop(random, int(size), int(size * random.uniform(0.6, 1)) + 4)
             surface = Surface(crop, None, [])
         elif part < 0.35 and self.assets.things:
@@ -215,7 +215,7 @@ class _Easel:
         middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
         least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.6 else 0.55
         reach = float(np.hypot(wide, tall)) / 2
-        margin = 0.2 if alone else 0.0  # of the picture, without the middle of a symbol in it
+        margin = 0.2 if alone else 0.0  # of the image, without the middle of a symbol in it
         for _ in range(ATTEMPTS):
             spot = random.uniform(margin, 1 - margin, 2) * (width, height)
             matrix = tilt.matrix(middle, scale, spot, reach)
@@ -240,7 +240,7 @@ class _Easel:
         return not cv2.countNonZero(cv2.bitwise_and(shade, self.taken))
 
     def _visible(self, outline: Points) -> float:
-        """Share of an outline's area that is inside the picture; little without two corners."""
+        """Share of an outline's area that is inside the image; little without two corners."""
         height, width = self.taken.shape
         inside = clipped(outline, width, height)
         if len(inside) < 3:
@@ -251,7 +251,7 @@ class _Easel:
         return share if shown >= 2 else min(share, MIN_VISIBLE / 2)
 
     def _draw(self, surface: Surface, matrix: Points, bend: Bend | None, quad: Points) -> None:
-        """Warp a surface into the picture, only where it will be."""
+        """Warp a surface into the image, only where it will be."""
         height, width = self.taken.shape
         x0, y0 = np.maximum(np.floor(quad.min(0)).astype(int) - 1, 0)
         x1, y1 = np.minimum(np.ceil(quad.max(0)).astype(int) + 2, (width, height))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codes.symbols import Symbol
-from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tinted
+from codes.textures import Cover, Field, Image, Lettering, Random, colour, tinted
 
 MIN_CONTRAST, MIN_FAINT = 70, 18  # grey levels between ink and paper, of most and of faint ones
 
@@ -27,12 +27,12 @@ class Surface(NamedTuple):
     """A flat thing.
 
     Attributes:
-        picture: Its colours, `[H, W, 3]`.
+        image: Its colours, `[H, W, 3]`.
         cover: Where it is opaque, `[H, W]`; None if everywhere.
         areas: The symbols on it.
     """
 
-    picture: Picture
+    picture: Image
     cover: Cover | None
     areas: list[Area]
 
@@ -125,7 +125,7 @@ def label(
     symbol: Symbol,
     scale: int,
     lettering: Lettering,
-    texture: Picture,
+    texture: Image,
     room: float,
 ) -> Surface:
     """A printed label: one symbol, some text, perhaps a frame, on paper or on a material.
@@ -160,15 +160,15 @@ def label(
         frame = (ink_map.shape[1] - 2, ink_map.shape[0] - 2)
         cv2.rectangle(ink_map, (1, 1), frame, 255, int(random.integers(1, max(quiet // 2, 2))))
     paper, ink = colours(random)
-    picture = tinted(ink_map, paper, ink)
+    image = tinted(ink_map, paper, ink)
     if random.random() < 0.15:  # straight onto cardboard, wood, cloth
-        picture = _printed(ink_map, texture, paper, ink)
+        image = _printed(ink_map, texture, paper, ink)
     if symbol.label == 0 and random.random() < 0.15:
-        _logo(random, picture, lettering, (left, top, width, height))
-    return Surface(picture, None, areas)
+        _logo(random, image, lettering, (left, top, width, height))
+    return Surface(image, None, areas)
 
 
-def _metal(random: Random, ink_map: Cover, scale: int) -> Picture:
+def _metal(random: Random, ink_map: Cover, scale: int) -> Image:
     """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
     height, width = ink_map.shape
     base = (colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)).astype(np.float32)
@@ -209,24 +209,24 @@ def _captions(
             lettering.line(random, ink_map, indent, y, size, ink_map.shape[1] - indent)
 
 
-def _printed(ink_map: Cover, texture: Picture, paper: Field, ink: Field) -> Picture:
+def _printed(ink_map: Cover, texture: Image, paper: Field, ink: Field) -> Image:
     """Ink on a material, whose grain stays visible; its mean colour becomes the paper's."""
     height, width = ink_map.shape
     grain = cv2.resize(_grain_on(texture, paper), (width, height), interpolation=cv2.INTER_LINEAR)
-    ink_picture = np.empty_like(grain)
-    ink_picture[:] = ink
-    cv2.copyTo(ink_picture, ink_map, grain)
+    ink_image = np.empty_like(grain)
+    ink_image[:] = ink
+    cv2.copyTo(ink_image, ink_map, grain)
     return grain
 
 
-def _grain_on(texture: Picture, tint: Field) -> Picture:
+def _grain_on(texture: Image, tint: Field) -> Image:
     """The small texture of a material whose mean colour is `tint`."""
     grain = texture.astype(np.float32)
     return np.clip(tint + (grain - grain.mean((0, 1))) * 0.4, 0, 255).astype(np.uint8)
 
 
 def _logo(
-    random: Random, picture: Picture, lettering: Lettering, place: tuple[int, int, int, int]
+    random: Random, image: Image, lettering: Lettering, place: tuple[int, int, int, int]
 ) -> None:
     """A sign in the middle of a QR Code, as far as its error correction allows."""
     left, top, width, height = place
@@ -235,13 +235,13 @@ def _logo(
     disc = random.random() < 0.5
     for far, tint in ((reach, colour(random, 200, 255)), (int(reach * 0.75), colour(random))):
         if disc:
-            cv2.circle(picture, (x, y), far, tint.tolist(), cv2.FILLED, cv2.LINE_AA)
+            cv2.circle(image, (x, y), far, tint.tolist(), cv2.FILLED, cv2.LINE_AA)
         else:
             corners = (x - far, y - far), (x + far, y + far)
-            cv2.rectangle(picture, *corners, tint.tolist(), cv2.FILLED)
+            cv2.rectangle(image, *corners, tint.tolist(), cv2.FILLED)
     sign = np.zeros((max(reach, 3), max(reach, 3)), np.uint8)
     lettering.line(random, sign, 0, 0, len(sign), len(sign))
-    area = picture[y - reach // 2 :, x - reach // 2 :][: len(sign), : len(sign)]
+    area = image[y - reach // 2 :, x - reach // 2 :][: len(sign), : len(sign)]
     area[sign > 127] = colour(random)
 
 
@@ -277,7 +277,7 @@ def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Su
     return Surface(tinted(ink_map, paper, ink), None, areas)
 
 
-def framed(random: Random, surface: Surface, texture: Picture) -> Surface:
+def framed(random: Random, surface: Surface, texture: Image) -> Surface:
     """A surface on something larger: a screen with its bezel, or a cardboard box with tape."""
     height, width = surface.picture.shape[:2]
     left, top, right, bottom = (random.uniform(0.05, 0.8, 4) * max(height, width)).astype(int)
@@ -285,14 +285,14 @@ def framed(random: Random, surface: Surface, texture: Picture) -> Surface:
     if random.random() < 0.4:
         left = right = top = bottom = max(int(0.07 * max(height, width)), 2)
         full = (height + 2 * top, width + 2 * left)
-        picture = np.empty((*full, 3), np.uint8)
-        picture[:] = colour(random, 0, 60)
+        image = np.empty((*full, 3), np.uint8)
+        image[:] = colour(random, 0, 60)
     else:
         material = _grain_on(texture, colour(random, 60, 230))
-        picture = cv2.resize(material, full[::-1], interpolation=cv2.INTER_LINEAR)
-    picture[top : top + height, left : left + width] = surface.picture
+        image = cv2.resize(material, full[::-1], interpolation=cv2.INTER_LINEAR)
+    image[top : top + height, left : left + width] = surface.picture
     areas = [
         area._replace(box=tuple(np.add(area.box, (left, top, left, top)).tolist()))
         for area in surface.areas
     ]
-    return Surface(picture, None, areas)
+    return Surface(image, None, areas)

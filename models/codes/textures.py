@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Any: OpenCV annotates its results as arrays of some number type.
-Picture = NDArray[Any]  # uint8, [H, W, 3]; the order of colours does not matter, all are random
+Image = NDArray[Any]  # uint8, [H, W, 3]; the order of colours does not matter, all are random
 Cover = NDArray[Any]  # uint8, [H, W], 255 where there is ink
 Field = NDArray[Any]  # float32, [H, W], about 0 to 1
 Random = np.random.Generator
@@ -79,12 +79,12 @@ def cloud(random: Random, side: int, coarse: float = 4.0, octaves: int = 4) -> F
     return cv2.normalize(field, field, 0, 1, cv2.NORM_MINMAX)
 
 
-def between(field: Field, first: Field, second: Field) -> Picture:
+def between(field: Field, first: Field, second: Field) -> Image:
     """Colours between two, `[3]` each, by a field from 0 to 1."""
     return tinted((np.clip(field, 0, 1) * 255).astype(np.uint8), first, second)
 
 
-def tinted(levels: Cover, first: Field, second: Field) -> Picture:
+def tinted(levels: Cover, first: Field, second: Field) -> Image:
     """Colours between two, `[3]` each, by levels `[H, W]` from 0 to 255."""
     share = np.linspace(0, 1, 256)[:, None]  # [256, 1]
     steps = np.clip(first + share * (second - first), 0, 255).astype(np.uint8)  # [256, 3]
@@ -98,26 +98,26 @@ def colour(random: Random, low: float = 0, high: float = 255) -> Field:
     return np.clip(grey + random.uniform(-spread, spread, 3), 0, 255).astype(np.float32)
 
 
-def _grain(random: Random, side: int) -> Picture:
+def _grain(random: Random, side: int) -> Image:
     first, second = colour(random), colour(random)
     field = cloud(random, side, random.uniform(2, 30), int(random.integers(2, 6)))
     return between(field, first, first + (second - first) * random.uniform(0.1, 1))
 
 
-def _boards(random: Random, side: int) -> Picture:
+def _boards(random: Random, side: int) -> Image:
     """Wood: rings stretched along the board, with a seam every so often."""
     rings = cloud(random, side, 3, 3)
     rings = cv2.resize(rings[:, : side // 12], (side, side), interpolation=cv2.INTER_LINEAR)
     field = (np.sin(rings * random.uniform(20, 90)) + 1) / 2
     dark = colour(random, 20, 140)
-    picture = between(field.astype(np.float32), dark, dark + random.uniform(10, 60))
+    image = between(field.astype(np.float32), dark, dark + random.uniform(10, 60))
     seam = int(random.integers(60, 300))
     for y in range(int(random.integers(seam)), side, seam):
-        cv2.line(picture, (0, y), (side, y), (dark * 0.5).tolist(), int(random.integers(1, 4)))
-    return picture
+        cv2.line(image, (0, y), (side, y), (dark * 0.5).tolist(), int(random.integers(1, 4)))
+    return image
 
 
-def _weave(random: Random, side: int) -> Picture:
+def _weave(random: Random, side: int) -> Image:
     y, x = np.mgrid[:side, :side].astype(np.float32)
     pitch = random.uniform(6, 40)
     warp = np.sin(2 * np.pi * x / pitch)
@@ -126,10 +126,10 @@ def _weave(random: Random, side: int) -> Picture:
     return between(field, colour(random), colour(random))
 
 
-def _tiles(random: Random, side: int) -> Picture:
+def _tiles(random: Random, side: int) -> Image:
     joint = colour(random)
-    picture = np.empty((side, side, 3), np.uint8)
-    picture[:] = joint
+    image = np.empty((side, side, 3), np.uint8)
+    image[:] = joint
     width, height = random.integers(30, 200, 2)
     gap = int(random.integers(1, 7))
     base, spread = colour(random), random.uniform(0, 40)
@@ -138,60 +138,60 @@ def _tiles(random: Random, side: int) -> Picture:
         for x in range(-shift, side, int(width)):
             tint = np.clip(base + random.uniform(-spread, spread), 0, 255).tolist()
             corner = (x + int(width) - gap, y + int(height) - gap)
-            cv2.rectangle(picture, (x, y), corner, tint, cv2.FILLED)
-    return picture
+            cv2.rectangle(image, (x, y), corner, tint, cv2.FILLED)
+    return image
 
 
-def _gradient(random: Random, side: int) -> Picture:
+def _gradient(random: Random, side: int) -> Image:
     y, x = np.mgrid[:side, :side].astype(np.float32) / side
     angle = random.uniform(0, 2 * np.pi)
     field = np.clip((x - 0.5) * np.cos(angle) + (y - 0.5) * np.sin(angle) + 0.5, 0, 1)
     return between(field, colour(random), colour(random))
 
 
-def _heap(random: Random, side: int) -> Picture:
+def _heap(random: Random, side: int) -> Image:
     """Overlapping shapes, like things scattered on a table."""
-    picture = _gradient(random, side)
+    image = _gradient(random, side)
     for _ in range(int(random.integers(15, 90))):
         centre = random.integers(0, side, 2).tolist()
         axes = random.integers(10, 160, 2)
         tint = colour(random).tolist()
         turn = random.uniform(0, 180)
         if random.random() < 0.5:
-            cv2.ellipse(picture, centre, axes.tolist(), turn, 0, 360, tint, cv2.FILLED, cv2.LINE_AA)
+            cv2.ellipse(image, centre, axes.tolist(), turn, 0, 360, tint, cv2.FILLED, cv2.LINE_AA)
         else:
             corners = cv2.boxPoints((centre, (2 * axes).tolist(), turn)).astype(np.int32)
-            cv2.fillPoly(picture, [corners], tint, cv2.LINE_AA)
-    return picture
+            cv2.fillPoly(image, [corners], tint, cv2.LINE_AA)
+    return image
 
 
-def _marble(random: Random, side: int) -> Picture:
+def _marble(random: Random, side: int) -> Image:
     field = cloud(random, side, 3, 6) * random.uniform(4, 14)
     veins = np.abs(np.sin(field + cloud(random, side, 8, 3) * 3)) ** random.uniform(0.3, 3)
     return between(veins, colour(random), colour(random))
 
 
-def _gravel(random: Random, side: int) -> Picture:
-    picture = np.empty((side, side, 3), np.uint8)
-    picture[:] = colour(random, 0, 90)
+def _gravel(random: Random, side: int) -> Image:
+    image = np.empty((side, side, 3), np.uint8)
+    image[:] = colour(random, 0, 90)
     size = random.uniform(4, 25)
     base = colour(random, 60, 220)
     for _ in range(int(min((side / size) ** 2, 2500))):
         centre = random.integers(0, side, 2).tolist()
         axes = (random.uniform(0.5, 1.2, 2) * size).astype(int).tolist()
         tint = np.clip(base + random.normal(0, 35), 0, 255).tolist()
-        cv2.ellipse(picture, centre, axes, random.uniform(0, 180), 0, 360, tint, cv2.FILLED)
-    return picture
+        cv2.ellipse(image, centre, axes, random.uniform(0, 180), 0, 360, tint, cv2.FILLED)
+    return image
 
 
-def warped(random: Random, picture: Picture) -> Picture:
+def warped(random: Random, image: Image) -> Image:
     """Another view of a photograph: waved, upside down, its colours exchanged or inverted."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     reach = random.uniform(0, 0.12) * min(height, width)
     shift = [cv2.resize(cloud(random, 64, 2, 3), (width, height)) * 2 - 1 for _ in range(2)]
     y, x = np.mgrid[:height, :width].astype(np.float32)
     out = cv2.remap(
-        picture,
+        image,
         x + shift[0] * np.float32(reach),
         y + shift[1] * np.float32(reach),
         cv2.INTER_LINEAR,
@@ -202,10 +202,10 @@ def warped(random: Random, picture: Picture) -> Picture:
     return np.ascontiguousarray(255 - out if random.random() < 0.1 else out)
 
 
-def collage(random: Random, parts: list[Picture], side: int) -> Picture:
-    """Shapes cut from pictures over each other, larger ones below: edges of every kind."""
-    picture = np.ascontiguousarray(parts[random.integers(len(parts))][:side, :side])
-    height, width = picture.shape[:2]
+def collage(random: Random, parts: list[Image], side: int) -> Image:
+    """Shapes cut from images over each other, larger ones below: edges of every kind."""
+    image = np.ascontiguousarray(parts[random.integers(len(parts))][:side, :side])
+    height, width = image.shape[:2]
     for size in np.sort(np.exp(random.uniform(np.log(16), np.log(side / 2), 60)))[::-1].astype(int):
         part = parts[random.integers(len(parts))]
         zoom = random.uniform(0.4, 1)
@@ -223,17 +223,17 @@ def collage(random: Random, parts: list[Picture], side: int) -> Picture:
             cv2.ellipse(mask, box, 255, cv2.FILLED)
         else:
             cv2.fillConvexPoly(mask, cv2.boxPoints(box).astype(np.int32), 255)
-        cv2.copyTo(patch, mask, picture[y : y + size, x : x + size])
-    return picture
+        cv2.copyTo(patch, mask, image[y : y + size, x : x + size])
+    return image
 
 
-TRAINING: tuple[Callable[[Random, int], Picture], ...] = (
+TRAINING: tuple[Callable[[Random, int], Image], ...] = (
     _grain, _boards, _weave, _tiles, _gradient, _heap,
 )  # fmt: skip
-HELD_OUT: tuple[Callable[[Random, int], Picture], ...] = (_marble, _gravel, _heap, _grain)
+HELD_OUT: tuple[Callable[[Random, int], Image], ...] = (_marble, _gravel, _heap, _grain)
 
 
-def page(random: Random, side: int, lettering: Lettering) -> Picture:
+def page(random: Random, side: int, lettering: Lettering) -> Image:
     """A page of text in one or more columns, with headings and an occasional rule."""
     paper, ink = colour(random, 170, 255), colour(random, 0, 110)
     if random.random() < 0.15:

@@ -36,9 +36,9 @@ LOG = "log.tsv"
 COLUMNS = "step lr many_box many_class many_sides one_box one_class one_sides".split()
 REPORT_EVERY = 50  # steps
 MUON_LR = 2.0
-# Sides of the pictures in turn, as shares of the largest. Two workers in turn have about as much to
+# Sides of the images in turn, as shares of the largest. Two workers in turn have about as much to
 # do. Boxes are learned early on, but telling the classes apart takes about a million symbols: so
-# most pictures are mosaics, of nine small scenes or of four, in which there are many.
+# most images are mosaics, of nine small scenes or of four, in which there are many.
 NINE = (0.45, 0.45, 0.6, 0.45, 0.6, 0.45, 0.75, 0.45)
 FOUR = (0.6, 0.8, 0.5, 1, 0.6, 0.8, 0.5, 1)
 ONE = (0.5, 0.7, 1, 0.7, 0.6, 0.85, 0.5, 1)
@@ -57,22 +57,22 @@ class Settings:
         lr_decay_steps: The last steps of the first cycle, over which the rate decays to zero.
         restart_lr: The learning rate of further cycles, which decays from their first step on.
         weight_decay: Weight decay, applied to the weights of convolutions only.
-        batch_size: Pictures in a step.
-        imgsz: Side of the largest pictures in pixels, a multiple of 32.
-        four_from: The step from which on pictures are mosaics of four scenes instead of nine.
+        batch_size: Images in a step.
+        imgsz: Side of the largest images in pixels, a multiple of 32.
+        four_from: The step from which on images are mosaics of four scenes instead of nine.
         one_from: The step from which on they are single scenes.
-        large_steps: The last steps of each cycle, with the largest pictures only.
+        large_steps: The last steps of each cycle, with the largest images only.
         hard_from: From the first stage at or after this step on, what is mistaken most often is
             shown more often.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
         workers: Rendering processes for each training process.
         processes: Training processes, each with its part of the batch. On two cores, two of them
-            learn from twice as many pictures a second as one with two threads.
+            learn from twice as many images a second as one with two threads.
         checkpoint_every: Steps between two checkpoints.
         stop_at: Step to stop at early, to be resumed later; 0 to run to the end.
         start: An exported file whose weights a new run starts from; empty to start from nothing.
-        photographs: A folder of pictures without symbols, for backgrounds and things that lie
+        photographs: A folder of images without symbols, for backgrounds and things that lie
             about; empty for those that come with scikit-image and scikit-learn alone.
     """
 
@@ -132,11 +132,11 @@ class Trainer:
 
     def backward(self, batch: Batch) -> tuple[Parts, Parts]:
         """Compute the gradients; returns the losses of both heads."""
-        pictures = batch.pictures.to(self.device).contiguous(memory_format=torch.channels_last)
+        images = batch.pictures.to(self.device).contiguous(memory_format=torch.channels_last)
         objects = Objects(*(part.to(self.device) for part in batch.objects))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.short):
-            outputs = self.parallel(pictures.float() / 255)
-        many, one = dual_loss(outputs, objects, self._grid(pictures))
+            outputs = self.parallel(images.float() / 255)
+        many, one = dual_loss(outputs, objects, self._grid(images))
         self.network.zero_grad(set_to_none=True)
         torch.stack([*many, *one]).sum().backward()
         return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
@@ -157,8 +157,8 @@ class Trainer:
         self.step += 1
         self._update_average()
 
-    def _grid(self, pictures: Tensor) -> Anchors:
-        side = pictures.shape[2]
+    def _grid(self, images: Tensor) -> Anchors:
+        side = images.shape[2]
         if side not in self.grids:
             self.grids[side] = Anchors(*(part.to(self.device) for part in square(side, STRIDES)))
         return self.grids[side]
@@ -173,9 +173,9 @@ class Trainer:
             [ours[name] for name in moving], [theirs[name] for name in moving], 1 - decay
         )
 
-    def start(self, path: Path, pictures: Tensor) -> None:
+    def start(self, path: Path, images: Tensor) -> None:
         """Take the weights of an exported file; `pictures` are `[B, 3, H, W]`, uint8."""
-        restore(self.network, path, pictures.to(self.device).float() / 255)
+        restore(self.network, path, images.to(self.device).float() / 255)
         self.average.load_state_dict(self.network.state_dict())
 
     def save(self, path: Path) -> None:
@@ -245,7 +245,7 @@ def lr_at(step: int, settings: Settings) -> float:
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Pictures by step: mosaics of nine scenes, of four, single scenes, large ones at the ends."""
+    """Images by step: mosaics of nine scenes, of four, single scenes, large ones at the ends."""
     cells = settings.imgsz // 32
     nine, four, one = (
         tuple(round(share * cells) * 32 for share in shares) for shares in (NINE, FOUR, ONE)
@@ -348,7 +348,7 @@ class _Report:
             f"{step}/{self.settings.steps} lr {lr:.1e}  "
             f"many: box {many[0]:.2f} class {many[1]:.2f} sides {many[2]:.2f}  "
             f"one: box {one[0]:.2f} class {one[1]:.2f} sides {one[2]:.2f}  "
-            f"{speed * self.settings.batch_size:.0f} pictures/s, {left / 60:.0f} min left"
+            f"{speed * self.settings.batch_size:.0f} images/s, {left / 60:.0f} min left"
         )
         terminal = sys.stderr.isatty()
         sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")

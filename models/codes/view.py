@@ -1,4 +1,4 @@
-"""How surfaces are placed in a picture: rotated, in perspective, bent around a cylinder."""
+"""How surfaces are placed in an image: rotated, in perspective, bent around a cylinder."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.textures import Cover, Picture, Random
+from codes.textures import Cover, Image, Random
 
 Points = NDArray[Any]  # float64, [P, 2], x and y
 
@@ -16,7 +16,7 @@ class Tilt:
 
     Args:
         random: Random numbers.
-        flat: Whether it is scanned or drawn: square to the picture, or upside down.
+        flat: Whether it is scanned or drawn: square to the image, or upside down.
     """
 
     def __init__(self, random: Random, *, flat: bool = False) -> None:
@@ -42,7 +42,7 @@ class Tilt:
     def matrix(
         self, middle: tuple[float, float], scale: float, spot: Points, reach: float
     ) -> Points:
-        """The homography `[3, 3]` that takes `middle` of a surface to `spot` in the picture.
+        """The homography `[3, 3]` that takes `middle` of a surface to `spot` in the image.
 
         `reach` is how far the surface extends from there at most, in its own pixels.
         """
@@ -74,15 +74,15 @@ class Bend:
         drop = self.sag * (np.cos(angle) - np.cos(self.half)) / (1 - np.cos(self.half))
         return np.column_stack([x, points[:, 1] + drop])
 
-    def applied(self, picture: Picture) -> Picture:
-        """The bent picture, of the same size: the overhang is cut off, and paper fills the gaps."""
+    def applied(self, image: Image) -> Image:
+        """The bent image, of the same size: the overhang is cut off, and paper fills the gaps."""
         place = np.arange(self.width, dtype=np.float32) / self.width * 2 - 1
         angle = np.arcsin(np.clip(place * np.sin(self.half), -1, 1))
         source_x = ((angle / self.half + 1) / 2 * self.width).astype(np.float32)
         drop = self.sag * (np.cos(angle) - np.cos(self.half)) / (1 - np.cos(self.half))
         map_x = np.repeat(source_x[None], self.height, 0)
         map_y = np.arange(self.height, dtype=np.float32)[:, None] - drop[None].astype(np.float32)
-        return cv2.remap(picture, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return cv2.remap(image, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def bent(bend: Bend | None, points: Points) -> Points:
@@ -118,7 +118,7 @@ def area_of(outline: Points) -> float:
 
 
 def clipped(outline: Points, width: float, height: float) -> Points:
-    """The part of an outline inside the picture (Sutherland and Hodgman); may be empty."""
+    """The part of an outline inside the image (Sutherland and Hodgman); may be empty."""
     points = outline
     if outline.min() >= 0 and (outline.max(0) <= (width, height)).all():
         return outline
@@ -140,8 +140,8 @@ def fill(mask: Cover, outline: Points) -> None:
     cv2.fillPoly(mask, [fixed], 255, shift=4)
 
 
-def blend(under: Picture, over: Picture, alpha: Cover) -> Picture:
-    """One picture over another, with alpha `[H, W]` from 0 to 255."""
+def blend(under: Image, over: Image, alpha: Cover) -> Image:
+    """One image over another, with alpha `[H, W]` from 0 to 255."""
     share = cv2.merge([alpha] * 3)
     above = cv2.multiply(over, share, scale=1 / 255)
     return cv2.add(above, cv2.multiply(under, cv2.bitwise_not(share), scale=1 / 255))

@@ -9,12 +9,12 @@ import numpy as np
 import optional
 import pytest
 import zxingcpp
-from sample_records import failure, feed, picture
+from sample_records import failure, feed, image
 
 from detcli.analytics import Watcher, codes, markers, track_texts
 from detcli.config.config import Settings, Watched
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Record
 from detcli.sink.draw import Style, annotate
 from detcli.sink.image import Anonymizer
@@ -59,19 +59,19 @@ def put(canvas, drawn, left, top):
 
 
 def canvas(height=400, width=600):
-    """A grey picture to put symbols on."""
+    """A grey image to put symbols on."""
     return np.full((height, width, 3), 170, np.uint8)
 
 
 def record_of(pixels, boxes=(), classes=(), names=NAMES):
-    """A record of a picture in which something was detected."""
+    """A record of an image in which something was detected."""
     detections = Detections(
         np.array(boxes, np.float32).reshape(-1, 4),
         np.linspace(0.9, 0.5, len(boxes), dtype=np.float32),
         np.array([names.index(name) for name in classes], np.int64),
         names,
     )
-    return replace(picture(), picture=Picture.whole(pixels), detections=detections)
+    return replace(image(), picture=Image.whole(pixels), detections=detections)
 
 
 def read(record, settings=None):
@@ -89,7 +89,7 @@ def texts(record):
 
 
 def one_of(content, class_name="qr_code", drawn=None):
-    """A picture with one symbol that was detected, and its corners."""
+    """An image with one symbol that was detected, and its corners."""
     if drawn is None:
         drawn = symbol(content)
     pixels = canvas()
@@ -183,7 +183,7 @@ def test_a_tilted_bar_code_is_turned_upright():
     assert abs((slope + 31 + 90) % 180 - 90) < 3
 
 
-def test_a_small_symbol_in_a_large_picture_is_enlarged():
+def test_a_small_symbol_in_a_large_image_is_enlarged():
     pixels = canvas(1500, 2000)
     large = np.pad(symbol("small", module=8), 80, constant_values=255)
     small = cv2.resize(large, None, fx=0.17, fy=0.17, interpolation=cv2.INTER_AREA)
@@ -211,7 +211,7 @@ def test_a_small_symbol_in_a_large_picture_is_enlarged():
 )
 def test_markers_are_numbers_of_a_dictionary(number, drawn_from, dictionary):
     record, corners = one_of("", "aruco", marker(f"DICT_{drawn_from}", number))
-    inverse = Picture.whole(255 - record.picture.pixels)
+    inverse = Image.whole(255 - record.picture.pixels)
     for with_marker in (record, replace(record, picture=inverse)):
         (row,) = rows(read(with_marker))
         assert row["text"] == str(number)
@@ -291,7 +291,7 @@ def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
     assert not {"text", "corners"} & {*pyarrow_parquet.read_table(tmp_path / "unread").column_names}
 
 
-def test_labels_in_pictures_say_it():
+def test_labels_in_images_say_it():
     record = read(one_of("on the label")[0])
     pixels = record.picture.pixels
     (barcode,) = record.detections.symbols
@@ -436,7 +436,7 @@ def test_what_cannot_be_read_has_corners_where_it_is_located(way, near):
     assert distances.min(0).max() < near
     if way != "aruco":
         assert distances.trace() < 4 * near  # in their order
-    (row_of_nothing,) = rows(read(replace(record, picture=Picture.whole(canvas()))))
+    (row_of_nothing,) = rows(read(replace(record, picture=Image.whole(canvas()))))
     assert "corners" not in row_of_nothing
 
 
@@ -479,7 +479,7 @@ def tracked(record, number, *tracks):
 
 
 def blank(count=1):
-    """A picture with detections in which nothing can be read."""
+    """An image with detections in which nothing can be read."""
     boxes = []
     for left in range(100, 100 + 110 * count, 110):
         boxes.append([left, 120, left + 100, 220])
@@ -534,7 +534,7 @@ def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
     assert texts_of_frames(track_texts.TrackTexts(), *frames) == [["known"]] * 3
 
 
-def test_a_picture_that_is_no_frame_has_no_track_to_ask():
+def test_an_image_that_is_no_frame_has_no_track_to_ask():
     record = tracked(read(one_of("a photo")[0]), None, 7)
     step = track_texts.TrackTexts()
     assert step.add(record, record.picture, record.detections) is record

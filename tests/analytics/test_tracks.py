@@ -8,7 +8,7 @@ import optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import Film, detected, failed_frame, frame, picture
+from sample_records import Film, detected, failed_frame, frame, image
 
 from detcli.analytics import Watcher, tracks
 from detcli.config.config import Watched
@@ -191,7 +191,7 @@ def test_trails_end_where_objects_stand():
 def test_json_has_the_number_once_it_is_sure():
     rng = np.random.default_rng(0)
     follow = watch()
-    photo = picture()
+    photo = image()
     assert follow(photo) is photo
     first = follow(seen(0, rng, missed=0))
     second = follow(seen(1, rng, missed=0))

@@ -8,7 +8,7 @@ import pytest
 import shapely
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sample_records import failure, picture
+from sample_records import failure, image
 
 from detcli.analytics import Watcher
 from detcli.analytics.zones import inside
@@ -85,8 +85,8 @@ def zoned(*texts):
 
 
 def watched(boxes, *zones):
-    """The record of a picture whose boxes were looked for in zones."""
-    record = picture(count=len(boxes))
+    """The record of an image whose boxes were looked for in zones."""
+    record = image(count=len(boxes))
     detections = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
     square = replace(record.picture, size=(SIZE, SIZE))
     watch = Watcher(zoned(*zones))
@@ -114,10 +114,10 @@ def test_zones_and_lines_have_their_earlier_name_too():
 
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
-def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
+def test_a_zone_outside_of_the_image_is_warned_of_once(points):
     watch = Watcher(zoned(f"away={points}", "edge=50,50,180,50,180,180"))
-    square = replace(picture().picture, size=(SIZE, SIZE))
-    records = [replace(picture(name), picture=square) for name in ("a.jpg", "b.jpg")]
+    square = replace(image().picture, size=(SIZE, SIZE))
+    records = [replace(image(name), picture=square) for name in ("a.jpg", "b.jpg")]
     with pytest.warns(DetcliWarning) as warnings:
         _ = [watch(record) for record in records]
     (warning,) = warnings
@@ -125,14 +125,14 @@ def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
     assert str(warning.message) == message
 
 
-def test_a_picture_without_detections_still_shows_its_zones():
+def test_an_image_without_detections_still_shows_its_zones():
     record = watched([], *ZONES)
     assert record.to_json()["detections"] == []
     assert [caption for caption, _ in record.overlay.zones] == ["left 0", "low 0"]
 
 
 def test_without_zones_records_pass_as_they_are():
-    record = picture()
+    record = image()
     assert Watcher(Watched())(record) is record
     assert "zones" not in record.to_json()["detections"][0]
     torn = failure()

@@ -8,7 +8,7 @@ import optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import FILM, Film, detected, frame, picture
+from sample_records import FILM, Film, detected, frame, image
 
 from detcli.analytics import Watcher, zones
 from detcli.analytics.zones import Crossings
@@ -119,7 +119,7 @@ def test_a_frame_without_detections_still_shows_its_lines():
     for number in range(3):
         record = watch(frame(number))
         assert [caption for caption, _ in record.overlay.lines] == ["gate 0 left, 0 right"]
-    assert watch(picture()).overlay.lines == ()  # a photo has no tracks
+    assert watch(image()).overlay.lines == ()  # a photo has no tracks
 
 
 def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):

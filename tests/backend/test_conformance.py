@@ -13,7 +13,7 @@ import optional
 import pytest
 import thinning
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
-from colour_model import cell_box, picture
+from colour_model import cell_box, image
 
 from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
@@ -71,7 +71,7 @@ def promising(model, graph=None, **contract):
 
 @pytest.fixture
 def detect_once(open_model):
-    """Detect in some pictures with a model that is opened for them."""
+    """Detect in some images with a model that is opened for them."""
 
     def once(model, images, options=WANTED, canvas=(64, 64)):
         backend = open_model(model)
@@ -99,7 +99,7 @@ def as_rows(detections):
 def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, detect_once):
     model = make_model(tail=tail, size=size, dtype=dtype)
     options = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
-    (detections,) = detect_once(model, [picture(("red", 2, 3), ("blue", 5, 0))], options)
+    (detections,) = detect_once(model, [image(("red", 2, 3), ("blue", 5, 0))], options)
     assert as_rows(detections) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
 
 
@@ -113,17 +113,17 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
 
     monkeypatch.setattr("detcli.run.batches.open_backend", opened)
     squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
-    image = picture(*squares, size=(112, 160), grey=40)
+    pixels = image(*squares, size=(112, 160), grey=40)
     settings = Settings(conf=0.6, tile=Tiling(64, 0.25))
     with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
-        detections, other_detections = detector([image, picture(("blue", 1, 1), grey=40)])
+        detections, other_detections = detector([pixels, image(("blue", 1, 1), grey=40)])
     assert sorted(as_rows(detections)) == sorted(
         (name, 1.0, cell_box(*at)) for name, *at in squares
     )
     assert as_rows(other_detections) == [("blue", 1.0, cell_box(1, 1))]
     settings = Settings(conf=0.6, region=Shape.region("48,24,112,88"))
     with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
-        detections, other_detections = detector([image, picture(("blue", 12, 9), size=(104, 112))])
+        detections, other_detections = detector([pixels, image(("blue", 12, 9), size=(104, 112))])
     assert sorted(as_rows(detections)) == [
         ("blue", 1.0, cell_box(6, 6)),
         ("green", 1.0, cell_box(7, 3)),
@@ -135,17 +135,17 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_any_batch_on_any_graph(batch, count, make_model, detect_once):
     model = make_model(tail="ultralytics", batch=batch)
-    images = [picture(("green", column, 1)) for column in range(count)]
+    images = [image(("green", column, 1)) for column in range(count)]
     detections = detect_once(model, images)
-    assert [as_rows(of_picture) for of_picture in detections] == [
+    assert [as_rows(of_image) for of_image in detections] == [
         [("green", 1.0, cell_box(column, 1))] for column in range(count)
     ]
 
 
-def test_pictures_of_different_sizes_share_a_batch(make_model, detect_once):
-    small = picture(("red", 1, 1))
-    large = np.kron(picture(("red", 2, 2)), np.ones((2, 2, 1), np.uint8))
-    wide = np.concatenate([picture(("red", 0, 0)), picture()], axis=1)
+def test_images_of_different_sizes_share_a_batch(make_model, detect_once):
+    small = image(("red", 1, 1))
+    large = np.kron(image(("red", 2, 2)), np.ones((2, 2, 1), np.uint8))
+    wide = np.concatenate([image(("red", 0, 0)), image()], axis=1)
     detections = detect_once(make_model(batch=None), [small, large, wide])
     assert detections[0].xyxy.tolist() == [cell_box(1, 1)]
     assert detections[1].xyxy.tolist() == [[32, 32, 48, 48]]
@@ -154,7 +154,7 @@ def test_pictures_of_different_sizes_share_a_batch(make_model, detect_once):
 
 def test_rectangular_input(make_model, detect_once):
     model = make_model(size=None)
-    detections = detect_once(model, [picture(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
+    detections = detect_once(model, [image(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
     assert detections[0].xyxy.tolist() == [cell_box(7, 3)]
 
 
@@ -175,7 +175,7 @@ def test_selection_equals_the_graphs_own_top_k(make_model, random, detect_once):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open_model):
     """The model's scores, 0 to 1, taken for logits: among them are many ties."""
-    images = [random.integers(0, 256, (64, 64, 3), np.uint8), picture(("red", 2, 3))]
+    images = [random.integers(0, 256, (64, 64, 3), np.uint8), image(("red", 2, 3))]
     file = make_model(tail=tail, dtype=dtype, batch=None)
     of_logits = open_model(promising(file, score_form=ScoreForm.LOGITS))
     of_scores = open_model(file)
@@ -202,18 +202,18 @@ LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_conf_thresholds(THREE
 
 @pytest.mark.parametrize("tail", ["body", "transposed"])
 def test_a_class_below_its_confidence_takes_no_place(tail, make_model, detect_once):
-    image = weighted_picture(("red", 1, 1, 0.8), ("red", 3, 3, 0.7), ("blue", 5, 2, 0.6))
+    image = weighted_image(("red", 1, 1, 0.8), ("red", 3, 3, 0.7), ("blue", 5, 2, 0.6))
     (detections,) = detect_once(make_model(tail=tail), [image], LIMITED_TO_TWO)
     assert detections.class_name.tolist() == ["blue"]
 
 
-def weighted_picture(*squares):
-    """A black picture whose squares are of this share of the full level."""
-    image = picture(grey=0)
+def weighted_image(*squares):
+    """A black image whose squares are of this share of the full level."""
+    pixels = image(grey=0)
     for name, column, row, share in squares:
-        square = picture((name, column, row), grey=0)
-        image += np.round(square * share).astype(np.uint8)
-    return image
+        square = image((name, column, row), grey=0)
+        pixels += np.round(square * share).astype(np.uint8)
+    return pixels
 
 
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
@@ -244,7 +244,7 @@ def test_several_selections_from_one_batch(make_model, open_model, random):
     selections = [WANTED, LIMITED_TO_TWO, replace(WANTED, conf=0.0)]
     buffer = backend.infer(backend.prepare(images, letterboxes))
     pending = [backend.select(buffer, letterboxes, options) for options in selections]
-    other_detections = detect(backend, [picture(("red", 2, 3))], WANTED)
+    other_detections = detect(backend, [image(("red", 2, 3))], WANTED)
     detections = [as_rows(wait()[0]) for wait in reversed(pending)]
     expected = [as_rows(detect(backend, images, options)[0]) for options in reversed(selections)]
     assert detections == expected
@@ -256,11 +256,11 @@ def test_several_selections_from_one_batch(make_model, open_model, random):
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("rows", [16, None])
 def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_model):
-    """As many rows as the contract says, or as only a run tells; three pictures, some batches."""
+    """As many rows as the contract says, or as only a run tells; three images, some batches."""
     file = make_model(tail="authors", batch=batch, dtype=dtype)
     model = promising(file, file.read_bytes(), layout=Layout.ROWS, anchor_count=rows)
     backend = open_model(model)
-    images = [picture(("red", 1, 1), ("blue", 5, 2)), picture(), picture(("green", 7, 7))]
+    images = [image(("red", 1, 1), ("blue", 5, 2)), image(), image(("green", 7, 7))]
     red = ("red", 1.0, cell_box(1, 1))
     blue = ("blue", 1.0, cell_box(5, 2))
     green = ("green", 1.0, cell_box(7, 7))
@@ -276,7 +276,7 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
         ),
     ):
         detections = detect(backend, images, options)
-        assert [as_rows(of_picture) for of_picture in detections] == expected, options
+        assert [as_rows(of_image) for of_image in detections] == expected, options
     backend.close()
 
 
@@ -293,7 +293,7 @@ def test_an_output_without_anchors_or_rows(output, is_declared, nms_iou, make_mo
         input_name="images",
     )
     options = SelectionOptions(0.25, 300, frozenset({1}), nms_iou)
-    (detections,) = detect_once(model, [picture()], options)
+    (detections,) = detect_once(model, [image()], options)
     assert len(detections) == 0
     assert detections.names == colour_model.NAMES
 
@@ -313,14 +313,14 @@ def empty_output(output):
 
 def test_a_failing_network_raises_inference_error(make_model, detect_once):
     with pytest.raises(InferenceError, match=r"\[1, 3, 32, 32\]"):
-        detect_once(make_model(size=64), [picture()], canvas=(32, 32))
+        detect_once(make_model(size=64), [image()], canvas=(32, 32))
 
 
 def test_nan_is_reported(make_model):
     """On the CPU, whose buffers a test can modify; backend/cuda has the GPU's test."""
     backend = open_backend("cpu", prepare(make_model(dtype=np.float16)))
     letterbox = Letterbox.fit((64, 64), (64, 64))
-    tensor = backend.prepare([picture()], [letterbox])
+    tensor = backend.prepare([image()], [letterbox])
     tensor[0, :, :8, :8] = np.nan
     with pytest.warns(DetcliWarning, match="NaN"):
         backend.select(backend.infer(tensor), [letterbox], WANTED)()

@@ -22,7 +22,7 @@ READERS = [
 def lying(declared, actual, share=0.0):
     """A graph that declares one shape and gives another, with a share of the brightness more rows.
 
-    The shape is computed from the picture, so that nobody knows it before the graph runs.
+    The shape is computed from the image, so that nobody knows it before the graph runs.
     """
     nodes = [
         ("ReduceMean", ["images"], "mean"),
@@ -69,22 +69,22 @@ LIES = {
     "anchors": (forged("body", [1, 7, 65]), "[1, 7, 64]", "[1, 7, 65]"),
     "classes": (lying(SYMBOLS, [1, 9, 64]), "[1, 9, 64]", "[1, 7, any]"),
     "fewer classes": (lying(SYMBOLS, [1, 6, 64]), "[1, 6, 64]", "[1, 7, any]"),
-    "no picture": (lying(SYMBOLS, [0, 7, 64]), "[0, 7, 64]", "[1, 7, any]"),
-    "two pictures": (lying(SYMBOLS, [2, 7, 64]), "[2, 7, 64]", "[1, 7, any]"),
+    "no image": (lying(SYMBOLS, [0, 7, 64]), "[0, 7, 64]", "[1, 7, any]"),
+    "two images": (lying(SYMBOLS, [2, 7, 64]), "[2, 7, 64]", "[1, 7, any]"),
     "no axis": (lying(SYMBOLS, [7, 64]), "[7, 64]", "[1, 7, any]"),
-    "fewer for darker pictures": (lying(DECLARED, [1, 7, 38], 60.0), "[1, 7, 58]", str(DECLARED)),
+    "fewer for darker images": (lying(DECLARED, [1, 7, 38], 60.0), "[1, 7, 58]", str(DECLARED)),
     "another axis": (lying(SYMBOLS, [1, 1, 7, 64]), "[1, 1, 7, 64]", "[1, 7, any]"),
 }
 
 
 @pytest.fixture
-def refused(invoke, make_picture, tmp_path):
+def refused(invoke, make_image, tmp_path):
     """What each command says, with exit code 4, of a model."""
     for name, *squares in (
         ("a.png",),
         ("b.png", *[("red", x, y) for x in range(8) for y in range(8)]),
     ):
-        make_picture(name, *squares)
+        make_image(name, *squares)
     image = {"width": 64, "height": 64}
     images = [image | {"id": n, "file_name": f"{name}.png"} for n, name in enumerate("ab")]
     categories = [

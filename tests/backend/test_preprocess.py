@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image as PillowImage
 
 from detcli.backend.preprocess import (
     DEFAULT,
@@ -19,7 +19,7 @@ from detcli.backend.preprocess import (
     to_tensor,
     values,
 )
-from detcli.data.geometry import Letterbox, Picture
+from detcli.data.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (5000, 1), (640, 640)]
@@ -48,7 +48,7 @@ def plain_tensor(image, canvas):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_floats_are_exact(size, random):
-    """Those of float16 are float32's, rounded; the picture stays as it is."""
+    """Those of float16 are float32's, rounded; the image stays as it is."""
     image = random.integers(0, 256, (*size, 3), np.uint8)
     before = image.copy()
     kinds = ((640, 640), (384, 640), (64, 64), size), (np.float32, np.float16)
@@ -87,7 +87,7 @@ def test_mean_and_std_follow_the_order_of_the_channels(random):
     expected = ((rgb / 255 - mean) / std).astype(np.float32)
     for preprocessing, expected_channels in ((normalised, expected), (swapped, expected[::-1])):
         letterbox = fit_letterbox((20, 30), (64, 64), preprocessing)
-        batch = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 2)
+        batch = to_batch(Image.whole(image), letterbox, preprocessing, np.float32, 2)
         np.testing.assert_allclose(
             batch, [expected_channels, expected_channels], rtol=1e-6, atol=1e-7
         )
@@ -97,7 +97,7 @@ def test_levels_as_they_are(random):
     image = random.integers(0, 256, (20, 30, 3), np.uint8)
     preprocessing = Preprocessing(Resize.CORNER, scale=1, bgr=True, pad=7)
     letterbox = fit_letterbox((20, 30), (32, 32), preprocessing)
-    (tensor,) = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 1)
+    (tensor,) = to_batch(Image.whole(image), letterbox, preprocessing, np.float32, 1)
     resized = resize(image, (21, 32), Interpolation.LINEAR)
     np.testing.assert_array_equal(tensor[:, :21], resized.transpose(2, 0, 1))
     assert (tensor[:, 21:] == 7).all()
@@ -120,14 +120,14 @@ def test_levels_as_they_are(random):
         (Preprocessing(Resize.ROUND, multiple=100), None, (1000, 1300), (1000, 1300)),
     ],
 )
-def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
+def test_each_way_to_fit_an_image(preprocessing, stride, canvas, resized):
     letterbox = fit_letterbox((960, 1280), (640, 640), preprocessing, stride)
     assert letterbox.canvas == canvas
     assert letterbox.resized == resized
 
 
 @pytest.mark.parametrize("resize", [Resize.LETTERBOX, Resize.CORNER])
-def test_a_small_picture_is_enlarged_no_further_than_allowed(resize):
+def test_a_small_image_is_enlarged_no_further_than_allowed(resize):
     canvases = {}
     for enlarge in (1, 1.5, 9, None):
         preprocessing = Preprocessing(resize, enlarge=enlarge)
@@ -149,15 +149,15 @@ def test_a_small_picture_is_enlarged_no_further_than_allowed(resize):
 
 
 PILLOW = {
-    Interpolation.BILINEAR: Image.Resampling.BILINEAR,
-    Interpolation.BICUBIC: Image.Resampling.BICUBIC,
+    Interpolation.BILINEAR: PillowImage.Resampling.BILINEAR,
+    Interpolation.BICUBIC: PillowImage.Resampling.BICUBIC,
 }
 
 
 def pillow(image, size, interpolation):
     """Along x first; Pillow itself begins with the axis that is cheaper."""
     height, width = size
-    resized = Image.fromarray(image)
+    resized = PillowImage.fromarray(image)
     for target in ((width, image.shape[0]), (width, height)):
         resized = resized.resize(target, PILLOW[interpolation])
     return np.asarray(resized)

@@ -37,11 +37,11 @@ def test_messages():
 @pytest.mark.parametrize(
     ("shape", "fixed", "batch", "first"),
     [
-        ((8, 3, 640, 640), False, "8 pictures, shape [8, 3, 640, 640],", "try a batch of 1,"),
-        ((3, 3, 32, 64), False, "3 pictures, shape [3, 3, 32, 64],", "try a batch of 1,"),
-        ((1, 3, 1280, 1280), False, "1 picture, shape [1, 3, 1280, 1280],", "a smaller --imgsz"),
-        ((16, 3, 640, 640), True, "16 pictures", "exported with a smaller batch"),
-        ((1, 3, 640, 640), True, "1 picture", "a smaller --imgsz"),
+        ((8, 3, 640, 640), False, "8 images, shape [8, 3, 640, 640],", "try a batch of 1,"),
+        ((3, 3, 32, 64), False, "3 images, shape [3, 3, 32, 64],", "try a batch of 1,"),
+        ((1, 3, 1280, 1280), False, "1 image, shape [1, 3, 1280, 1280],", "a smaller --imgsz"),
+        ((16, 3, 640, 640), True, "16 images", "exported with a smaller batch"),
+        ((1, 3, 640, 640), True, "1 image", "a smaller --imgsz"),
     ],
 )
 def test_the_error_names_the_batch_and_what_to_try(shape, fixed, batch, first):

@@ -326,9 +326,9 @@ def test_constants_are_folded_and_the_head_stays(random):
     assert len(onnx.load_from_string(small).graph.node) < len(
         onnx.load_from_string(model).graph.node
     )
-    picture = random.random(ONES.shape).astype(np.float32)
+    image = random.random(ONES.shape).astype(np.float32)
     heads = [
-        open_tensors("cpu", graph, "m").run("images", picture)["head"]  # type: ignore[attr-defined]
+        open_tensors("cpu", graph, "m").run("images", image)["head"]  # type: ignore[attr-defined]
         for graph in (model, small)
     ]
     np.testing.assert_allclose(*heads, rtol=1e-6)  # type: ignore[call-overload]
@@ -361,19 +361,19 @@ def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
     assert finished.stdout == "[]\n"
 
 
-def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_picture, tmp_path):
+def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_image, tmp_path):
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake/onnxruntime.py").write_text("raise ImportError('half a wheel')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
-    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
+    finished = detcli("predict", make_image("a.png"), "-m", make_model(), env=environment)
     assert finished.returncode == 1
     assert " does not load: half a wheel\n  hint: pip install --force-reinstall" in finished.stderr
     assert "Traceback" not in finished.stderr
 
 
-def test_verbose_says_which_package_is_loaded(make_model, make_picture):
+def test_verbose_says_which_package_is_loaded(make_model, make_image):
     """`onnxruntime` and `onnxruntime-gpu` install the same module."""
-    words = ["predict", make_picture("a.png"), "-v", "-m", make_model(), "--device", "cpu"]
+    words = ["predict", make_image("a.png"), "-v", "-m", make_model(), "--device", "cpu"]
     command = [sys.executable, "-m", "detcli", *map(str, words)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = f"{onnxruntime.__version__} of the package {onnxruntime.package_name}"

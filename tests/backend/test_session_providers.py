@@ -92,7 +92,7 @@ def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
     assert profile == {name: f"images:{shape}" for name, shape in expected_profile}
     provider_options = tensorrt(profile=profile)
     assert profile.items() <= provider_options.items()
-    # What follows the picture's own size may be larger than any canvas.
+    # What follows the image's own size may be larger than any canvas.
     free = replace(contract.preprocessing, resize=Resize.NONE)
     unbounded = replace(model, contract=replace(contract, preprocessing=free))
     assert contract.input_size or not profile_of(unbounded)

@@ -3,13 +3,13 @@
     python tests/benchmarks/codes.py FOLDER [FOLDER ...] [--model codes]
 
 A folder has a `labels.tsv` with the columns `file` and `text` (or `ean`), a row for each symbol; or
-beside each picture `NAME.txt` with eight numbers for each symbol, x and y of its four corners in
+beside each image `NAME.txt` with eight numbers for each symbol, x and y of its four corners in
 pixels of the file, before any turn that its EXIF asks for. All readers get these pixels, in turns.
 
 Found is a labelled symbol whose corners have the middle of one that the reader located in them, or,
 where corners are not known, one located symbol for each text. Read is one that gives the labelled
 text, or any where texts are not known. Wrong is a text of as many characters as a labelled one of
-its picture, which is none of them; without texts nobody knows. Times are the processor's, without
+its image, which is none of them; without texts nobody knows. Times are the processor's, without
 decoding the file.
 
 ZBar needs `pip install pyzbar` and its library, WeChat `opencv-contrib-python`.
@@ -33,7 +33,7 @@ import zxingcpp
 from detcli.config.config import Config
 from detcli.config.device import Device
 from detcli.config.option import config_from
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record
 from detcli.run import open_run
 
@@ -51,7 +51,7 @@ Reader = Callable[[npt.NDArray[np.uint8]], list[Symbol]]
 
 
 def labelled(folder: Path) -> Iterator[tuple[Path, list[Symbol]]]:
-    """The pictures of a folder, and the symbols in each."""
+    """The images of a folder, and the symbols in each."""
     table = folder / "labels.tsv"
     if table.exists():
         known = defaultdict(list)
@@ -63,9 +63,9 @@ def labelled(folder: Path) -> Iterator[tuple[Path, list[Symbol]]]:
         lines = path.read_text(encoding="utf-8").splitlines()
         numbers = [float(one) for line in lines if line[:1].isdigit() for one in line.split()]
         symbols = [Symbol(None, corners) for corners in np.reshape(numbers, (-1, 4, 2))]
-        pictures = [one for one in path.parent.glob(f"{path.stem}.*") if one != path]
-        if symbols and pictures:
-            yield pictures[0], symbols
+        images = [one for one in path.parent.glob(f"{path.stem}.*") if one != path]
+        if symbols and images:
+            yield images[0], symbols
 
 
 def zxing(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
@@ -78,7 +78,7 @@ def zxing(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
 
 
 def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
-    """OpenCV's two detectors, each for all symbols of a picture."""
+    """OpenCV's two detectors, each for all symbols of an image."""
     found = []
     for detector in (cv2.QRCodeDetector(), cv2.barcode.BarcodeDetector()):
         ok, texts, corners, _ = detector.detectAndDecodeMulti(pixels)
@@ -94,9 +94,9 @@ def detcli(stack: ExitStack, model: str) -> Reader:
     watcher = run.watcher()
 
     def read(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
-        picture = Picture.whole(pixels)
-        (found,) = run.detector.submit([picture])()
-        record = watcher(Record(Origin(""), 0, "", "", picture, found))
+        image = Image.whole(pixels)
+        (found,) = run.detector.submit([image])()
+        record = watcher(Record(Origin(""), 0, "", "", image, found))
         return [
             Symbol(one.get("text"), np.array([[one["x1"], one["y1"]], [one["x2"], one["y2"]]]))
             for one in record.to_json()["detections"]
@@ -163,25 +163,25 @@ def main() -> None:
         for folder in options.folder:
             counts: dict[str, Counter[str]] = {name: Counter() for name in known}
             seconds: Counter[str] = Counter()
-            pictures = [*labelled(folder)]
-            for path, symbols in pictures:
+            images = [*labelled(folder)]
+            for path, symbols in images:
                 pixels = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
                 for name, reader in known.items():
                     begun = time.process_time()
                     found = reader(pixels)  # type: ignore[arg-type]
                     seconds[name] += time.process_time() - begun
                     counts[name] += judge(symbols, found)
-            checked = any(one.text for _, symbols in pictures for one in symbols)
-            total = sum(len(symbols) for _, symbols in pictures)
-            print(f"\n{folder.name}: {total} symbols in {len(pictures)} pictures\n")
-            print("| | found | read | wrong | seconds a picture | times zxing-cpp |")
+            checked = any(one.text for _, symbols in images for one in symbols)
+            total = sum(len(symbols) for _, symbols in images)
+            print(f"\n{folder.name}: {total} symbols in {len(images)} images\n")
+            print("| | found | read | wrong | seconds an image | times zxing-cpp |")
             print("| --- | --- | --- | --- | --- | --- |")
             for name, count in counts.items():
-                per_picture = seconds[name] / len(pictures)
+                per_image = seconds[name] / len(images)
                 times = seconds[name] / seconds["zxing-cpp"]
                 wrong = count["wrong"] if checked else "-"
                 shown = f"{count['found']} | {count['read']} | {wrong}"
-                print(f"| {name} | {shown} | {per_picture:.3f} | {times:.1f} |")
+                print(f"| {name} | {shown} | {per_image:.3f} | {times:.1f} |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Times whole processes: `detcli predict` on one picture beside another program, in turns.
+"""Times whole processes: `detcli predict` on one image beside another program, in turns.
 
-    python tests/benchmarks/cold_start.py MODEL PICTURE 'python bare.py MODEL PICTURE' [--runs 15]
+    python tests/benchmarks/cold_start.py MODEL IMAGE 'python bare.py MODEL IMAGE' [--runs 15]
 
 Prints medians of wall time and peak resident memory, and the median ratios with their intervals.
 """

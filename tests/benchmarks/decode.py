@@ -3,7 +3,7 @@
     python tests/benchmarks/decode.py FOLDER [--rounds 9] [--enlarge 4] [--for 640] [--plain-heap]
                                       [--model MODEL] [--conf 0.25]
 
-Prints medians in ms a picture. With a model, also which boxes `--fast-decode` changes: a box counts
+Prints medians in ms an image. With a model, also which boxes `--fast-decode` changes: a box counts
 as the same with the same class, an IoU of at least 0.98 and a score within 0.01.
 """
 
@@ -47,7 +47,7 @@ def measure(decoders, files, rounds):
     }
     first = next(iter(medians.values()))
     for name, median in medians.items():
-        print(f"{name:28} {median:7.2f} ms a picture  {first / median:5.2f} times as fast")
+        print(f"{name:28} {median:7.2f} ms an image  {first / median:5.2f} times as fast")
 
 
 def overlap(first, second):
@@ -76,8 +76,8 @@ def compare(files, arguments):
     with BatchDetector(arguments.model, "cpu", settings) as detector:
         options = DecodeOptions(fast_for=detector.canvas)
         for data in files:
-            pictures = [load_bytes(data), load_bytes(data, options)]
-            full, fast = (detector.submit([picture])()[0] for picture in pictures)
+            images = [load_bytes(data), load_bytes(data, options)]
+            full, fast = (detector.submit([image])()[0] for image in images)
             counts += (len(full), known(full, fast), len(fast), known(fast, full))
     print(f"of {counts[0]} boxes in full, fast has {counts[1]}: {counts[1] / counts[0]:.2%}")
     print(f"of {counts[2]} boxes of fast, full has {counts[3]}: {counts[3] / counts[2]:.2%}")
@@ -88,7 +88,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--enlarge", type=float, default=1, help="make the pictures larger first")
+    parser.add_argument("--enlarge", type=float, default=1, help="make the images larger first")
     parser.add_argument("--for", type=int, default=640, dest="side", help="the network's input")
     parser.add_argument("--resizable", action="store_true", help="the model takes any --for")
     parser.add_argument("--plain-heap", action="store_true", help="without the command line's heap")
@@ -99,10 +99,10 @@ def main():
         keep_freed_memory()
     files = list(read(arguments.folder, arguments.enlarge))
     fast = DecodeOptions(fast_for=(arguments.side, arguments.side))
-    pictures = [load_bytes(data, fast) for data in files]
-    reduced = sum(picture.pixels.shape[:2] != picture.size for picture in pictures)
-    size = statistics.median(picture.size[0] * picture.size[1] / 1e6 for picture in pictures)
-    print(f"{len(files)} pictures of {size:.1f} megapixels, {reduced} large enough to be reduced")
+    images = [load_bytes(data, fast) for data in files]
+    reduced = sum(image.pixels.shape[:2] != image.size for image in images)
+    size = statistics.median(image.size[0] * image.size[1] / 1e6 for image in images)
+    print(f"{len(files)} images of {size:.1f} megapixels, {reduced} large enough to be reduced")
     decoders = {
         "cv2.imdecode": lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
         "detcli": load_bytes,

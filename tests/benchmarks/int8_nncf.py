@@ -3,7 +3,7 @@
     pip install nncf
     python tests/benchmarks/int8_nncf.py MODEL FOLDER OUT
 
-NNCF calibrates on the pictures in FOLDER and corrects biases, as it does by default; the end of the
+NNCF calibrates on the images in FOLDER and corrects biases, as it does by default; the end of the
 network stays in float32, as in detcli. MODEL has a static input and is float32.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import nncf
 
 from detcli.commands.convert.passes import decode_nodes, score_convolutions
-from detcli.commands.convert.run import load_pictures
+from detcli.commands.convert.run import load_images
 from detcli.commands.convert.steps import FLOAT_DEPTH, serialised, tensor_of
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
@@ -36,9 +36,9 @@ def main() -> None:
     scores = (piece.tensor for piece in head.scores)
     exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
     with Sources([options.folder]) as sources:
-        pictures = list(load_pictures(sources, lambda: None))
+        images = list(load_images(sources, lambda: None))
     name = reading.contract.input_name
-    tensors = [tensor_of(picture, reading.contract) for picture in pictures]
+    tensors = [tensor_of(image, reading.contract) for image in images]
     quantised = nncf.quantize(
         model,
         nncf.Dataset(tensors, lambda tensor: {name: tensor}),

@@ -1,9 +1,9 @@
 """Milliseconds a frame while a large page scrolls in headless Chromium.
 
-    python tests/benchmarks/page.py PICTURES [--records 10000] [--boxes 10] [--pixels 120]
+    python tests/benchmarks/page.py IMAGES [--records 10000] [--boxes 10] [--pixels 120]
 
 Makes a page from a folder's JPEG files, repeated, with random boxes. Opens the page and scrolls for
-400 frames, `--pixels` in each: first the pictures, then the wall of crops.
+400 frames, `--pixels` in each: first the images, then the wall of crops.
 """
 
 import argparse
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import browser as browsers
 import pages
 
-from detcli.page.page import Page, PagePicture
+from detcli.page.page import Page, PageImage
 
 SCROLL = """
 const [pixels, done] = arguments, frames = [];
@@ -37,12 +37,12 @@ requestAnimationFrame(step);
 """
 
 
-def make(folder, pictures, records, boxes):
+def make(folder, images, records, boxes):
     """Write the page."""
     random = np.random.default_rng(0)
     page = Page(folder, pages.PREDICT)
-    for number, picture in zip(range(records), itertools.cycle(pictures), strict=False):
-        height, width = picture.shape[:2]
+    for number, image in zip(range(records), itertools.cycle(images), strict=False):
+        height, width = image.shape[:2]
         found = []
         for kind in range(boxes):
             side = random.uniform(0.1, 0.2) * min(height, width)
@@ -50,7 +50,7 @@ def make(folder, pictures, records, boxes):
             sides = (x, y, x + side, y + side)
             found.append(pages.box(kind % 3, random.uniform(0.25, 1), sides))
         fields = pages.record(f"{number:05}.jpg", *found) | {"width": width, "height": height}
-        page.add(fields, lambda picture=picture: PagePicture(picture))
+        page.add(fields, lambda image=image: PageImage(image))
     page.close()
 
 

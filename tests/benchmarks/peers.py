@@ -1,11 +1,11 @@
-"""Times whole processes, on a folder and on one picture of it, in turns: detcli and its peers.
+"""Times whole processes, on a folder and on one image of it, in turns: detcli and its peers.
 
     python tests/benchmarks/peers.py MODEL FOLDER [--rounds 5] [--yolo PROGRAM] [--alone 10]
 
 MODEL is an end-to-end export with a static input. The loops are what a short script does with
 ONNX Runtime or OpenVINO: cv2.imread, letterbox, divide by 255, run, print the rows above 0.25.
 `--yolo` is Ultralytics' program of another environment. OpenVINO's benchmark_app runs the network
-alone, for so many seconds. A start is what one picture takes; the rate is that of the others.
+alone, for so many seconds. A start is what one image takes; the rate is that of the others.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def run(command: list[str]) -> tuple[float, float]:
 
 
 def network_alone(model: Path, seconds: int, precision: str) -> float:
-    """Pictures a second of OpenVINO's benchmark_app."""
+    """Images a second of OpenVINO's benchmark_app."""
     program = str(Path(sys.executable).with_name("benchmark_app"))
     command = [program, "-m", str(model), "-d", "CPU", "-t", str(seconds)]
     command += ["-hint", "throughput", "-infer_precision", precision]
@@ -104,7 +104,7 @@ def main() -> None:
             {way: (run(command(way, one)), run(command(way, folder))) for way in ways}
             for _ in range(options.rounds)
         ]
-    print("| | pictures/s | start | memory |\n| --- | --- | --- | --- |")
+    print("| | images/s | start | memory |\n| --- | --- | --- | --- |")
     for way in ways:
         starts = [single[0] for single, _ in (turn[way] for turn in taken)]
         rates = [(count - 1) / (many[0] - single[0]) for single, many in (t[way] for t in taken)]

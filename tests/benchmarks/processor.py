@@ -1,4 +1,4 @@
-"""Times a folder of pictures, warm, file to record: ONNX Runtime and OpenVINO, in turns.
+"""Times a folder of images, warm, file to record: ONNX Runtime and OpenVINO, in turns.
 
     python tests/benchmarks/processor.py MODEL FOLDER [--int8 FILE] [--rounds 5]
         [--yolo FOLDER ...] [--ncnn FOLDER] [--only TEXT ...]

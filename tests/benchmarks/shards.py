@@ -4,13 +4,13 @@
     python tests/benchmarks/shards.py chaos MODEL [--on local:2] [--pictures 5000] [--store]
 
 `overhead` compares whole commands, and what is left of them without the time of the same command on
-two pictures, which is the start. With Ray, RAY_ADDRESS names a cluster of two cores, which
+two images, which is the start. With Ray, RAY_ADDRESS names a cluster of two cores, which
 `ray start` has started.
 
-`chaos` kills workers and drivers, stops workers for a while, lets pictures
+`chaos` kills workers and drivers, stops workers for a while, lets images
 and parts be out of reach for a moment and for long, and exchanges the model; then it compares the
-merged output with one run's, byte for byte. On a disk, the folder of pictures is away; with
-`--store`, pictures and parts are on an S3 server of this machine whose credentials expire, which
+merged output with one run's, byte for byte. On a disk, the folder of images is away; with
+`--store`, images and parts are on an S3 server of this machine whose credentials expire, which
 answers a twentieth of the requests with 503, and cuts a twentieth of the bodies that it sends. With
 Ray, it starts a cluster of two nodes, and kills one.
 """
@@ -67,7 +67,7 @@ def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
                 start = timed(few, model, kind)
                 whole[kind].append(timed(folder, model, kind))
                 steady[kind].append(whole[kind][-1] - start)
-    for title, seconds in (("whole command", whole), ("less that of two pictures", steady)):
+    for title, seconds in (("whole command", whole), ("less that of two images", steady)):
         for kind, taken in seconds.items():
             ratios = [a / b for a, b in zip(taken, seconds["predict"], strict=True)]
             median, ratio = statistics.median(taken), statistics.median(ratios)
@@ -83,15 +83,15 @@ def workers_of(driver: psutil.Popen, engine: str) -> list[psutil.Process]:
 
 
 class Disk:
-    """Where pictures and parts are: in a folder."""
+    """Where images and parts are: in a folder."""
 
     def __init__(self, folder: str) -> None:
-        self.pictures, self.boxes = f"{folder}/pics/", f"{folder}/boxes/"
+        self.images, self.boxes = f"{folder}/pics/", f"{folder}/boxes/"
         self._away = Path(folder, "away")
-        Path(self.pictures).mkdir()
+        Path(self.images).mkdir()
 
     def put(self, name: str, content: bytes) -> None:
-        Path(self.pictures, name).write_bytes(content)
+        Path(self.images, name).write_bytes(content)
 
     def parts(self) -> int:
         return len([*Path(self.boxes).glob("part-*")])
@@ -100,16 +100,16 @@ class Disk:
         """Do nothing."""
 
     def fail(self) -> None:
-        Path(self.pictures).rename(self._away)
+        Path(self.images).rename(self._away)
 
     def mend(self) -> None:
-        self._away.rename(self.pictures)
+        self._away.rename(self.images)
 
 
 class Store:
-    """Where pictures and parts are: on a server."""
+    """Where images and parts are: on a server."""
 
-    pictures, boxes = "s3://photos/pics/", "s3://photos/boxes/"
+    images, boxes = "s3://photos/pics/", "s3://photos/boxes/"
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -263,7 +263,7 @@ def chaos(model: str, count: int, engine: str, *, on_store: bool) -> None:
             place.put(f"{number:05}.jpg", content.tobytes())
         ours = Path(shutil.copy(model, made))
         ours.chmod(0o600)
-        common = ["predict", place.pictures, "-m", str(ours), "--device", "cpu"]
+        common = ["predict", place.images, "-m", str(ours), "--device", "cpu"]
         common += ["--conf", "0.001", "--max-det", "5"]
         one, merged = Path(made, "one.jsonl"), Path(made, "all.jsonl")
         subprocess.run([*DETCLI, *common, "-o", str(one)], check=True)
@@ -273,7 +273,7 @@ def chaos(model: str, count: int, engine: str, *, on_store: bool) -> None:
         run.run([*DETCLI, *common, "-q", "-o", place.boxes, "--on", engine])
         subprocess.run([*DETCLI, "merge", place.boxes, "-o", str(merged)], check=True)
         same = merged.read_bytes() == one.read_bytes()
-        print(f"{count} pictures in {time.perf_counter() - start:.0f} s: {dict(run.befell)}")
+        print(f"{count} images in {time.perf_counter() - start:.0f} s: {dict(run.befell)}")
         print(f"not reached: {run.left}; exit codes of the runs: {dict(run.codes)}")
         print("the same bytes as one run" if same else "OTHER BYTES than one run")
         raise SystemExit(not same)

@@ -1,10 +1,10 @@
 """Long runs: how soon they start, and whether their memory stays flat.
 
-    python tests/benchmarks/streaming.py start MODEL PICTURE [--count 100000] [--rounds 7]
+    python tests/benchmarks/streaming.py start MODEL IMAGE [--count 100000] [--rounds 7]
     python tests/benchmarks/streaming.py memory MODEL INPUT... [--frames 5000]
 
-`start` measures the time to the first record, for one picture and for a folder of COUNT pictures,
-in turns. `memory` repeats INPUT, pictures or videos, and compares resident memory after 500 records
+`start` measures the time to the first record, for one image and for a folder of COUNT images,
+in turns. `memory` repeats INPUT, images or videos, and compares resident memory after 500 records
 with that at the end.
 """
 
@@ -31,19 +31,19 @@ def start(source: str, model: Path) -> None:
         process.kill()
 
 
-def measure_start(model: Path, picture: Path, count: int, rounds: int) -> None:
-    """Compare a large folder with one picture."""
+def measure_start(model: Path, image: Path, count: int, rounds: int) -> None:
+    """Compare a large folder with one image."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        original = picture
+        original = image
         for number in range(count):
             name_of_it = folder / f"{number:08}.jpg"
             if number % 50_000:  # file systems allow some 65 000 links to a file
                 os.link(original, name_of_it)
             else:
                 original = name_of_it
-                original.write_bytes(picture.read_bytes())
-        ways = {"one picture": str(folder / "00000000.jpg"), f"folder of {count}": name}
+                original.write_bytes(image.read_bytes())
+        ways = {"one image": str(folder / "00000000.jpg"), f"folder of {count}": name}
         starts = {way: partial(start, source, model) for way, source in ways.items()}
         taken = take_turns(starts, rounds=rounds)
     for way, times in taken.items():

@@ -1,4 +1,4 @@
-"""Times a folder of pictures, warm, end to end: detcli's pipeline beside others, in turns.
+"""Times a folder of images, warm, end to end: detcli's pipeline beside others, in turns.
 
     python tests/benchmarks/throughput.py MODEL FOLDER [--rounds 5] [--yolo]
 

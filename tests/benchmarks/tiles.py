@@ -1,4 +1,4 @@
-"""Tiles beside SAHI, in turns: recall, precision and time on mosaics of labelled pictures.
+"""Tiles beside SAHI, in turns: recall, precision and time on mosaics of labelled images.
 
     python tests/benchmarks/tiles.py MODEL COCO_FOLDER --sahi PYTHON [--scale 1] [--rounds 3]
         [--device cpu openvino openvino:half]
@@ -6,7 +6,7 @@
 MODEL ends in `[1, 300, 6]` and takes a static square; COCO_FOLDER has `images` and
 `instances.json`; PYTHON is the interpreter of an environment with `sahi` and `onnxruntime`, where
 `tiles_sahi.py` runs. Both sides get the same pixels, model, tiles and confidence, and use all
-cores; what is timed is from the decoded picture to the merged rows. A mosaic has 8 by 4 pictures,
+cores; what is timed is from the decoded image to the merged rows. A mosaic has 8 by 4 images,
 each scaled and in a cell of 640 pixels' width, with grey around.
 """
 

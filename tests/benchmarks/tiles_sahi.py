@@ -1,8 +1,8 @@
 """SAHI's side of tiles.py, in an environment of its own: `pip install sahi onnxruntime`.
 
-Reads names of pictures from standard input, and writes for each a line of JSON: the seconds that
+Reads names of images from standard input, and writes for each a line of JSON: the seconds that
 SAHI took, and its rows (class, box, score). The network runs on ONNX Runtime with its defaults, on
-all cores; pictures are letterboxed as its authors do. Everything else is SAHI's default.
+all cores; images are letterboxed as its authors do. Everything else is SAHI's default.
 """
 
 import json
@@ -42,7 +42,7 @@ class OnnxModel(DetectionModel):
         (self.input,) = self.model.get_inputs()
 
     def perform_inference(self, image):
-        """Detect on one RGB picture."""
+        """Detect on one RGB image."""
         side = self.input.shape[2]
         height, width = image.shape[:2]
         gain = min(side / height, side / width)

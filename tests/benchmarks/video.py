@@ -1,4 +1,4 @@
-"""Encoders of annotated videos, in turns: time, size, and how near the pictures are.
+"""Encoders of annotated videos, in turns: time, size, and how near the images are.
 
     python tests/benchmarks/video.py VIDEO [--frames 300] [--rounds 3] [--presets veryfast,medium]
 
@@ -63,8 +63,8 @@ def write(path, frames, rate, options):
         else:
             h264.OPTIONS["libx264"] = options
             encoder = h264.H264Encoder(file, frames[0].shape, rate)
-        for number, picture in enumerate(frames):
-            encoder.write(picture, number / rate)
+        for number, image in enumerate(frames):
+            encoder.write(image, number / rate)
         encoder.finish()
     return time.perf_counter() - wall, time.process_time() - cpu, path.stat().st_size
 
@@ -72,9 +72,9 @@ def write(path, frames, rate, options):
 def quality(path, frames):
     """PSNR of a written video in dB, over all frames."""
     capture, error = cv2.VideoCapture(str(path)), 0.0
-    for picture in frames:
+    for image in frames:
         _, shown = capture.read()
-        error += float(np.square(shown.astype(np.float32) - picture).mean())
+        error += float(np.square(shown.astype(np.float32) - image).mean())
     return 10 * np.log10(255**2 / (error / len(frames)))
 
 

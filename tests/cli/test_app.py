@@ -52,7 +52,7 @@ def refused(*arguments):
         ("inspect a.onnx --try pics", "no such option: --try", "did you mean --preprocess?"),
         ("convert a.onnx --data b", "no such option: --data", "see: detcli eval --help"),
         ("bench --sweep batch=1,2", "no such option: --sweep", "see: detcli tune --help"),
-        ("predict --gpu-decode", "no such option: --gpu-decode", "the CPU decodes all pictures"),
+        ("predict --gpu-decode", "no such option: --gpu-decode", "the CPU decodes all images"),
         ("bench --mode topk", "--mode: 'topk' is not one of", "no command measures it any more"),
         ("inspect a.onnx --parts", "no such option: --parts", "did you mean --preprocess?"),
         ("predict --watch", "no such option: --watch", "did you mean --follow?"),

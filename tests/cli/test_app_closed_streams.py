@@ -40,10 +40,10 @@ def closed_from_the_start(*arguments, streams, cwd, **options):
 
 
 @pytest.fixture
-def folder_with_model(tmp_path, make_model, make_picture):
+def folder_with_model(tmp_path, make_model, make_image):
     """A folder with model.onnx and a.png, which has one detection."""
     make_model("model.onnx")
-    make_picture("a.png", ("red", 1, 1))
+    make_image("a.png", ("red", 1, 1))
     return tmp_path
 
 
@@ -117,10 +117,10 @@ def test_a_run_that_is_resumed(folder_with_model):
         assert text in process.stderr
 
 
-def test_a_picture_on_standard_input(folder_with_model):
-    picture = (folder_with_model / "a.png").read_bytes()
+def test_an_image_on_standard_input(folder_with_model):
+    image = (folder_with_model / "a.png").read_bytes()
     command = ("predict", "-", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    process = closed(*command, cwd=folder_with_model, input=picture, text=False)
+    process = closed(*command, cwd=folder_with_model, input=image, text=False)
     assert process.returncode == 0
     assert classes(folder_with_model / "a.jsonl") == ["red"]
 

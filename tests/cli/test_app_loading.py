@@ -59,9 +59,9 @@ def test_a_command_loads_no_other():
     assert [name for name in loaded if re.match(r"detcli\.commands\.(?!schema)", name)] == []
 
 
-def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_picture):
+def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_image):
     assert not cache.exists()
-    arguments = ["predict", "-q", make_picture("a.png"), "-m", make_model(tail="authors")]
+    arguments = ["predict", "-q", make_image("a.png"), "-m", make_model(tail="authors")]
     assert "onnx" in imported_by(*arguments)
     unwanted = {"onnx", "rich", "platformdirs", "huggingface_hub", "csv", "pydantic", *UNUSUAL}
     assert imported_by(*arguments) & unwanted == set()
@@ -79,9 +79,9 @@ def test_completing_classes_loads_neither_onnx_nor_its_runtime(cache, make_model
     assert imported_by(environment=environment) & {"onnx", "onnxruntime", "cv2"} == set()
 
 
-def test_a_fetched_model_loads_no_more_and_a_list_asks_no_hub(hub, make_model, make_picture):
+def test_a_fetched_model_loads_no_more_and_a_list_asks_no_hub(hub, make_model, make_image):
     hub.add("yolov10n", make_model(tail="authors").read_bytes())
-    arguments = ["predict", "-q", make_picture("a.png")]
+    arguments = ["predict", "-q", make_image("a.png")]
     assert "huggingface_hub" in imported_by(*arguments)
     heavy = {"onnx", "rich", "platformdirs", "huggingface_hub", "httpx2"}
     assert imported_by(*arguments) & heavy == set()

@@ -70,10 +70,10 @@ TRIED = thinning.thin("options whose value holds a secret", PARAMETERS, count=54
 
 
 @pytest.fixture
-def folder_with_inputs(tmp_path, monkeypatch, make_model, make_picture):
+def folder_with_inputs(tmp_path, monkeypatch, make_model, make_image):
     monkeypatch.chdir(tmp_path)
     make_model()
-    make_picture("a.png", ("red", 2, 2))
+    make_image("a.png", ("red", 2, 2))
     (tmp_path / "data.yaml").write_text("val: .\nnames: [red, green, blue]\n")
     (tmp_path / "boxes.jsonl").touch()
     return tmp_path

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_a_model_is_fetched_by_its_name(  # noqa: PLR0913, PLR0917 - fixtures
-    line, file, hub, make_model, make_picture, invoke, tmp_path, monkeypatch, caplog
+    line, file, hub, make_model, make_image, invoke, tmp_path, monkeypatch, caplog
 ):
     shorten(monkeypatch)
-    make_picture("a.png", ("red", 1, 1))
+    make_image("a.png", ("red", 1, 1))
     write_coco(tmp_path / "coco", MIXED)
     plain, half = make_model().read_bytes(), make_model("half.onnx", dtype="float16").read_bytes()
     hub.add("yolov10n", plain, half=half)

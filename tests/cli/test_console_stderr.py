@@ -81,11 +81,11 @@ def run(kind, *arguments):
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_records_and_exit_code_are_right(kind, make_model, make_picture, tmp_path):
+def test_records_and_exit_code_are_right(kind, make_model, make_image, tmp_path):
     for number in range(30):
-        picture = make_picture(f"pics/{number:04}.png", ("red", 1, 1))
+        image = make_image(f"pics/{number:04}.png", ("red", 1, 1))
         if number % 4 == 0:
-            picture.write_bytes(b"torn")
+            image.write_bytes(b"torn")
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--fail-if", "red>0"]
     code, stdout = run(kind, *arguments, "-vv")
     assert code == 6

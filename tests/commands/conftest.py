@@ -8,9 +8,9 @@ from shard_engine import open_here
 
 
 @pytest.fixture
-def predict(invoke, make_model, make_picture, tmp_path):
+def predict(invoke, make_model, make_image, tmp_path):
     """Run `detcli predict LINE WORDS...` beside a.png and the colour model, the default one."""
-    make_picture("a.png", ("red", 2, 3))
+    make_image("a.png", ("red", 2, 3))
     make_model()
 
     def run(line="a.png", *words, code=0, says=""):

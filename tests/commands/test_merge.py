@@ -9,7 +9,7 @@ import cv2
 import forked
 import optional
 import pytest
-from colour_model import NAMES, build, picture
+from colour_model import NAMES, build, image
 from saved_records import of_version_1
 
 FORMATS = ["table", "jsonl", "json", "csv", optional.PARQUET]
@@ -17,26 +17,26 @@ FORMATS = ["table", "jsonl", "json", "csv", optional.PARQUET]
 
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory):
-    """A folder with a run in shards, of pictures, a video, a failure and an odd name."""
+    """A folder with a run in shards, of images, a video, a failure and an odd name."""
     folder = tmp_path_factory.mktemp("run")
     names = str(dict(enumerate(NAMES)))
     model = folder / "colours.onnx"
     model.write_bytes(build("body", metadata={"names": names}).SerializeToString())
-    pictures = folder / "pics"
-    pictures.mkdir()
+    images = folder / "pics"
+    images.mkdir()
     for number in range(9):
         squares = []
         if number % 2:
             squares.append(("red", number % 8, 1))
-        cv2.imwrite(str(pictures / f"{number}.png"), picture(*squares))
-    (pictures / "5 torn.png").write_bytes((pictures / "5.png").read_bytes()[:100])
-    (pictures / os.fsdecode(b"caf\xe9.png")).write_bytes((pictures / "3.png").read_bytes())
-    (pictures / "ä=1.png").write_bytes((pictures / "3.png").read_bytes())
-    video = cv2.VideoWriter(str(pictures / "4.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
+        cv2.imwrite(str(images / f"{number}.png"), image(*squares))
+    (images / "5 torn.png").write_bytes((images / "5.png").read_bytes()[:100])
+    (images / os.fsdecode(b"caf\xe9.png")).write_bytes((images / "3.png").read_bytes())
+    (images / "ä=1.png").write_bytes((images / "3.png").read_bytes())
+    video = cv2.VideoWriter(str(images / "4.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
     for _ in range(7):
-        video.write(picture(("blue", 2, 2)))
+        video.write(image(("blue", 2, 2)))
     video.release()
-    command = ["predict", pictures, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
+    command = ["predict", images, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
     formats = ["table", "jsonl", "json", "csv"]
     if optional.is_installed("pyarrow"):
         formats.append("parquet")

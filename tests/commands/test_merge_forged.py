@@ -68,9 +68,9 @@ def refuse(invoke, tmp_path):
 
 
 @pytest.fixture
-def files_to_forge(tmp_path, make_model, make_picture):
+def files_to_forge(tmp_path, make_model, make_image):
     make_model("colours.onnx")
-    make_picture("a.png")
+    make_image("a.png")
     fine = json.dumps(record("a.png", box(), settings=SETTINGS)) + "\n"
     (tmp_path / "fine.jsonl").write_text(fine)
     return tmp_path

@@ -51,9 +51,9 @@ def shown(command, **environment):
 
 
 @pytest.mark.usefixtures("filled")
-def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
-    picture = make_picture("a.png", ("red", 2, 3))
-    finished = detcli("predict", picture, "--conf", 0.6)
+def test_predict_fetches_its_default_model_and_says_so(detcli, make_image):
+    image = make_image("a.png", ("red", 2, 3))
+    finished = detcli("predict", image, "--conf", 0.6)
     assert finished.returncode == 0
     (line,) = finished.stdout.splitlines()
     record = json.loads(line)
@@ -63,13 +63,13 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
     for part in ("fetching yolov10n", "onnx-community/yolov10n", COMMIT[:10], "MB", "AGPL-3.0"):
         assert part in first
     alone = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    second_run = detcli("predict", picture, "--conf", 0.6, env=alone)
+    second_run = detcli("predict", image, "--conf", 0.6, env=alone)
     assert second_run.stdout == finished.stdout
     assert "fetching" not in second_run.stderr
 
 
-def test_quiet_fetches_silently(detcli, filled, make_picture):
-    finished = detcli("predict", make_picture("a.png"), "-q", "-m", "yolov10n")
+def test_quiet_fetches_silently(detcli, filled, make_image):
+    finished = detcli("predict", make_image("a.png"), "-q", "-m", "yolov10n")
     assert finished.returncode == 0
     assert finished.stderr == ""
     assert len(filled.ranges()) == 1
@@ -91,9 +91,9 @@ def test_without_a_network_the_hint_names_three_ways_and_cached_files_do(detcli,
     assert hub.requests == []
 
 
-def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
+def test_an_interrupted_download_leaves_nothing(detcli, filled, make_image):
     filled.faults.hang = "rest"
-    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+    command = [sys.executable, "-m", "detcli", "predict", str(make_image("a.png"))]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert b"fetching" in process.stderr.readline()
         content = zoo.MODELS["yolov10n"].file().storage / "blobs"
@@ -109,8 +109,8 @@ def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_bar_on_a_terminal_only(warm_detcli, make_picture):
-    command = [warm_detcli / "detcli", "predict", str(make_picture("a.png"))]
+def test_a_bar_on_a_terminal_only(warm_detcli, make_image):
+    command = [warm_detcli / "detcli", "predict", str(make_image("a.png"))]
     printed, errors = shown(command, TERM="xterm")
     assert json.loads(printed)["model"] == "yolov10n"
     assert "fetching yolov10n" in errors

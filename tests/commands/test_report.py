@@ -8,7 +8,7 @@ import numpy as np
 import optional
 import pages
 import pytest
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 from labelled import Scene, write_coco
 
@@ -17,15 +17,15 @@ from detcli.run.saved import read_records
 
 
 @pytest.fixture
-def finished_run(predict, make_picture, tmp_path):
-    """A run over a folder, which has a damaged picture and a video too."""
-    make_picture("pics/a.png", ("red", 2, 3))
-    make_picture("pics/b.png")
+def finished_run(predict, make_image, tmp_path):
+    """A run over a folder, which has a damaged image and a video too."""
+    make_image("pics/a.png", ("red", 2, 3))
+    make_image("pics/b.png")
     (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
     fourcc = cv2.VideoWriter.fourcc(*"mp4v")
     video = cv2.VideoWriter(str(tmp_path / "pics/film.mp4"), fourcc, 10, (64, 64))
     for _ in range(4):
-        video.write(picture(("blue", 2, 2)))
+        video.write(image(("blue", 2, 2)))
     video.release()
     return predict("pics --conf 0.5 -o boxes.jsonl --report page", code=3)
 
@@ -45,7 +45,7 @@ def report(invoke, tmp_path):
 
 
 def named(folder):
-    """Entries with the content of their pictures instead of their names."""
+    """Entries with the content of their images instead of their names."""
     entries = pages.entries(folder)
     for entry in entries:
         if "picture" in entry:
@@ -95,7 +95,7 @@ def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
     assert originals(tmp_path / "linked") == expected
     report("boxes.jsonl -o later --report-link")
     assert originals(tmp_path / "later") == expected
-    message = "4 of 6 pictures of the page are copies: they are in no file of their own"
+    message = "4 of 6 images of the page are copies: they are in no file of their own"
     assert caplog.text.count(message) == 2  # frames
     refused = report("boxes.jsonl -o later --report-link --blur red", code=2)
     assert "leave out --report-link: copies are blurred" in refused.stderr
@@ -118,31 +118,31 @@ def test_so_does_what_compares(invoke, make_model, tmp_path):
 
 @pytest.mark.usefixtures("finished_run")
 @pytest.mark.parametrize("moved", ["elsewhere", "elsewhere/deep/pics"])
-def test_pictures_are_found_in_another_folder(report, tmp_path, moved):
+def test_images_are_found_in_another_folder(report, tmp_path, moved):
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
     shutil.move(tmp_path / "pics", tmp_path / moved)
     completed = report("boxes.jsonl -o later --images elsewhere")
     if moved == "elsewhere":
         assert named(tmp_path / "later") == named(tmp_path / "page")
     else:
-        assert "6 pictures not found" in completed.stderr
+        assert "6 images not found" in completed.stderr
 
 
 @pytest.mark.usefixtures("finished_run")
-def test_pictures_that_are_gone_leave_their_boxes(report, tmp_path):
-    cv2.imwrite(str(tmp_path / "pics/a.png"), picture(size=(32, 96)))  # another of the name
-    report("boxes.jsonl -o other", says="1 picture not found, or changed")
+def test_images_that_are_gone_leave_their_boxes(report, tmp_path):
+    cv2.imwrite(str(tmp_path / "pics/a.png"), image(size=(32, 96)))  # another of the name
+    report("boxes.jsonl -o other", says="1 image not found, or changed")
     shutil.rmtree(tmp_path / "pics")
-    says = "6 pictures not found, or changed since\n  hint: name their folder with"
+    says = "6 images not found, or changed since\n  hint: name their folder with"
     report("boxes.jsonl -o later", says=says)
-    assert pages.pictures(tmp_path / "later") == []
+    assert pages.images(tmp_path / "later") == []
     boxes = [entry.get("found") for entry in named(tmp_path / "page")]
     assert [entry.get("found") for entry in named(tmp_path / "later")] == boxes
 
 
 @pytest.mark.usefixtures("shards_here")
-def test_a_run_in_shards_that_lacks_a_part_has_no_page(report, predict, make_picture, tmp_path):
-    make_picture("b.png")
+def test_a_run_in_shards_that_lacks_a_part_has_no_page(report, predict, make_image, tmp_path):
+    make_image("b.png")
     predict("a.png b.png -o boxes/ --shard-size 1")
     (tmp_path / "boxes/part-00001.jsonl").unlink()
     completed = report("boxes -o page", code=6, says="part-00001.jsonl: missing")
@@ -258,16 +258,16 @@ def test_a_page_in_a_link_to_itself_is_an_error(predict, tmp_path):
     predict("a.png -o a.jsonl --report loop", code=1, says="cannot write loop")
 
 
-def test_a_resumed_run_goes_on_with_its_page(predict, make_picture, tmp_path):
-    make_picture("b.png")
+def test_a_resumed_run_goes_on_with_its_page(predict, make_image, tmp_path):
+    make_image("b.png")
     for names in ("a.png", "a.png b.png"):
         predict(f"{names} --resume r.jsonl --report page")
     sources = [entry["source"] for entry in pages.entries(tmp_path / "page")]
     assert sources == ["a.png", "b.png"]
 
 
-def test_pictures_of_the_page_are_not_inputs(predict, make_picture, tmp_path):
-    make_picture("pics/a.png", ("red", 2, 3))
+def test_images_of_the_page_are_not_inputs(predict, make_image, tmp_path):
+    make_image("pics/a.png", ("red", 2, 3))
     for _ in range(2):
         predict("pics -r -q -o x.jsonl --report pics/page")
     assert len(pages.entries(tmp_path / "pics/page")) == 1
@@ -297,11 +297,9 @@ def test_classes_can_be_hidden(tmp_path, report):
         assert entries["pics/a.png"]["found"] == plain["pics/a.png"]["found"]
         assert "texts" not in entries["pics/a.png"]
         if method == "fill":
-            shown_picture = cv2.imdecode(
-                np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1
-            )
+            shown_image = cv2.imdecode(np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1)
             left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
-            assert np.ptp(shown_picture[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
+            assert np.ptp(shown_image[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
     report("boxes.jsonl -o wide --blur red --blur-margin 2")
     (wide,) = [
         entry["picture"] for entry in named(tmp_path / "wide") if entry["source"] == "pics/a.png"
@@ -447,26 +445,26 @@ def test_a_page_of_a_comparison_says_that_it_hides_nothing(
 ):
     (tmp_path / "detcli.toml").write_text('blur = "red"\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
-    says = "the page of detcli verify shows pictures as they are"
+    says = "the page of detcli verify shows images as they are"
     command = ("verify", "boxes.jsonl", "boxes.jsonl", "--images", "pics")
     completed = invoke(*command, "--report", "compared", cwd=tmp_path)
     assert says in completed.stderr
     assert says not in invoke(*command, cwd=tmp_path).stderr
     data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
     completed = invoke("eval", make_model(), "--data", data, "--report", "evaluated", cwd=tmp_path)
-    assert "the page of detcli eval shows pictures as they are" in completed.stderr
+    assert "the page of detcli eval shows images as they are" in completed.stderr
 
 
-# Pictures exchanged since
+# Images exchanged since
 
 
 def exchange(path):
-    """Put another picture of the same size in place of one."""
-    cv2.imwrite(str(path), picture(("red", 6, 6), ("red", 1, 5)))
+    """Put another image of the same size in place of one."""
+    cv2.imwrite(str(path), image(("red", 6, 6), ("red", 1, 5)))
 
 
 @pytest.fixture
-def hashed(predict, finished_run, tmp_path):  # noqa: ARG001 - the pictures have to be there
+def hashed(predict, finished_run, tmp_path):  # noqa: ARG001 - the images have to be there
     """Records with the hashes of their files."""
     predict("pics --conf 0.5 --provenance -o boxes.jsonl -q", code=3)
     return tmp_path / "boxes.jsonl"
@@ -476,9 +474,9 @@ def hashed(predict, finished_run, tmp_path):  # noqa: ARG001 - the pictures have
 @pytest.mark.parametrize(
     "options", ["--blur red", "--blur red --blur-with fill", "", "--report-link"]
 )
-def test_a_picture_that_was_exchanged_is_left_out(report, tmp_path, options):
+def test_an_image_that_was_exchanged_is_left_out(report, tmp_path, options):
     exchange(tmp_path / "pics/a.png")
-    says = "1 picture not found, or changed since"
+    says = "1 image not found, or changed since"
     report(f"boxes.jsonl -o later {options}", says=says)
     entries = {entry["source"]: entry for entry in pages.entries(tmp_path / "later")}
     assert "picture" in entries["pics/b.png"]
@@ -487,13 +485,13 @@ def test_a_picture_that_was_exchanged_is_left_out(report, tmp_path, options):
 
 
 @pytest.mark.usefixtures("hashed")
-def test_a_picture_of_the_same_content_is_shown_wherever_it_is(report, tmp_path):
+def test_an_image_of_the_same_content_is_shown_wherever_it_is(report, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for path in (tmp_path / "pics").iterdir():
         shutil.copyfile(path, tmp_path / "elsewhere" / path.name)
     shutil.rmtree(tmp_path / "pics")
     completed = report("boxes.jsonl -o later --images elsewhere --blur red")
-    assert len(pages.pictures(tmp_path / "later")) == 6
+    assert len(pages.images(tmp_path / "later")) == 6
     assert "by size only" not in completed.stderr
 
 
@@ -502,14 +500,14 @@ def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
     fourcc = cv2.VideoWriter.fourcc(*"mp4v")
     video = cv2.VideoWriter(str(tmp_path / "pics/film.mp4"), fourcc, 10, (64, 64))
     for _ in range(4):
-        video.write(picture(("red", 5, 5)))
+        video.write(image(("red", 5, 5)))
     video.release()
-    report("boxes.jsonl -o later --blur red", says="4 pictures not found, or changed since")
+    report("boxes.jsonl -o later --blur red", says="4 images not found, or changed since")
     assert all("picture" not in entry for entry in named(tmp_path / "later") if "frame" in entry)
 
 
 @pytest.mark.usefixtures("finished_run")
-def test_pictures_whose_records_have_no_hash_are_counted(report):
-    says = "6 pictures compared with the records by size only, as these have no hash"
+def test_images_whose_records_have_no_hash_are_counted(report):
+    says = "6 images compared with the records by size only, as these have no hash"
     report("boxes.jsonl -o later --blur red", says=says)
     assert "by size only" not in report("boxes.jsonl -o later").stderr

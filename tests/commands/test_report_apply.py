@@ -6,16 +6,16 @@ import cv2
 import numpy as np
 import pages
 import pytest
-from colour_model import picture
+from colour_model import image
 
 from detcli.sink.image import GREY
 
 
 @pytest.fixture
-def records(predict, make_picture, tmp_path):
-    """Two pictures with boxes, and their records."""
-    make_picture("pics/a.png", ("red", 2, 3))
-    make_picture("pics/b.png", ("red", 1, 1), ("blue", 3, 3))
+def records(predict, make_image, tmp_path):
+    """Two images with boxes, and their records."""
+    make_image("pics/a.png", ("red", 2, 3))
+    make_image("pics/b.png", ("red", 1, 1), ("blue", 3, 3))
     predict("pics --conf 0.5 -o boxes.jsonl -q")
     return [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
 
@@ -49,14 +49,12 @@ REPORT = "report boxes.jsonl -o page"
 
 
 def shown(tmp_path):
-    """The classes on each picture of the page."""
+    """The classes on each image of the page."""
     boxes = {
-        source: boxes_of_picture
-        for source, (_, boxes_of_picture, _) in pages.shown(tmp_path / "page").items()
+        source: boxes_of_image
+        for source, (_, boxes_of_image, _) in pages.shown(tmp_path / "page").items()
     }
-    return {
-        source: [box[0] for box in boxes_of_picture] for source, boxes_of_picture in boxes.items()
-    }
+    return {source: [box[0] for box in boxes_of_image] for source, boxes_of_image in boxes.items()}
 
 
 def test_what_is_dropped_is_not_on_the_page(apply, records, tmp_path):
@@ -165,7 +163,7 @@ def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
     fourcc = cv2.VideoWriter.fourcc(*"mp4v")
     video = cv2.VideoWriter(str(tmp_path / "film.mp4"), fourcc, 10, (64, 64))
     for _ in range(3):
-        video.write(picture(("red", 2, 2)))
+        video.write(image(("red", 2, 2)))
     video.release()
     predict("film.mp4 --conf 0.5 -o boxes.jsonl -q")
     records = [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]

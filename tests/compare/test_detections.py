@@ -90,7 +90,7 @@ def test_order(right, order):
     assert report.agrees == (order is not Order.WRONG)
 
 
-def test_a_pictures_report():
+def test_an_images_report():
     report = report_on([(0, 0.9), (1, 0.5), (2, 0.24)], [(0, 0.89, 0.5), (3, 0.4)])
     assert report.source == "a.jpg"
     assert report.left == 2
@@ -122,11 +122,11 @@ def test_severity_is_boxes_first_then_distance():
 
 
 def test_sums():
-    pictures = [
+    images = [
         report_on([(0, 0.9), (1, 0.5)], [(0, 0.8)]),
         report_on([(0, 0.255)], [(0, 0.245)], "b.jpg"),
     ]
-    sums = summarise(pictures)
+    sums = summarise(images)
     assert sums.left == 3
     assert sums.right == 1
     assert sums.pairs == 2

@@ -49,7 +49,7 @@ def test_a_perfect_pair_is_not_split_into_two_poor_ones():
 
 
 def test_boxes_with_hardly_an_area_are_pairs_where_all_corners_are_near():
-    """Cut to nothing by the edge of the picture, or so small that half a pixel halves the IoU."""
+    """Cut to nothing by the edge of the image, or so small that half a pixel halves the IoU."""
     left = [(0, 5, 0, 9, 0.5, 0), (20, 20, 22, 22, 0.5, 0)]
     right = [(0, 5, 0.1, 9, 0.5, 0), (20.9, 20, 22.9, 22, 0.5, 0)]
     assert matched_rows(left, right) == [(0, 0), (1, 1)]

@@ -1,18 +1,18 @@
 import numpy as np
 import onnx
 import pytest
-from colour_model import cell_box, picture
+from colour_model import cell_box, image
 from damaged_graphs import maker
 
 from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.file import ModelFile
 from detcli.run.batches import BatchDetector
 
-RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
-GREY = Picture.whole(picture())
+RED = Image.whole(image(("red", 1, 1), ("blue", 6, 3)))
+GREY = Image.whole(image())
 STRICT = Settings(conf=0.9)
 
 
@@ -37,8 +37,8 @@ def test_a_graphs_own_selection(make_model, tail, batch):
     assert len(grey) == 0
 
 
-def test_its_rows_come_back_into_the_picture(make_model):
-    large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
+def test_its_rows_come_back_into_the_image(make_model):
+    large = Image.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
     (of_graph,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
     with BatchDetector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
         (of_detector,) = DetectorSide(detector).detect([large])
@@ -53,7 +53,7 @@ def test_float16_rows(make_model):
     assert sorted(summary(detections)) == sorted(EXPECTED)
 
 
-def test_any_number_of_pictures_with_our_own_selection(make_model):
+def test_any_number_of_images_with_our_own_selection(make_model):
     with BatchDetector(make_model(batch=2), "cpu", STRICT) as detector:
         side = DetectorSide(detector)
         assert side.chunk == 2

@@ -9,7 +9,7 @@ from detcli.core.errors import UsageError
 from detcli.data.geometry import bottom_centres
 
 
-def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
+def test_fractions_are_of_the_image_and_other_numbers_are_pixels():
     zone = Shape.zone("door=0.1,0.4, 0.5,0.4,1,1")
     np.testing.assert_allclose(zone.pixels((100, 200)), [(20, 40), (100, 40), (200, 100)])
     pixels = Shape.zone("door=0,0,50,0,50,25.5")
@@ -40,9 +40,9 @@ def test_names(name):
         ("a=0,0,1,1", "enclose nothing"),
         ("a=0,0,1,1,0.5,0.5", "enclose nothing"),
         ("a=5,5,5,5,5,5", "enclose nothing"),
-        ("a=0,0,nan,0,1,1", "no picture"),
-        ("a=0,0,inf,0,1,1", "no picture"),
-        ("a=0,0,1e300,0,1,1", "no picture"),
+        ("a=0,0,nan,0,1,1", "no image"),
+        ("a=0,0,inf,0,1,1", "no image"),
+        ("a=0,0,1e300,0,1,1", "no image"),
         ("a=-0.1,0,1,0,1,1", "neither all fractions nor all pixels"),
         ("a=0,0,1.2,0,1,1", "neither all fractions nor all pixels"),
         ("a=0.5,0,405,0,405,1080", "neither all fractions nor all pixels"),
@@ -111,7 +111,7 @@ def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
     ("box", "point"),
     [
         ((10, 20, 30, 40), (20, 40)),
-        ((10, 20, 30, 80), (20, 50)),  # cut off at the lower edge, where the picture ends
+        ((10, 20, 30, 80), (20, 50)),  # cut off at the lower edge, where the image ends
         ((80, 20, 160, 40), (90, 40)),
         ((-20, -20, 40, -5), (np.nan, np.nan)),  # outside
         ((100, 20, 130, 40), (np.nan, np.nan)),
@@ -131,5 +131,5 @@ def test_a_point_may_be_a_million_pixels_away(x, is_read, sign):
     if is_read:
         assert Shape.line(text).points[1] == (sign * x, 2)
     else:
-        with pytest.raises(UsageError, match="no picture has such a point"):
+        with pytest.raises(UsageError, match="no image has such a point"):
             Shape.line(text)

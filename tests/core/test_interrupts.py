@@ -174,10 +174,10 @@ def test_other_errors_in_destructors_are_still_printed():
         ("detcli.sink.image,SIGINT,SIGINT", 130),
     ],
 )
-def test_a_signal_while_a_module_is_imported(moment, code, make_model, make_picture, tmp_path):
+def test_a_signal_while_a_module_is_imported(moment, code, make_model, make_image, tmp_path):
     """No library makes an error of its own of it, and no file is left half written."""
     output = tmp_path / "out.json"
-    arguments = [moment, "predict", make_picture("a.png"), "-m", make_model(), "-o", output]
+    arguments = [moment, "predict", make_image("a.png"), "-m", make_model(), "-o", output]
     arguments += ["--save", tmp_path / "saved"]
     finished = run("", *arguments, prelude=AT_IMPORT)
     assert finished.returncode == code
@@ -253,11 +253,11 @@ def test_a_signal_in_generated_code(tmp_path):
     assert finished.stderr == ""
 
 
-def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, make_picture):
+def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, make_image):
     """Standard output is a full pipe; the run ends all the same."""
     ours, theirs = os.pipe()
-    picture, count = make_picture("a.png"), 2000
-    command = [sys.executable, "-m", "detcli", "predict", "-q", *[str(picture)] * count]
+    image, count = make_image("a.png"), 2000
+    command = [sys.executable, "-m", "detcli", "predict", "-q", *[str(image)] * count]
     with subprocess.Popen([*command, "-m", str(make_model())], stdout=theirs) as process:
         os.close(theirs)
         os.read(ours, 1)  # it has begun

@@ -127,9 +127,9 @@ def long_line(tmp_path):
     ],
 )
 def test_commands_refuse_a_line_that_is_too_long(
-    invoke, make_model, make_picture, tmp_path, long_line, command
+    invoke, make_model, make_image, tmp_path, long_line, command
 ):
-    make_picture("a.png")
+    make_image("a.png")
     (tmp_path / "spaces.jsonl").write_bytes(gzip.decompress(long_line.read_bytes()))
     options = ("-m", make_model()) if command[0] == "predict" else ()
     result = invoke(*command, *options, cwd=tmp_path)
@@ -138,8 +138,8 @@ def test_commands_refuse_a_line_that_is_too_long(
 
 
 @pytest.mark.usefixtures("short_lines")
-def test_a_list_with_a_line_that_is_too_long_goes_on(invoke, make_model, make_picture, tmp_path):
-    make_picture("a.png")
+def test_a_list_with_a_line_that_is_too_long_goes_on(invoke, make_model, make_image, tmp_path):
+    make_image("a.png")
     long_json = b'{"image": "' + b"x" * 3_000_000 + b'"}\n'
     (tmp_path / "list").write_bytes(b" " * 3_000_000 + b"\n" + long_json + b"a.png\n")
     command = ("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
@@ -152,9 +152,9 @@ def test_a_list_with_a_line_that_is_too_long_goes_on(invoke, make_model, make_pi
 
 @pytest.mark.usefixtures("short_lines")
 def test_parts_and_manifests_with_a_line_that_is_too_long_are_damaged(
-    invoke, detcli, make_model, make_picture, tmp_path
+    invoke, detcli, make_model, make_image, tmp_path
 ):
-    make_picture("a.png")
+    make_image("a.png")
     command = ("predict", "a.png", "-m", make_model(), "-o", "boxes/")
     assert detcli(*command, cwd=tmp_path).returncode == 0
     part = tmp_path / "boxes/part-00000.jsonl"
@@ -171,9 +171,9 @@ def test_parts_and_manifests_with_a_line_that_is_too_long_are_damaged(
 
 @pytest.mark.usefixtures("short_lines")
 def test_a_shard_whose_names_take_too_long_a_line_is_refused(
-    invoke, make_model, make_picture, tmp_path
+    invoke, make_model, make_image, tmp_path
 ):
-    make_picture("a.png")
+    make_image("a.png")
     names = "".join(f"{'x' * 200}{number}.jpg\n" for number in range(6000))
     (tmp_path / "list").write_text(names)
     command = ("predict", "--files-from", "list", "-m", make_model(), "-o", "boxes/")
@@ -183,10 +183,10 @@ def test_a_shard_whose_names_take_too_long_a_line_is_refused(
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, make_picture):
+def workplace(tmp_path, monkeypatch, make_image):
     monkeypatch.chdir(tmp_path)
-    make_picture("a.png", ("red", 2, 2))
-    make_picture("猫.png", ("red", 2, 2))
+    make_image("a.png", ("red", 2, 2))
+    make_image("猫.png", ("red", 2, 2))
     return tmp_path
 
 

@@ -52,10 +52,10 @@ BROKEN = [
     thinning.thin("installations of OpenCV that are broken", BROKEN, count=1),
 )
 def test_the_error_names_the_package_and_the_command(
-    detcli, make_picture, tmp_path, code, over, reason, remedy
+    detcli, make_image, tmp_path, code, over, reason, remedy
 ):
     here = environment(tmp_path, code, filter(None, ("opencv-python 5.0.0.93", over)))
-    finished = detcli("predict", make_picture("a.jpg"), env=here)
+    finished = detcli("predict", make_image("a.jpg"), env=here)
     assert finished.returncode == 1
     assert finished.stdout == ""
     assert "Traceback" not in finished.stderr
@@ -67,14 +67,14 @@ def test_the_error_names_the_package_and_the_command(
     assert problem["command"] == remedy.partition(";")[0].strip()
 
 
-NO_PICTURES = [["predict", "--help"], ["--version"], ["schema"]]
+NO_IMAGES = [["predict", "--help"], ["--version"], ["schema"]]
 """Commands that need no OpenCV, the help first, which lists most options."""
 
 
 @pytest.mark.parametrize(
-    "arguments", thinning.thin("commands that work without OpenCV", NO_PICTURES, count=1)
+    "arguments", thinning.thin("commands that work without OpenCV", NO_IMAGES, count=1)
 )
-def test_commands_without_pictures_work_without_opencv(detcli, tmp_path, arguments):
+def test_commands_without_images_work_without_opencv(detcli, tmp_path, arguments):
     finished = detcli(*arguments, env=environment(tmp_path))
     assert finished.returncode == 0
     assert finished.stderr == ""

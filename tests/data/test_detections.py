@@ -98,7 +98,7 @@ def test_fields_cannot_be_replaced():
             setattr(detections(), field, None)
 
 
-def test_within_a_picture():
+def test_within_an_image():
     boxes = np.array([[-5, 1, 3, 9], [-5, 1, -3, 9], [1, 2, 3, 4]], np.float32)
     unclipped = Detections(
         boxes, np.array([0.9, 0.5, 0.25], np.float32), np.array([2, 0, 1]), NAMES

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.data.geometry import (
+    Image,
     Letterbox,
-    Picture,
     area,
     clipped,
     common,
@@ -19,14 +19,14 @@ from detcli.data.geometry import (
 SIDES = st.integers(1, 5000)
 
 
-def test_a_picture_has_three_channels():
-    picture = Picture.whole(new_image((2, 5)))
-    assert picture.size == (2, 5)
-    assert picture.pixels.shape == (2, 5, 3)
+def test_an_image_has_three_channels():
+    image = Image.whole(new_image((2, 5)))
+    assert image.size == (2, 5)
+    assert image.pixels.shape == (2, 5, 3)
 
 
 @pytest.mark.parametrize(
-    ("picture", "canvas", "longest", "resized", "top", "left"),
+    ("image", "canvas", "longest", "resized", "top", "left"),
     [
         ((640, 640), (640, 640), None, (640, 640), 0, 0),
         ((1080, 810), (640, 640), None, (640, 480), 0, 80),
@@ -42,15 +42,15 @@ def test_a_picture_has_three_channels():
         ((100, 100), (640, 640), 700, (640, 640), 0, 0),
     ],
 )
-def test_placement(picture, canvas, longest, resized, top, left):
-    letterbox = Letterbox.fit(picture, canvas, longest)
+def test_placement(image, canvas, longest, resized, top, left):
+    letterbox = Letterbox.fit(image, canvas, longest)
     assert letterbox.resized == resized
     assert letterbox.top == top
     assert letterbox.left == left
 
 
 @given(SIDES, SIDES, st.sampled_from([(640, 640), (384, 640), (32, 32)]))
-def test_the_picture_fits_on_the_canvas(height, width, canvas):
+def test_the_image_fits_on_the_canvas(height, width, canvas):
     letterbox = Letterbox.fit((height, width), canvas)
     for axis, offset in enumerate((letterbox.top, letterbox.left)):
         assert letterbox.resized[axis] >= 1
@@ -59,25 +59,25 @@ def test_the_picture_fits_on_the_canvas(height, width, canvas):
 
 
 @given(st.integers(50, 5000), st.integers(50, 5000))
-def test_the_placed_picture_maps_back_to_the_whole_picture(height, width):
+def test_the_placed_image_maps_back_to_the_whole_image(height, width):
     letterbox = Letterbox.fit((height, width), (640, 640))
     box = [
         *(letterbox.left, letterbox.top),
         *(letterbox.left + letterbox.resized[1], letterbox.top + letterbox.resized[0]),
     ]
-    mapped = letterbox.to_picture(np.array([box], np.float32))
+    mapped = letterbox.to_image(np.array([box], np.float32))
     # rounding to whole canvas pixels is worth up to half of one
     np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.scale[0])
 
 
-def test_boxes_are_clipped_to_the_picture():
+def test_boxes_are_clipped_to_the_image():
     letterbox = Letterbox.fit((100, 200), (64, 64))
     outside = np.array([[-50, -50, 900, 900], [0, 0, 1, 1]], np.float32)
     np.testing.assert_array_equal(
-        clipped(letterbox.to_picture(outside), (100, 200)),
+        clipped(letterbox.to_image(outside), (100, 200)),
         [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
     )
-    none = letterbox.to_picture(np.empty((0, 4), np.float32))
+    none = letterbox.to_image(np.empty((0, 4), np.float32))
     assert none.shape == (0, 4)
     assert none.dtype == np.float32
 
@@ -108,9 +108,9 @@ def test_the_scale_has_its_earlier_name_too():
     assert Letterbox.stretched((480, 640), (320, 320)).gains == (0.5, 320 / 480)
 
 
-def test_a_stretched_picture_maps_back_along_each_axis():
+def test_a_stretched_image_maps_back_along_each_axis():
     letterbox = Letterbox.stretched((480, 640), (320, 320))
-    mapped = letterbox.to_picture(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))
+    mapped = letterbox.to_image(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))
     np.testing.assert_allclose(mapped, [[0, 0, 640, 480], [320, 120, 480, 240]], rtol=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_by_shortest_edge(height, width, edges):
 
 
 def test_by_shortest_edge_as_published():
-    """Transformers' documentation of DETR shows this picture as `[1, 3, 800, 1066]`."""
+    """Transformers' documentation of DETR shows this image as `[1, 3, 800, 1066]`."""
     assert Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas == (800, 1066)
 
 

@@ -15,7 +15,7 @@ from sample_records import detected as detections
 
 from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import (
     BOX,
     SCHEMA_VERSION,
@@ -30,12 +30,12 @@ from detcli.data.record import (
 )
 
 
-def record(detections_of_picture, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
+def record(detections_of_image, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
     return Record(
         origin,
         **{"index": 3, "model": "m", "device": "cpu"} | fields,
-        picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
-        detections=detections_of_picture,
+        picture=Image(np.zeros((2, 3, 3), np.uint8), (height, width)),
+        detections=detections_of_image,
     )
 
 
@@ -85,7 +85,7 @@ def test_damage_is_a_warning():
     assert "warnings" not in read_back(undamaged)
 
 
-def test_a_picture_without_detections_has_an_empty_list():
+def test_an_image_without_detections_has_an_empty_list():
     assert read_back(record(Detections.empty(("person",))))["detections"] == []
 
 
@@ -104,7 +104,7 @@ def test_a_record_with_an_error_matches_the_schema(error, hint):
 
 
 def test_scores_have_six_decimals_and_boxes_two():
-    """Boxes may lie beyond the picture."""
+    """Boxes may lie beyond the image."""
     for score, expected in ((0.1234564, 0.123456), (0.1234566, 0.123457), (1.0, 1.0)):
         fields = read_back(record(detections((-2, 0.006, 1 / 3, 1279.996, score, 0))))
         (detection,) = fields["detections"]

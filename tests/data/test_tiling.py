@@ -1,4 +1,4 @@
-"""Tiles cover a picture, and what several of them show is one object."""
+"""Tiles cover an image, and what several of them show is one object."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -74,9 +74,9 @@ def test_what_is_no_tiling_is_refused_with_what_to_write(message, texts):
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
-def test_tiles_cover_the_picture_and_overlap(height, width, size, overlap):
-    *tiles, whole_picture = Tiling(size, overlap).areas((height, width))
-    assert whole_picture == (0, 0, width, height)
+def test_tiles_cover_the_image_and_overlap(height, width, size, overlap):
+    *tiles, whole_image = Tiling(size, overlap).areas((height, width))
+    assert whole_image == (0, 0, width, height)
     assert bool(tiles) == (max(height, width) > size)
     for axis, length in ((0, width), (1, height)):
         starts = sorted({area[axis] for area in tiles})
@@ -135,7 +135,7 @@ MERGED = {
     "pieces that differ where both areas see are two objects": (
         [(40, 20, 100, 50, 0.6)], [(0, 60, 60, 90, 0.7)], [],
         [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)]),
-    "the edge of the picture is no seam": (
+    "the edge of the image is no seam": (
         [(0, 0, 30, 30, 0.9)], [], [(4, 2, 90, 90, 0.5)],
         [(0, 0, 30, 30, 0.9), (4, 2, 90, 90, 0.5)]),
     "half in common is one object": (
@@ -218,7 +218,7 @@ def test_without_overlap_the_whole_joins():
 
 
 class Row(NamedTuple):
-    """What an area shows, in pixels of the picture."""
+    """What an area shows, in pixels of the image."""
 
     area: tuple
     box: list
@@ -229,7 +229,7 @@ class Row(NamedTuple):
 
 def plain_merge(detections_of_areas, areas):
     """The three steps of `merge`, one pair of rows at a time."""
-    table = rows_in_the_picture(detections_of_areas, areas)
+    table = rows_in_the_image(detections_of_areas, areas)
     objects = []  # lists of numbers of rows, whose first is the object
     for number in sorted(range(len(table)), key=lambda n: (table[n].is_cut, -table[n].score, n)):
         if table[number].is_cut:
@@ -250,11 +250,11 @@ def plain_merge(detections_of_areas, areas):
     return remaining
 
 
-def rows_in_the_picture(detections_of_areas, areas):
+def rows_in_the_image(detections_of_areas, areas):
     """The rows of all areas, without what is outside of its area."""
     right_end = max(area[2] for area in areas)
     bottom_end = max(area[3] for area in areas)
-    picture_edges = [0, 0, right_end, bottom_end]
+    image_edges = [0, 0, right_end, bottom_end]
     table = []
     for area, detections in zip(areas, detections_of_areas, strict=True):
         size = area[2] - area[0], area[3] - area[1]
@@ -265,7 +265,7 @@ def rows_in_the_picture(detections_of_areas, areas):
                 length = size[number % 2]
                 end = min(max(side, 0), length) + area[number % 2]
                 is_near = 100 * abs(end - area[number]) <= length
-                if is_near and area[number] != picture_edges[number]:
+                if is_near and area[number] != image_edges[number]:
                     is_cut = True
                 sides.append(end)
             if sides[0] < sides[2] and sides[1] < sides[3]:
@@ -393,7 +393,7 @@ def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
 
 @st.composite
 def scenes(draw):
-    """Objects of a picture, and what an exact detector finds of them in each tile."""
+    """Objects of an image, and what an exact detector finds of them in each tile."""
     size = draw(st.integers(100, 400)), draw(st.integers(100, 400))
     tiling = Tiling(100, draw(st.sampled_from([0.2, 0.3, 0.5])))
     cells = draw(
@@ -453,6 +453,6 @@ def test_many_rows_are_merged_in_reasonable_memory(random):
 def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objects):
     """Of 300 pixels the other has 150, or 140; neither is near a seam."""
     of_tile = detections_of((10, 10, 40, 20, 0.9))
-    of_picture = detections_of((10, 10, right, 20, 0.8))
-    merged = merge([of_tile, detections_of(), of_picture], PAIR)
+    of_image = detections_of((10, 10, right, 20, 0.8))
+    merged = merge([of_tile, detections_of(), of_image], PAIR)
     assert len(merged) == objects

@@ -10,7 +10,7 @@ import convolution_model
 import cv2
 import hub_server
 import pytest
-from colour_model import picture
+from colour_model import image
 
 
 @pytest.fixture(scope="session")
@@ -26,19 +26,19 @@ def fetched(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory):
-    """A folder with the pictures and the video that the documentation names."""
+def images(tmp_path_factory):
+    """A folder with the images and the video that the documentation names."""
     folder = tmp_path_factory.mktemp("pictures")
-    paint = functools.partial(picture, size=(640, 640), grey=40)
+    paint = functools.partial(image, size=(640, 640), grey=40)
     images = {
         "street.jpg": paint(("red", 2, 3)),
         "detcli/pictures/street.jpg": paint(("red", 2, 3)),
         "pics/person.jpg": paint(("red", 2, 3), ("blue", 0, 0), ("green", 7, 7)),
         "pics/car.jpg": paint(("blue", 5, 5)),
     }
-    for name, image in images.items():
+    for name, pixels in images.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(folder / name), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
+        cv2.imwrite(str(folder / name), pixels, [cv2.IMWRITE_JPEG_QUALITY, 100])
     video = cv2.VideoWriter(
         str(folder / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
     )
@@ -51,10 +51,10 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture
-def workplace(tmp_path, hub, fetched, pictures, warm_detcli, monkeypatch):
-    """A folder of this test alone with those pictures; `yolov10n` was fetched before."""
+def workplace(tmp_path, hub, fetched, images, warm_detcli, monkeypatch):
+    """A folder of this test alone with those images; `yolov10n` was fetched before."""
     content, folder = fetched
-    shutil.copytree(pictures, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(images, tmp_path, dirs_exist_ok=True)
     shutil.copytree(folder, tmp_path / ".cache/huggingface", symlinks=True)
     hub.add("yolov10n", content, half=content)
     hub.add("yolov10s", content)

@@ -84,7 +84,7 @@ def test_the_files_for_ray():
 
 
 def test_the_commands_about_evaluation(workplace):
-    """The data that the page names is what `predict` made of the pictures."""
+    """The data that the page names is what `predict` made of the images."""
     (workplace / "pics/torn.jpg").unlink()
     script, *_ = blocks(page("evaluation"), "sh")
     install, *commands = script.splitlines()
@@ -156,9 +156,9 @@ def test_object_stores_are_read_and_written(workplace, s3):
         s3.put(f"pics/{path.name}", path.read_bytes(), bucket="bucket")
     (script,) = blocks(section(page("inputs"), "Object stores"), "sh")
     done = shell(script)
-    assert done.returncode == 3, done.stderr  # of the torn picture, as `merge` says again
+    assert done.returncode == 3, done.stderr  # of the torn image, as `merge` says again
     local = shell("detcli predict pics -o local.jsonl")
-    assert local.returncode == 3  # of the torn picture
+    assert local.returncode == 3  # of the torn image
     records = (workplace / "boxes.jsonl").read_text()
     assert records.replace("s3://bucket/", "") == (workplace / "local.jsonl").read_text()
     assert json.loads((workplace / "car.jsonl").read_text())["source"] == "s3://bucket/pics/car.jpg"

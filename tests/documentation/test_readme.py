@@ -60,25 +60,25 @@ def names(folder):
 TORN = ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
 
 
-@expects("What is in a folder of pictures?")
+@expects("What is in a folder of images?")
 def shows_the_classes(done, _):
     assert {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"}
 
 
-@expects("Which pictures show a person?")
-def shows_the_picture_with_a_person(done, _):
+@expects("Which images show a person?")
+def shows_the_image_with_a_person(done, _):
     assert "pics/torn.jpg: a damaged JPEG" in done.stdout  # standard error, on a terminal
     assert "pics/person.jpg" in done.stdout.splitlines()
     assert len(done.stdout.splitlines()) == 2
 
 
 @expects("All boxes as a spreadsheet")
-@expects("Small objects in large pictures")
+@expects("Small objects in large images")
 def writes_rows(_, folder):
     assert len((folder / "boxes.csv").read_text().splitlines()) > 4
 
 
-@expects("A million pictures, overnight")
+@expects("A million images, overnight")
 def writes_a_journal_of_all(_, folder):
     assert sorted(sources(folder / "boxes.jsonl")) == TORN
 
@@ -96,13 +96,13 @@ def writes_a_video_and_says_when_a_bus_is_there(done, folder):
 
 
 @expects("A dataset to train on")
-def writes_a_picture_each_second(done, folder):
+def writes_an_image_each_second(done, folder):
     assert done.stdout == ""
     images = names(folder / "dataset/images")
     assert images == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
 
 
-@expects("A picture from another program")
+@expects("An image from another program")
 def shows_the_best_box(done, _):
     assert '["person",1' in done.stdout
 
@@ -123,13 +123,13 @@ def writes_a_page_of_all(_, folder):
     assert [entry["source"] for entry in pages.entries(folder / "page")] == TORN
 
 
-@expects("Pictures of people in which nobody")
+@expects("Images of people in which nobody")
 def writes_the_person_blurred(done, folder):
     assert names(folder / "blurred") == ["person.jpg"]
     assert "may show" not in done.stderr
 
 
-CRON = "From cron: was anybody in the picture?"
+CRON = "From cron: was anybody in the image?"
 
 
 def test_each_recipe_has_an_expectation():
@@ -148,7 +148,7 @@ def test_recipe(title, workplace):
 CRON_ENDINGS = [
     ("true", "somebody was there"),
     ("rm pics/person.jpg pics/torn.jpg", ""),
-    ("rm pics/person.jpg", "detcli failed, see above"),  # a torn picture
+    ("rm pics/person.jpg", "detcli failed, see above"),  # a torn image
     ("rm -r pics", "detcli failed, see above"),
     ("rm -r .cache", "detcli failed, see above"),  # no model, and no network
 ]
@@ -172,7 +172,7 @@ def test_in_cron_without_a_path_detcli_fails_too(workplace):
     assert "not found" in done.stderr
 
 
-def test_the_recipe_for_a_pipe_of_pictures(workplace):
+def test_the_recipe_for_a_pipe_of_images(workplace):
     """With a program in place of ffmpeg that writes two JPEGs."""
     (command,) = (line for line in blocks(README, "sh") for line in line.splitlines()
                   if line.startswith("ffmpeg "))  # fmt: skip

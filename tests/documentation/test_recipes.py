@@ -25,7 +25,7 @@ from detcli.data.geometry import overlap
 pytestmark = pytest.mark.slow
 
 PAGE = page("recipes")
-PICTURES = {
+IMAGES = {
     "found/sheet.jpg": "codes-tiles.jpg",
     "texts/demo.jpg": "codes-texts.jpg",
     "read/shelf.jpg": "codes-shelf.jpg",
@@ -40,18 +40,18 @@ TRACKS_FRAME = 41
 """The number from 1 of that frame."""
 
 SHOWN = [script for script in blocks(PAGE, "sh") if "--save " in script]
-"""The commands whose pictures are on the page."""
+"""The commands whose images are on the page."""
 
 
 def sheet_of_nine():
-    """The demonstration picture, it at half its size, and this nine times."""
+    """The demonstration image, it at half its size, and this nine times."""
     demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
     half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     return demo, half, np.tile(half, (3, 3, 1))
 
 
 def saves_to(script):
-    """The folder of the pictures that a script writes."""
+    """The folder of the images that a script writes."""
     return re.search(r"--save (\w+)", script)[1]
 
 
@@ -69,7 +69,7 @@ def drawings(workplace):
 
 
 def read_written(path):
-    """A picture, or the frame of a video that the page shows."""
+    """An image, or the frame of a video that the page shows."""
     if path.suffix != ".mp4":
         return cv2.imread(str(path))
     video = cv2.VideoCapture(str(path))
@@ -78,9 +78,7 @@ def read_written(path):
     return frame
 
 
-@pytest.mark.parametrize(
-    "script", thin("recipes that write pictures", SHOWN, count=2), ids=saves_to
-)
+@pytest.mark.parametrize("script", thin("recipes that write images", SHOWN, count=2), ids=saves_to)
 def test_the_page_of_recipes_shows_what_its_commands_write(script, drawings):
     if "--track " in script:
         optional.require("trackers")
@@ -88,10 +86,10 @@ def test_the_page_of_recipes_shows_what_its_commands_write(script, drawings):
     if "--format table" in script:
         (table,) = blocks(PAGE, "text")
         assert table.split() == text.split()
-    names = [name for name in PICTURES if name.startswith(f"{saves_to(script)}/")]
+    names = [name for name in IMAGES if name.startswith(f"{saves_to(script)}/")]
     assert names
     for name in names:
-        copy = ROOT / "docs/images" / PICTURES[name]
+        copy = ROOT / "docs/images" / IMAGES[name]
         theirs = cv2.imread(str(copy))
         size = theirs.shape[1::-1]
         ours = cv2.resize(read_written(drawings / name), size, interpolation=cv2.INTER_AREA)
@@ -99,10 +97,10 @@ def test_the_page_of_recipes_shows_what_its_commands_write(script, drawings):
         assert np.abs(ours.astype(int) - theirs).mean() < limit
 
 
-def test_the_page_shows_each_picture_that_is_compared():
+def test_the_page_shows_each_image_that_is_compared():
     linked = set(re.findall(r"\(images/([\w-]+\.jpg)\)", PAGE))
-    assert linked >= set(PICTURES.values())
-    assert {saves_to(script) for script in SHOWN} == {name.split("/")[0] for name in PICTURES}
+    assert linked >= set(IMAGES.values())
+    assert {saves_to(script) for script in SHOWN} == {name.split("/")[0] for name in IMAGES}
 
 
 def test_each_script_of_the_page_is_run_by_a_test():
@@ -123,11 +121,11 @@ def test_faces_are_hidden_in_a_folder_and_in_a_video(workplace, shared):
     (workplace / "photos").mkdir()
     for name in known[0]:
         shutil.copy(shared(f"real/pictures/{name}"), "photos")
-    picture = cv2.imread("photos/zidane.jpg")
+    image = cv2.imread("photos/zidane.jpg")
     fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter("party.mp4", fourcc, 10, picture.shape[1::-1])
+    video = cv2.VideoWriter("party.mp4", fourcc, 10, image.shape[1::-1])
     for _ in range(3):
-        video.write(picture)
+        video.write(image)
     video.release()
     (script,) = [one for one in blocks(PAGE, "bash") if "--blur face" in one]
     works(script)
@@ -141,23 +139,23 @@ def test_faces_are_hidden_in_a_folder_and_in_a_video(workplace, shared):
     hidden = [
         is_hidden(ours, plain, one["box"])
         for name, ours, plain in pairs
-        for pictures in known
-        for one in pictures[name]["detections"]
+        for images in known
+        for one in images[name]["detections"]
     ]
     assert len(hidden) > 5 * (3 * 2 + 75)
     assert all(hidden)
 
 
-def is_hidden(picture, plain, box):
+def is_hidden(image, plain, box):
     """Whether the middle of a box is another than without `--blur`, under the same outlines."""
     left, top, right, bottom = map(round, box)
     across, down = (right - left) // 4, (bottom - top) // 4
     middle = np.s_[top + down : bottom - down, left + across : right - across]
-    return np.abs(picture[middle].astype(int) - plain[middle]).mean() > 10
+    return np.abs(image[middle].astype(int) - plain[middle]).mean() > 10
 
 
 def test_the_page_counts_what_tiles_find():
-    """Against what the model finds in the picture at its own size, nine times at half of it."""
+    """Against what the model finds in the image at its own size, nine times at half of it."""
     demo, half, sheet = sheet_of_nine()
     _, jpeg = cv2.imencode(".jpg", sheet)
     sheet = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)

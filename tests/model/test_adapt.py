@@ -45,7 +45,7 @@ def found_in(file, **fed):
 
 
 def behind(model, steps, dtype, dims):
-    """A model whose picture passes further nodes first: operator, constants, attributes of each."""
+    """A model whose image passes further nodes first: operator, constants, attributes of each."""
     nodes = []
     name = "raw"
     for number, (operator, *constants) in enumerate(steps):
@@ -75,8 +75,8 @@ INPUTS = {
         lambda x: x.transpose(0, 2, 3, 1).astype(np.uint8),
     ),
     "float16": ([CAST], TensorProto.FLOAT16, [1, 3, HEIGHT, WIDTH], lambda x: x.astype(np.float16)),
-    "one picture": ([("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH], lambda x: x[0]),
-    "one picture, uint8, HWC": (
+    "one image": ([("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH], lambda x: x[0]),
+    "one image, uint8, HWC": (
         [CAST, ("Unsqueeze", "axes"), MIX],
         TensorProto.UINT8,
         [HEIGHT, WIDTH, 3],
@@ -98,8 +98,8 @@ def test_a_graph_is_fed_what_its_input_wants(name):
 
 @pytest.mark.parametrize("dtype", [TensorProto.INT64, TensorProto.BOOL])
 @pytest.mark.parametrize("fixed", [True, False])
-def test_a_pixel_mask_says_that_all_pixels_are_the_pictures(dtype, fixed):
-    """As DETR on Hugging Face has it; here it is a factor for the picture."""
+def test_a_pixel_mask_says_that_all_pixels_are_the_images(dtype, fixed):
+    """As DETR on Hugging Face has it; here it is a factor for the image."""
     graph = Graph()
     dims = [1, HEIGHT, WIDTH] if fixed else ["batch", "height", "width"]
     mask = graph("Cast", graph.input("pixel_mask", dtype, dims), to=TensorProto.FLOAT)
@@ -161,7 +161,7 @@ def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
     assert_same((xyxy * SIZES, *rest), theirs)
 
 
-def test_torchvision_takes_one_picture_of_shares_of_one():
+def test_torchvision_takes_one_image_of_shares_of_one():
     graph = Graph()
     boxes, score, label, _ = suppressed(graph, 3)
     model = graph.model([boxes, graph("Add", label, np.int64(1)), score])

@@ -131,12 +131,12 @@ def coarse(make_model):
     return path.with_name("coarse.onnx"), path
 
 
-def test_a_run_finds_what_the_file_as_it_was_finds(coarse, detcli, make_picture):
+def test_a_run_finds_what_the_file_as_it_was_finds(coarse, detcli, make_image):
     model, plain = coarse
-    picture = make_picture("a.png", ("red", 2, 3), ("blue", 5, 5))
+    image = make_image("a.png", ("red", 2, 3), ("blue", 5, 5))
     words = ("--conf", 0.6, "--format", "csv")
-    mended = detcli("predict", picture, "-m", model, *words)
-    before = detcli("predict", picture, "-m", plain, *words)
+    mended = detcli("predict", image, "-m", model, *words)
+    before = detcli("predict", image, "-m", plain, *words)
     assert mended.stdout.replace("coarse", "colours") == before.stdout
     assert mended.stdout.count("\n") == 3
     assert "warning: coarse: its scores end in a QuantizeLinear with steps of 2.5" in mended.stderr
@@ -149,20 +149,20 @@ def test_inspect_warns(coarse, detcli):
     assert "coarse-scores" not in process.stdout
 
 
-def test_a_copy_by_convert_is_mended_for_good(coarse, detcli, make_picture):
+def test_a_copy_by_convert_is_mended_for_good(coarse, detcli, make_image):
     model, _ = coarse
     copy = model.with_name("copy.onnx")
     process = detcli("convert", model, "-o", copy, "--metadata", "detcli.conf=0.6")
     assert ModelFile.read(copy).detector().warnings == ()
-    picture = make_picture("a.png", ("red", 2, 3))
-    process = detcli("predict", picture, "-m", copy, "--format", "csv")
+    image = make_image("a.png", ("red", 2, 3))
+    process = detcli("predict", image, "-m", copy, "--format", "csv")
     assert process.stdout.count("\n") == 2
 
 
 def test_the_quantised_plates_of_others_are_found(shared, detcli):
     model = shared("real/lpr-quant-antoxa.onnx")
-    picture = shared("real/pictures/lpr-test-a.png")
-    process = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
+    image = shared("real/pictures/lpr-test-a.png")
+    process = detcli("predict", image, "-m", model, "--device", "cpu", "--format", "csv")
     assert ",0.8945" in process.stdout
 
 

@@ -1,4 +1,4 @@
-"""Contract: the canvas for a picture size, other names, the JSON form."""
+"""Contract: the canvas for an image size, other names, the JSON form."""
 
 import json
 from dataclasses import asdict, replace
@@ -80,7 +80,7 @@ def test_a_size_off_the_stride_is_refused_with_the_nearest_multiples(
     assert contract.input_shape(upper) == (upper, upper)
 
 
-def test_a_size_for_an_input_that_follows_the_picture_names_what_can_be_passed():
+def test_a_size_for_an_input_that_follows_the_image_names_what_can_be_passed():
     preprocessing = Preprocessing(resize=Resize.ROUND, multiple=32)
     contract = replace(DYNAMIC, preprocessing=preprocessing)
     with pytest.raises(UsageError, match=r"imgsz 640: .* follows the size") as error:

@@ -108,20 +108,20 @@ def test_numbered_nodes_map_back_to_their_names(parsed_model):
     assert [old[node.name] for node in parsed_model.graph.node] == ["same", "", "same", ""]
 
 
-def run(model, picture):
+def run(model, image):
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {model.graph.input[0].name: picture})
+    return session.run(None, {model.graph.input[0].name: image})
 
 
-def assert_computes_the_head(body, model, picture):
+def assert_computes_the_head(body, model, image):
     """The cut graph's output is the whole graph's tensor of that name."""
     with_head_as_output = onnx.ModelProto()
     with_head_as_output.CopyFrom(model)
     with_head_as_output.graph.output.append(
         next(v for v in model.graph.value_info if v.name == "head")
     )
-    [head] = run(body, picture)
-    np.testing.assert_array_equal(head, run(with_head_as_output, picture)[1], strict=True)
+    [head] = run(body, image)
+    np.testing.assert_array_equal(head, run(with_head_as_output, image)[1], strict=True)
     assert np.ptp(head) > 0
 
 
@@ -171,8 +171,8 @@ def test_an_unknown_tensor_is_a_value_error(tensor):
 def test_tensors_read_only_by_a_branch_are_kept(sign, random):
     model = infer_shapes(onnx.parser.parse_model(BRANCHES))
     body = cut(model, "head")
-    picture = (sign * random.random((1, 3, 8, 8))).astype(np.float32)
-    assert_computes_the_head(body, model, picture)
+    image = (sign * random.random((1, 3, 8, 8))).astype(np.float32)
+    assert_computes_the_head(body, model, image)
     assert initializers(body) == {"scale", "shift"}
     assert "forgotten" not in outputs(body)
 

@@ -21,7 +21,7 @@ def test_names_are_of_one_family_each():
     assert len(BY_NAME) == len(FAMILIES)
 
 
-def test_a_rule_that_follows_the_picture_stretches_to_a_fixed_size():
+def test_a_rule_that_follows_the_image_stretches_to_a_fixed_size():
     family = BY_NAME["DETR"]
     free = family.preprocessing_for(None, (640, 640))
     assert free.resize == Resize.SHORTEST_EDGE
@@ -68,9 +68,9 @@ def decoded(graph):
 
 
 def efficientdet(classes, *, clipped=False):
-    """google/automl: [1, K, 7] rows of picture, y1, x1, y2, x2, score and class, ids from 1.
+    """google/automl: [1, K, 7] rows of image, y1, x1, y2, x2, score and class, ids from 1.
 
-    Pictures are whole numbers with the channels last, which the graph normalises.
+    Images are whole numbers with the channels last, which the graph normalises.
     """
     graph = Graph()
     boxes = decoded(graph)
@@ -84,9 +84,9 @@ def efficientdet(classes, *, clipped=False):
     (anchor,) = columns_of(triples, graph, 2)
     boxes, score, label = (graph("Gather", part, anchor, axis=1) for part in (boxes, best, label))
     label = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
-    picture = graph("ConstantOfShape", graph("Shape", score))
+    image = graph("ConstantOfShape", graph("Shape", score))
     sides = [graph("Gather", boxes, np.int64(side), axis=2) for side in range(4)]
-    columns = [graph("Unsqueeze", part, [2]) for part in (picture, *sides, score, label)]
+    columns = [graph("Unsqueeze", part, [2]) for part in (image, *sides, score, label)]
     model = graph.model([graph("Concat", *columns, axis=2)])
     constants = {"white": 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     for name, value in constants.items():
@@ -183,7 +183,7 @@ def paddle(classes, order, *, normalised, limited):
     flipped = graph("Gather", factor, [1, 0], axis=1)
     scale = graph("Reshape", graph("Concat", flipped, flipped, axis=1), [-1, 1, 4])
     boxes = graph("Div", graph.swapped(distances(graph, centres=False)), scale)
-    if limited:  # to the picture, as where the network asks for its size
+    if limited:  # to the image, as where the network asks for its size
         shape = graph.input("im_shape", TensorProto.FLOAT, [1, 2])
         sides = graph("Reshape", graph("Gather", shape, [1, 0, 1, 0], axis=1), [1, 1, 4])
         boxes = graph("Max", graph("Min", boxes, sides), np.float32(0))

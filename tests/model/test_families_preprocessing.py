@@ -1,6 +1,6 @@
 """What the networks of small families are fed, beside what their own programs feed them.
 
-Each recipe is written with OpenCV from the family's own demo, for a picture that is wider than the
+Each recipe is written with OpenCV from the family's own demo, for an image that is wider than the
 input, so that it shrinks to the input's width and half of its height, unless it is stretched.
 """
 
@@ -17,8 +17,8 @@ GREY_OF_IMAGENET = (0.485, 0.456, 0.406)
 SPREAD_OF_IMAGENET = (0.229, 0.224, 0.225)
 
 
-def picture_of(height, width):
-    """A BGR picture of which no two channels, rows or columns are alike."""
+def image_of(height, width):
+    """A BGR image of which no two channels, rows or columns are alike."""
     random = np.random.default_rng(7)
     coarse = random.integers(0, 256, (height // 4, width // 4, 3), np.uint8)
     image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -32,7 +32,7 @@ def stretched(image, size, interpolation):
 
 
 def in_black(image, size, interpolation, top):
-    """The picture at the width of the input, in a black canvas from a row on."""
+    """The image at the width of the input, in a black canvas from a row on."""
     height, width = size
     canvas = np.zeros((height, width, 3), np.uint8)
     canvas[top : top + height // 2] = stretched(image, (height // 2, width), interpolation)
@@ -134,7 +134,7 @@ def test_a_network_is_fed_what_its_family_feeds_it(name):
     size = EXPORTS[name].sizes[0]
     contract = contract_of(name, size)
     assert contract.family == name
-    image = picture_of(size[0] * 3 // 4, size[1] * 3 // 2)
+    image = image_of(size[0] * 3 // 4, size[1] * 3 // 2)
     np.testing.assert_allclose(fed(image, contract, size), RECIPES[name](image, size), atol=1e-4)
 
 
@@ -142,29 +142,29 @@ def test_a_network_is_fed_what_its_family_feeds_it(name):
 def test_no_two_families_with_other_recipes_are_fed_alike(name):
     """A recipe that any preprocessing fits would show nothing."""
     size = EXPORTS[name].sizes[0]
-    image = picture_of(size[0] * 3 // 4, size[1] * 3 // 2)
+    image = image_of(size[0] * 3 // 4, size[1] * 3 // 2)
     tensor = fed(image, contract_of(name, size), size)
     other_recipes = {recipe for recipe in RECIPES.values() if recipe is not RECIPES[name]}
     for recipe in other_recipes:
         assert np.abs(recipe(image, size) - tensor).max() > 1e-2, recipe.__name__
 
 
-def test_yunet_of_any_size_is_fed_the_picture_itself_up_to_a_multiple_of_32():
+def test_yunet_of_any_size_is_fed_the_image_itself_up_to_a_multiple_of_32():
     """As OpenCV's FaceDetectorYN pads: black, below and to the right."""
     contract = contract_of("YuNet", ("height", "width"))
     assert contract.family == "YuNet"
-    image = picture_of(90, 140)
+    image = image_of(90, 140)
     padded = np.zeros((96, 160, 3), np.uint8)
     padded[:90, :140] = image
     np.testing.assert_array_equal(fed(image, contract, (640, 640)), padded)
 
 
-def test_centerface_is_fed_the_picture_stretched_to_multiples_of_32():
+def test_centerface_is_fed_the_image_stretched_to_multiples_of_32():
     """Whatever the file says, which takes any size."""
     export = EXPORTS["CenterFace"]
     contract = contract_of("CenterFace", export.at, batch=10)
     assert contract.family == "CenterFace"
-    image = picture_of(90, 140)
+    image = image_of(90, 140)
     expected = rgb(stretched(image, (96, 160), cv2.INTER_LINEAR))
     np.testing.assert_array_equal(fed(image, contract, (640, 640)), expected)
 
@@ -172,4 +172,4 @@ def test_centerface_is_fed_the_picture_stretched_to_multiples_of_32():
 @pytest.mark.parametrize(("side", "rounded"), [(64, 64), (65, 96), (96, 96), (97, 128)])
 def test_centerface_rounds_up_from_one_pixel_more(side, rounded):
     contract = contract_of("CenterFace", EXPORTS["CenterFace"].at, batch=10)
-    assert fed(picture_of(side, side), contract, (640, 640)).shape == (rounded, rounded, 3)
+    assert fed(image_of(side, side), contract, (640, 640)).shape == (rounded, rounded, 3)

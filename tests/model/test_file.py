@@ -264,24 +264,24 @@ def test_weights_beside_a_model_may_be_such_a_pointer(loaded):
     assert "git lfs pull" in error.value.hint
 
 
-def test_a_description_beside_a_model_may_be_such_a_pointer(detcli, make_model, make_picture):
+def test_a_description_beside_a_model_may_be_such_a_pointer(detcli, make_model, make_image):
     model = make_model()
     model.with_name("preprocessor_config.json").write_bytes(POINTER)
-    process = detcli("predict", make_picture("a.png"), "-m", model)
+    process = detcli("predict", make_image("a.png"), "-m", model)
     assert process.returncode == 4
     assert "preprocessor_config.json is a Git LFS pointer" in process.stderr
 
 
-def test_a_file_of_names_may_be_such_a_pointer(detcli, make_model, make_picture, tmp_path):
+def test_a_file_of_names_may_be_such_a_pointer(detcli, make_model, make_image, tmp_path):
     (tmp_path / "names.txt").write_bytes(POINTER)
     words = ("-m", make_model(), "--names", tmp_path / "names.txt")
-    process = detcli("predict", make_picture("a.png"), *words)
+    process = detcli("predict", make_image("a.png"), *words)
     assert process.returncode == 2
     assert "names.txt is a Git LFS pointer" in process.stderr
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.mp4"])
-def test_a_picture_or_video_may_be_such_a_pointer(name, detcli, make_model, tmp_path):
+def test_an_image_or_video_may_be_such_a_pointer(name, detcli, make_model, tmp_path):
     (tmp_path / name).write_bytes(POINTER)
     process = detcli("predict", tmp_path / name, "-m", make_model())
     assert process.returncode == 3

@@ -24,7 +24,7 @@ from detcli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
 
-PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
+IMAGE = colour_model.image(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 PREPARE = """
 import hashlib, pathlib, sys
 from detcli.model.external_data import ExternalFile
@@ -38,7 +38,7 @@ print(model.contract.layout, hashlib.sha256(model.graph).hexdigest(), "onnx" in 
 
 def head_of(prepared):
     session = ort.InferenceSession(prepared.graph, providers=["CPUExecutionProvider"])
-    return session.run(None, {prepared.contract.input_name: PICTURE})
+    return session.run(None, {prepared.contract.input_name: IMAGE})
 
 
 def entries(cache):
@@ -282,11 +282,11 @@ def test_what_lies_beside_the_file_is_part_of_the_key(tmp_path):
     ],
 )
 def test_values_that_no_input_can_hold_are_refused(
-    make_model, tmp_path, detcli, make_picture, content
+    make_model, tmp_path, detcli, make_image, content
 ):
     path = make_model()
     (tmp_path / "preprocessor_config.json").write_text(content)
-    process = detcli("predict", make_picture("a.png"), "-m", path)
+    process = detcli("predict", make_image("a.png"), "-m", path)
     assert process.returncode == 4
     assert "scale, mean and std make values that float32 cannot hold" in process.stderr
     assert "RuntimeWarning" not in process.stderr

@@ -1,4 +1,4 @@
-"""The input for pictures, and what other inputs are told to want."""
+"""The input for images, and what other inputs are told to want."""
 
 import pytest
 from graph_builder import Graph
@@ -10,7 +10,7 @@ from detcli.model.inputs import Role, find_inputs
 
 FLOAT = TensorProto.FLOAT
 INT64 = TensorProto.INT64
-PICTURES = ("x", FLOAT, [1, 3, 64, 96])
+IMAGES = ("x", FLOAT, [1, 3, 64, 96])
 
 
 def found(*inputs, nodes=()):
@@ -20,7 +20,7 @@ def found(*inputs, nodes=()):
 
 
 @pytest.mark.parametrize(
-    ("dims", "expected"),  # channels last, a single picture, batch, size
+    ("dims", "expected"),  # channels last, a single image, batch, size
     [
         ([1, 3, 64, 96], (False, False, 1, (64, 96))),
         (["b", 3, "h", "w"], (False, False, None, None)),
@@ -33,7 +33,7 @@ def found(*inputs, nodes=()):
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-def test_pictures_come_in_these_shapes(dims, expected, dtype):
+def test_images_come_in_these_shapes(dims, expected, dtype):
     code = {"float32": FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}[dtype]
     image, other_inputs = found(("x", code, dims))
     channels_last, single, batch, size = expected
@@ -58,7 +58,7 @@ def test_pictures_come_in_these_shapes(dims, expected, dtype):
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_other_inputs_are_told_by_shape_and_type(value, role, first):
-    inputs = [value, PICTURES] if first else [PICTURES, value]
+    inputs = [value, IMAGES] if first else [IMAGES, value]
     image, (other_input,) = found(*inputs)
     assert image.name == "x"
     assert other_input.name == value[0]
@@ -80,10 +80,10 @@ def test_what_boxes_are_divided_by_is_a_scale():
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ([PICTURES, ("y", *PICTURES[1:])], "2 of them for pictures"),
-        ([PICTURES, ("threshold", FLOAT, [1])], "what its input threshold is for"),
-        ([PICTURES, ("text", INT64, [1, 77])], "what its input text is for"),
-        ([PICTURES, ("sizes", TensorProto.BOOL, [1, 2])], "what its input sizes is for"),
+        ([IMAGES, ("y", *IMAGES[1:])], "2 of them for images"),
+        ([IMAGES, ("threshold", FLOAT, [1])], "what its input threshold is for"),
+        ([IMAGES, ("text", INT64, [1, 77])], "what its input text is for"),
+        ([IMAGES, ("sizes", TensorProto.BOOL, [1, 2])], "what its input sizes is for"),
         ([("x", FLOAT, [1, 1, 64, 96])], "not a batch of colour images"),
         ([("x", INT64, [1, 3, 64, 96])], "neither float32, float16 nor uint8"),
         ([("x", FLOAT, [1, 3, 64, "w"])], "one side"),

@@ -158,13 +158,13 @@ def test_a_constant_that_shows_nothing_leaves_values_open():
     assert resolved("t = Div(x, by2)").unknown_preprocessing == ("values",)
 
 
-def test_a_graph_that_resizes_takes_the_whole_picture():
+def test_a_graph_that_resizes_takes_the_whole_image():
     resize = "t = Resize(x, , , sides)"
     assert resolved(resize, layout="any").preprocessing.resize is Resize.NONE
     assert resolved(resize).preprocessing.resize is Resize.LETTERBOX  # its input is fixed
 
 
-def test_a_fixed_input_cannot_follow_the_picture(sidecar):
+def test_a_fixed_input_cannot_follow_the_image(sidecar):
     beside = sidecar(size={"shortest_edge": 800, "longest_edge": 1333})
     assert resolved(beside=beside).preprocessing.resize is Resize.LETTERBOX
     assert resolved(beside=beside, layout="any").preprocessing.edges == (800, 1333)

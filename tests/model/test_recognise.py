@@ -340,7 +340,7 @@ def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
 
 
 @pytest.mark.parametrize("ending", ["NMS, [K, 7]", "NMS, [1, K, 6]", "NMS, four outputs"])
-def test_a_graph_that_lists_all_detections_takes_one_picture_at_a_time(ending):
+def test_a_graph_that_lists_all_detections_takes_one_image_at_a_time(ending):
     model, _ = model_of(ending, 3, batch="pictures")
     assert contract_of(model).batch == 1
 
@@ -359,7 +359,7 @@ def test_names_of_the_metadata_count_the_classes_of_rows_that_do_not_show_them()
     assert counted.counts_classes is True
 
 
-def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
+def test_a_graph_that_lists_the_detections_of_several_images_is_refused():
     graph = Graph(batch=4)
     boxes = graph.swapped(distances(graph, centres=False))
     final = scores(graph, 3)
@@ -367,7 +367,7 @@ def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
     selected_boxes = graph("GatherND", boxes, graph("Gather", triples, np.array([0, 2]), axis=1))
     score = graph("GatherND", final, triples)
     label = graph("Gather", triples, np.array(1), axis=1)
-    with pytest.raises(ModelError, match="takes 4 pictures at once"):
+    with pytest.raises(ModelError, match="takes 4 images at once"):
         contract_of(graph.model([selected_boxes, score, label]))
 
 

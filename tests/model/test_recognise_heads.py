@@ -253,7 +253,7 @@ def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name,
 # DeepStream's product that makes corners would be rounded too; it is refused.
 @pytest.mark.parametrize("name", thin("heads in int8", sorted(set(ENDINGS) - {"DeepStream"}), 17))
 def test_a_file_with_weights_in_int8_is_read_as_it_was(name, tmp_path):
-    """With scales that follow the picture, as the quantised files at Hugging Face have them."""
+    """With scales that follow the image, as the quantised files at Hugging Face have them."""
     model, roles = model_of(name, 3)
     contract = read(model)[1]
     onnx.save(model, tmp_path / "whole.onnx")

@@ -64,14 +64,14 @@ REFUSALS = {
         "flat = Flatten(images) scores = Slice(flat, zero, many, one)",
         "float[1, 1000] scores",
         {},
-        "it classifies whole pictures",
+        "it classifies whole images",
     ),
     "two inputs": (JOIN, HEAD, {"inputs": f"{IMAGES}, float[1] floor"}, "what its input floor is"),
-    "two pictures": (
+    "two images": (
         JOIN,
         HEAD,
         {"inputs": f"{IMAGES}, float[1, 3, 64, 64] depth"},
-        "it has 2 inputs, 2 of them for pictures",
+        "it has 2 inputs, 2 of them for images",
     ),
     "two outputs": (
         f"{JOIN} other = Neg(boxes)",

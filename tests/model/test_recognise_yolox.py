@@ -1,4 +1,4 @@
-"""YOLOX's first release was trained on normalised pictures: its first weights are larger."""
+"""YOLOX's first release was trained on normalised images: its first weights are larger."""
 
 import numpy as np
 import pytest
@@ -97,8 +97,8 @@ def test_values_that_are_given_count():
 
 def test_a_network_of_the_first_release_is_right_without_an_option(shared, detcli):
     model = shared("real/yolox-nano-hitsz.onnx")
-    picture = shared("data/images/bus.jpg")
-    process = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
+    image = shared("data/images/bus.jpg")
+    process = detcli("predict", image, "-m", model, "--device", "cpu", "--format", "csv")
     assert [line.split(",")[8] for line in process.stdout.splitlines()[1:]] == [
         "bus",
         "person",
@@ -109,7 +109,7 @@ def test_a_network_of_the_first_release_is_right_without_an_option(shared, detcl
 
 def test_a_network_that_mixes_channels_is_refused(shared, detcli):
     model = shared("real/odd/yolox-nano-bubbliiiing.onnx")
-    picture = shared("data/images/bus.jpg")
-    process = detcli("predict", picture, "-m", model, "--device", "cpu")
+    image = shared("data/images/bus.jpg")
+    process = detcli("predict", image, "-m", model, "--device", "cpu")
     assert process.returncode == 4
     assert "a Reshape in place of a Transpose" in process.stderr

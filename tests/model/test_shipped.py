@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "detcli" / "model" / "bundled" / "codes.onnx"
 DEMO = ROOT / "models" / "codes" / "demo.jpg"
 
-# Centres of the symbols in the demo picture.
+# Centres of the symbols in the demo image.
 SYMBOLS = {
     "qr_code": [(565, 185)],
     "micro_qr": [(743, 677)],
@@ -28,7 +28,7 @@ SYMBOLS = {
 }
 
 
-def test_the_model_and_the_demo_picture_match_their_checksums():
+def test_the_model_and_the_demo_image_match_their_checksums():
     lines = (ROOT / "models/SHA256SUMS").read_text().splitlines()
     sums = dict(reversed(line.split()) for line in lines)  # type: ignore[arg-type]
     assert {name: (ROOT / "models" / name).resolve() for name in sums} == {
@@ -53,7 +53,7 @@ def test_the_model_is_small_and_describes_itself():
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 
 
-def test_every_symbol_of_the_demo_picture_is_found_once_and_nothing_else():
+def test_every_symbol_of_the_demo_image_is_found_once_and_nothing_else():
     with Detector(FILE, device="cpu") as detector:
         detections = detector(cv2.imread(str(DEMO)))
     symbols = [

@@ -97,7 +97,7 @@ def values(mean_and_std, scale=1 / 255):
         ({"resample": 0}, "interpolation", None),
     ],
 )
-def test_how_pictures_are_prepared(model_folder, changed, step, fields):
+def test_how_images_are_prepared(model_folder, changed, step, fields):
     assert beside(model_folder, DETR | changed).steps.get(step) == fields
 
 

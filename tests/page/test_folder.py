@@ -15,12 +15,12 @@ def page_path(tmp_path):
 
 
 def write(path, *sources, resumed=False, inputs=()):
-    """Add entries to a page, a picture each."""
+    """Add entries to a page, an image each."""
     page = PageFolder(path, inputs, resumed=resumed)
     page.begin()
     page.describe({"state": "running"})
     for number, source in enumerate(sources):
-        name = page.write_picture(number, b"large", b"small")
+        name = page.write_image(number, b"large", b"small")
         if page.add({"source": source, "picture": name}):
             page.describe({"state": "running"})
     page.describe({"state": "complete"})
@@ -38,7 +38,7 @@ def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
     assert {path.name for path in page_path.iterdir()} == names
     assert sources(page_path) == ["a", "b"]
     assert pages.runs(page_path) == [{"state": "complete", "chunks": 1}]
-    assert pages.pictures(page_path) == ["0/0/0", "0/0/1"]
+    assert pages.images(page_path) == ["0/0/0", "0/0/1"]
     html = (page_path / "index.html").read_text()
     for name in html.split('"'):
         if name.startswith("files/"):
@@ -72,17 +72,17 @@ def test_a_page_is_replaced_but_what_others_put_there_stays(page_path):
     script.write_text("a script")
     write(page_path, "d")
     assert sources(page_path) == ["d"]
-    assert pages.pictures(page_path) == ["0/0/0"]
+    assert pages.images(page_path) == ["0/0/0"]
     assert note.read_text() == "a note"
     assert script.read_text() == "a script"
 
 
 def test_neither_inputs_nor_a_folder_of_other_files_are_written_over(page_path, tmp_path):
     write(page_path, "a", "b")
-    picture = page_path / "pictures/0/0/1.jpg"
+    image = page_path / "pictures/0/0/1.jpg"
     with pytest.raises(UsageError, match="is one of the inputs"):
-        write(page_path, "c", inputs=[picture])
-    assert picture.exists()
+        write(page_path, "c", inputs=[image])
+    assert image.exists()
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="has other files in it"):
         PageFolder(tmp_path)
@@ -106,7 +106,7 @@ def test_a_page_stays_until_the_next_one_begins_which_waits_its_turn(page_path):
         PageFolder(page_path)
     page.close()
     assert sources(page_path) == ["a"]
-    assert pages.pictures(page_path) == ["0/0/0"]
+    assert pages.images(page_path) == ["0/0/0"]
     write(page_path, "b")
 
 
@@ -115,7 +115,7 @@ def test_a_run_goes_on_with_the_records_of_another(page_path):
     write(page_path, "c", "d", resumed=True)
     assert sources(page_path) == ["a", "b", "c", "d"]
     assert [run["chunks"] for run in pages.runs(page_path)] == [1, 1]
-    assert pages.pictures(page_path) == ["0/0/0", "0/0/1", "1/0/0", "1/0/1"]
+    assert pages.images(page_path) == ["0/0/0", "0/0/1", "1/0/0", "1/0/1"]
 
 
 @pytest.mark.parametrize("torn", [b'add({"sour', b"\0" * 100, b"\n", b'add({"source":"x"}'])

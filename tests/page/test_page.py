@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pages
 import pytest
-from sample_records import failed_frame, failure, feed, frame, picture
+from sample_records import failed_frame, failure, feed, frame, image
 
 from detcli.page import page as module
 from detcli.page.page import (
@@ -17,7 +17,7 @@ from detcli.page.page import (
     Curves,
     Page,
     PageBox,
-    PagePicture,
+    PageImage,
     PageSink,
     PageTable,
     RunInfo,
@@ -25,12 +25,12 @@ from detcli.page.page import (
 
 
 def fields(source="a.jpg", **more_fields):
-    """The record of a picture."""
-    return picture(source, bottom=4.56).to_json() | more_fields
+    """The record of an image."""
+    return image(source, bottom=4.56).to_json() | more_fields
 
 
 def grey(shade=100, size=(40, 60)):
-    return lambda: PagePicture(np.full((*size, 3), shade, np.uint8))
+    return lambda: PageImage(np.full((*size, 3), shade, np.uint8))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def make(path, *records, about=RunInfo("predict"), **options):  # noqa: B008 - f
     page.close()
 
 
-def test_a_record_becomes_an_entry_with_a_picture(page):
+def test_a_record_becomes_an_entry_with_an_image(page):
     make(page, fields(warnings=["it is odd"]))
     assert pages.entries(page) == [
         {
@@ -78,12 +78,12 @@ def test_a_class_is_introduced_once(page):
     assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
 
 
-def test_an_input_that_failed_has_its_error_and_no_picture(page):
+def test_an_input_that_failed_has_its_error_and_no_image(page):
     make(page, failure("\x1b[31m.jpg", "it is\x1b torn", hint="fetch it").to_json())
     assert pages.entries(page) == [
         {"source": "\\x1b[31m.jpg", "error": ["DecodeError", "it is\\x1b torn", "fetch it"]}
     ]
-    assert pages.pictures(page) == []
+    assert pages.images(page) == []
 
 
 def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
@@ -105,7 +105,7 @@ def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
 
 
 @pytest.mark.parametrize(
-    ("size", "picture_size", "thumbnail_size"),
+    ("size", "image_size", "thumbnail_size"),
     [
         ((40, 60), (40, 60), (40, 60)),
         ((1280, 1280), (1280, 1280), (320, 320)),
@@ -113,15 +113,15 @@ def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
         ((1, 70_000), (1, 1280), (1, 320)),
     ],
 )
-def test_pictures_are_made_smaller_and_never_larger(size, picture_size, thumbnail_size):
+def test_images_are_made_smaller_and_never_larger(size, image_size, thumbnail_size):
     pixels = np.zeros((*size, 3), np.uint8)
-    picture_jpeg, thumbnail_jpeg = module.render(pixels, [module.PICTURE, module.THUMBNAIL])
-    assert size_of(picture_jpeg) == picture_size
+    image_jpeg, thumbnail_jpeg = module.render(pixels, [module.IMAGE, module.THUMBNAIL])
+    assert size_of(image_jpeg) == image_size
     assert size_of(thumbnail_jpeg) == thumbnail_size
 
 
 def size_of(jpeg):
-    """Height and width of an encoded picture."""
+    """Height and width of an encoded image."""
     height, width, _ = cv2.imdecode(np.frombuffer(jpeg, np.uint8), 1).shape
     return height, width
 
@@ -135,15 +135,15 @@ def frames(count, source="film.mp4", **more_fields):
     return records
 
 
-def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch):
-    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+def test_a_long_video_keeps_images_of_frames_in_equal_steps(page, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_IMAGES", 8)
     make(page, *frames(100))
     entries = pages.entries(page)
     assert len(entries) == 100
     stride = max(entry.get("stride", 1) for entry in entries)
     names = [entry["picture"] for entry in entries[::stride]]
     assert 4 <= len(names) <= 8
-    assert sorted(names) == pages.pictures(page)
+    assert sorted(names) == pages.images(page)
 
 
 def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
@@ -215,20 +215,20 @@ def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_pa
 
 
 def test_each_record_of_a_run_is_an_entry_in_its_order(page):
-    entries = save(page, picture("b.jpg"), failure("torn.jpg"), picture("a.jpg", count=0))
+    entries = save(page, image("b.jpg"), failure("torn.jpg"), image("a.jpg", count=0))
     assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
     assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
-    assert pages.pictures(page) == ["0/0/0", "0/0/1"]
+    assert pages.images(page) == ["0/0/0", "0/0/1"]
     Page(page, RunInfo("predict")).discard()  # which leaves the page
-    resumed = save(page, picture("c.jpg"), resumed=True)
+    resumed = save(page, image("c.jpg"), resumed=True)
     assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
-    entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
+    entries = save(page, image("a.jpg"), image("b.jpg", count=0), only_detections=True)
     of_a, of_b = entries
     assert of_a["source"] == "a.jpg"
     assert "picture" in of_a
     assert of_b["source"] == "b.jpg"
     assert "picture" not in of_b
-    assert pages.pictures(page) == ["0/0/0"]
+    assert pages.images(page) == ["0/0/0"]
 
 
 def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
@@ -242,7 +242,7 @@ def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of one picture: as browsers show it, and turned or of a format that they may not."""
+    """Files of one image: as browsers show it, and turned or of a format that they may not."""
     folder = tmp_path / "pics"
     folder.mkdir()
     pixels = np.full((40, 60, 3), 90, np.uint8)
@@ -257,7 +257,7 @@ def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files
     linked = Page(page, RunInfo("predict"), linked=True)
     pixels = np.zeros((40, 60, 3), np.uint8)
     for path in sorted(files.iterdir()):
-        linked.add(fields(path.name), partial(PagePicture, pixels, path))
+        linked.add(fields(path.name), partial(PageImage, pixels, path))
     linked.close()
     originals = {entry["source"]: entry.get("original") for entry in pages.entries(page)}
     assert originals == {
@@ -271,7 +271,7 @@ def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files
     }
     assert len(list((page / "pictures").rglob("*.jpg"))) == 3
     assert len(list((page / "thumbnails").rglob("*.jpg"))) == 7
-    assert "3 of 7 pictures of the page are copies" in caplog.text
+    assert "3 of 7 images of the page are copies" in caplog.text
 
 
 def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_path):

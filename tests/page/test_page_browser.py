@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """400 pictures: a person on each, a car on every 4th, nothing on the first; two failures."""
+    """400 images: a person on each, a car on every 4th, nothing on the first; two failures."""
     records = [record("pics/000.jpg")]
     for n in range(1, 400):
         cars = [box(1, 0.9, (20, 20, 70, 50))] if n % 4 == 0 else []
@@ -38,7 +38,7 @@ def requested_thumbnails(browser):
 
 def test_it_shows_what_was_found(browser, many):
     browser.open(many)
-    assert browser.text("#title") == "400 pictures, 498 detections"
+    assert browser.text("#title") == "400 images, 498 detections"
     assert count(browser) == "400"
     assert browser.names()[:3] == ["000.jpg", "001.jpg", "002.jpg"]
     assert browser.text("#state") == ""
@@ -50,7 +50,7 @@ def test_it_shows_what_was_found(browser, many):
     first = browser.find(".tile")
     assert first.get_attribute("aria-posinset") == "1"
     assert first.get_attribute("aria-setsize") == "400"
-    assert browser.text("#announce") == "400 pictures shown"
+    assert browser.text("#announce") == "400 images shown"
     assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg nothing found"
 
 
@@ -107,7 +107,7 @@ def test_filters_and_orders(browser, many):
     browser.set("#search", "ICS/39")
     assert count(browser) == "10"
     browser.set("#search", "nothing like it")
-    assert browser.text("#shown") == "No picture passes the filter"
+    assert browser.text("#shown") == "No image passes the filter"
 
 
 def test_a_link_says_what_is_shown(browser, many):
@@ -219,7 +219,7 @@ def test_keys(browser, many):
     assert not browser.run("return document.getElementById('keys').open")
 
 
-def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
+def test_an_image_opens_with_its_boxes_and_closes(browser, many):
     from selenium.webdriver.common.keys import Keys
 
     browser.show(many, "#picture=8")
@@ -261,8 +261,8 @@ def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
     assert not browser.run("return document.getElementById('viewer').open")
 
 
-def test_boxes_lie_on_the_picture(browser, many):
-    """The corner of a box is where the picture has that pixel, though bars are beside it."""
+def test_boxes_lie_on_the_image(browser, many):
+    """The corner of a box is where the image has that pixel, though bars are beside it."""
     for size in ({"width": 1200}, {"width": 390, "height": 800}):
         browser.show(many, "#picture=8", **size)
         browser.wait("return document.querySelector('#stage img').naturalWidth")
@@ -319,7 +319,7 @@ def frames(count, source="in/film.mp4"):
 def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
     from selenium.webdriver.common.keys import Keys
 
-    monkeypatch.setattr(module, "VIDEO_PICTURES", 16)
+    monkeypatch.setattr(module, "VIDEO_IMAGES", 16)
     browser.open(make(tmp_path / "page", [*frames(100), record("a.jpg")]), "#view=timeline")
     assert "100 frames, 99 boxes, at most 2 at once" in browser.text("#view-timeline figure")
     assert browser.texts(".legend li") == ["person", "car"]
@@ -333,7 +333,7 @@ def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
     assert "frame 96 · 0:09.6" in browser.text("#viewer-facts")  # the nearest that was kept
     browser.press(Keys.ESCAPE)
     browser.show(tmp_path / "page")
-    assert browser.text("#title") == "1 picture and 100 frames, 99 detections"
+    assert browser.text("#title") == "1 image and 100 frames, 99 detections"
     assert count(browser) == "14"
     browser.set("#search", "film")
     assert count(browser) == "13"
@@ -353,14 +353,14 @@ def test_streams_that_end_alike_can_be_told_apart(browser, tmp_path):
     assert browser.texts("#view-timeline h2") == ["camera1/live/stream", "camera2/live/stream"]
 
 
-def test_a_long_video_shows_no_picture_that_was_removed(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+def test_a_long_video_shows_no_image_that_was_removed(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_IMAGES", 8)
     browser.open(make(tmp_path / "page", frames(70)))
     assert browser.names() == [f"0:0{n // 10}.{n % 10} · film.mp4" for n in range(0, 70, 16)]
 
 
-def test_no_removed_picture_is_requested_while_a_long_video_loads(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+def test_no_removed_image_is_requested_while_a_long_video_loads(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_IMAGES", 8)
     monkeypatch.setattr(folders, "CHUNK_RECORDS", 5)
     page = make(tmp_path / "page", frames(70))
     browser.open(page)
@@ -471,7 +471,7 @@ def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
     page.add(record("a.jpg", box()), grey)
     browser.open(tmp_path / "page")
-    assert browser.text("#title") == "1 picture, 1 detection"
+    assert browser.text("#title") == "1 image, 1 detection"
     assert browser.text("#state").startswith("The run is still going on, or was cut off")
     page.close()
     browser.open(tmp_path / "page")
@@ -488,7 +488,7 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
     assert chromium.names() == ["4.jpg", "5.jpg"]
     assert chromium.text("#state") == "2 parts of the records cannot be read"
     chromium.wait("return document.querySelector('.missing')")
-    assert chromium.text(".missing") == "The picture cannot be shown"
+    assert chromium.text(".missing") == "The image cannot be shown"
 
 
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):

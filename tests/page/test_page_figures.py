@@ -1,4 +1,4 @@
-"""The page in a browser: figures of a comparison, paper, ten thousand pictures, and access."""
+"""The page in a browser: figures of a comparison, paper, ten thousand images, and access."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ ABOUT = RunInfo("eval", kinds=KINDS, sides=("a.onnx", "labels"))
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """Three pictures, tables that lead to them, and curves of twelve classes."""
+    """Three images, tables that lead to them, and curves of twelve classes."""
     found_person = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
     missed_car = PageBox(1, "car", None, (5, 5, 30, 30), 1)
     rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
@@ -72,7 +72,7 @@ def test_tables_sort_by_a_column_both_ways(browser, compared):
         assert cells(browser) == second_order
 
 
-def test_a_row_opens_its_pictures_one_after_the_other(browser, compared):
+def test_a_row_opens_its_images_one_after_the_other(browser, compared):
     browser.show(compared, "#view=figures")
     browser.click(".opener button")
     assert browser.text("#viewer-name") == "c.jpg"
@@ -85,7 +85,7 @@ def test_a_row_opens_its_pictures_one_after_the_other(browser, compared):
     browser.wait("return location.hash === '#view=figures&among=0.2'")
     browser.click("nav [data-view='pictures']")
     assert browser.names() == ["c.jpg", "a.jpg"]
-    assert browser.text("#shown") == "2 pictures of a table's row shown"
+    assert browser.text("#shown") == "2 images of a table's row shown"
     browser.click("#reset")
     assert len(browser.names()) == 3
     browser.click("nav [data-view='figures']")
@@ -171,7 +171,7 @@ def long_words(tmp_path_factory):
     boxes = []
     for number, name in enumerate(names):
         boxes.append(PageBox(number, name, 0.9, box_there, number % 2, (0.8, (1, 1, 9, 9))))
-    columns = ["picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"]
+    columns = ["image", "pairs", "over", "score", "pixels", "order", "missing", "extra"]
     worst = [
         ["000000000196.jpg", 1, 1, 0.1, 2.5, "changed", "person 0.90, car 0.80", "toothbrush 0.31"]
     ]
@@ -180,7 +180,7 @@ def long_words(tmp_path_factory):
         [record("street.jpg"), failure("torn.jpg")],
         RunInfo("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [boxes, None],
-        Conclusion(tables=[PageTable("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
+        Conclusion(tables=[PageTable("Worst images", columns, worst, [[0]])]),  # type: ignore[arg-type]
     )
 
 
@@ -195,7 +195,7 @@ def test_no_word_is_broken_in_the_middle(browser, long_words, width):
 
 
 def fill_paper(browser):
-    """How many pictures a print would have, and what it would say."""
+    """How many images a print would have, and what it would say."""
     browser.driver.execute_async_script("fillPaper().then(arguments[0])")
     tiles = browser.run("return document.querySelectorAll('#paper .tile').length")
     missing = (
@@ -215,7 +215,7 @@ def print_paper(browser):
 
 @pytest.fixture(scope="module")
 def ten_thousand(tmp_path_factory):
-    """10,000 pictures; the first 30 have a copy."""
+    """10,000 images; the first 30 have a copy."""
     path = tmp_path_factory.mktemp("10000") / "page"
     page = Page(path, RunInfo("predict"))
     for number in range(10_000):
@@ -225,7 +225,7 @@ def ten_thousand(tmp_path_factory):
     return path
 
 
-def test_paper_has_all_pictures_of_the_filter(browser, ten_thousand):
+def test_paper_has_all_images_of_the_filter(browser, ten_thousand):
     browser.open(ten_thousand, "#find=0000")
     tiles, left = fill_paper(browser)
     assert tiles == 10
@@ -239,7 +239,7 @@ def test_paper_says_what_is_left_out(browser, ten_thousand):
     browser.show(ten_thousand)
     tiles, left = fill_paper(browser)
     assert tiles == 500
-    assert left == "The first 500 of 10,000 pictures; 9,500 are left out: a filter chooses others"
+    assert left == "The first 500 of 10,000 images; 9,500 are left out: a filter chooses others"
     if RUNS_WHOLE:
         pages, _ = print_paper(browser)
         assert 500 / 12 <= pages <= 500 / 12 + 3  # none of them blank
@@ -247,7 +247,7 @@ def test_paper_says_what_is_left_out(browser, ten_thousand):
         note("prints of a page", 0, 1)
 
 
-def test_paper_has_the_picture_that_is_open_and_nothing_behind_it(browser, ten_thousand):
+def test_paper_has_the_image_that_is_open_and_nothing_behind_it(browser, ten_thousand):
     browser.open(ten_thousand, "#picture=3")
     tiles, _ = fill_paper(browser)
     assert tiles == 0
@@ -256,11 +256,11 @@ def test_paper_has_the_picture_that_is_open_and_nothing_behind_it(browser, ten_t
     assert len(re.findall(rb"/Subtype /Image", data)) == 1
 
 
-def test_ten_thousand_pictures_are_paged_through(browser, ten_thousand):
+def test_ten_thousand_images_are_paged_through(browser, ten_thousand):
     from selenium.webdriver.common.keys import Keys
 
     browser.show(ten_thousand)
-    assert browser.text("#shown") == "10,000 pictures shown"
+    assert browser.text("#shown") == "10,000 images shown"
     assert len(browser.names()) < 60
     browser.press(Keys.ARROW_RIGHT, Keys.END)
     assert browser.names()[-1] == "09999.jpg"

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from pages import box, make, record
 
-from detcli.page.page import Page, PagePicture, RunInfo
+from detcli.page.page import Page, PageImage, RunInfo
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Five pictures, whose classes and names are alike in part."""
+    """Five images, whose classes and names are alike in part."""
     light = box(1, 0.6, (10, 10, 20, 20), name="traffic light")
     records = [
         record("in/a.jpg", box(0, 0.9), light),
@@ -72,7 +72,7 @@ def test_boxes_make_the_order(browser, mixed, order, names):
     assert browser.find("#near").is_displayed() == order.startswith("uncertain")
 
 
-def test_figures_lead_to_their_pictures(browser, mixed):
+def test_figures_lead_to_their_images(browser, mixed):
     browser.show(mixed, "#view=figures&find=jpg")
     browser.click(".bar-slot[title='from 0.45: 1 box']")
     assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "traffic.jpg", "c.jpg"]
@@ -98,7 +98,7 @@ def test_figures_lead_to_their_pictures(browser, mixed):
 
 def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
     browser.show(mixed, "#view=wall&sort=highest")
-    assert browser.text("#shown") == "7 crops of 5 pictures shown"
+    assert browser.text("#shown") == "7 crops of 5 images shown"
     person_a = "0.90 person a.jpg"
     person_b = "0.45 person b.jpg"
     person_c = "0.20 person c.jpg"
@@ -132,8 +132,8 @@ def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
     ]
 
 
-def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_path):
-    """Of the picture or, for a large box, of its thumbnail."""
+def test_a_crop_shows_its_part_of_the_image_and_leads_to_its_box(browser, tmp_path):
+    """Of the image or, for a large box, of its thumbnail."""
     pixels = np.full((900, 1200, 3), 255, np.uint8)
     pixels[:, 600:] = (0, 0, 255)  # red in the right half
     for top in (100, 300):
@@ -141,7 +141,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     sizes = {"width": 1200, "height": 900}
     boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
     page = Page(tmp_path / "page", RunInfo("predict"))
-    page.add(record("a.jpg", *boxes, **sizes), lambda: PagePicture(pixels))
+    page.add(record("a.jpg", *boxes, **sizes), lambda: PageImage(pixels))
     page.close()
     browser.open(tmp_path / "page", "#view=wall&sort=highest")
     colours = []
@@ -156,7 +156,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     assert browser.run("return location.hash") == "#view=wall&picture=0.0&sort=highest"
     assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
     assert browser.text("#position") == "1 of 2"
-    browser.press("n")  # the next crop, of the same picture
+    browser.press("n")  # the next crop, of the same image
     assert browser.run("return location.hash") == "#view=wall&picture=0.1&sort=highest"
     assert browser.texts("#viewer-found tr.chosen") == ["car 0.80 700, 100 to 1100, 500"]
     assert browser.text("#position") == "2 of 2"
@@ -165,7 +165,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     browser.press("x", "p")
     browser.click("#close")
     assert browser.run("return document.activeElement.title") == "person 0.90\na.jpg"
-    browser.click(".tile:nth-child(4) a")  # another of the same picture
+    browser.click(".tile:nth-child(4) a")  # another of the same image
     browser.click("#close")
     assert browser.run("return document.activeElement.title") == "car 0.80\na.jpg"
     browser.go("#view=pictures")  # whose thumbnail is not the one that is cut
@@ -178,7 +178,7 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     wide = [box(n % 3, n % 89 / 100, (n, n, n + 9, n + 9)) for n in range(50)]
     page = make(tmp_path / "page", [record(f"{n:03}.jpg", *wide) for n in range(200)])
     browser.open(page, "#view=wall&sort=lowest")
-    assert browser.text("#shown") == "10,000 crops of 200 pictures shown"
+    assert browser.text("#shown") == "10,000 crops of 200 images shown"
     drawn = "return document.querySelectorAll('#grid .frame').length"
     assert 20 < browser.run(drawn) < 150
     assert browser.crops()[:3] == ["person", "0.00 person 000.jpg", "0.00 person 001.jpg"]
@@ -189,7 +189,7 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def certain(tmp_path_factory):
-    """A picture with a box that scores exactly 1, and another with one that scores less."""
+    """An image with a box that scores exactly 1, and another with one that scores less."""
     records = [record("certain.jpg", box(0, 1.0)), record("likely.jpg", box(1, 0.99))]
     return make(tmp_path_factory.mktemp("certain") / "page", records)
 

@@ -19,7 +19,7 @@ ODD = "in/it's \\(1) $x.jpg"
 
 @pytest.fixture
 def marked(browser, tmp_path):
-    """A page on which pictures and boxes are marked, with pointer and keys; and its records."""
+    """A page on which images and boxes are marked, with pointer and keys; and its records."""
     from selenium.webdriver.common.keys import Keys
 
     records = [
@@ -112,7 +112,7 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     browser.wait("return document.documentElement.dataset.ready === 'true'")
     assert browser.text("#count-marks") == "4"
     browser.go("#view=wall&show=marked&sort=lowest")
-    assert browser.text("#shown") == "3 crops of 4 pictures shown"
+    assert browser.text("#shown") == "3 crops of 4 images shown"
     assert browser.crops()[1] == "0.30 person -b.jpg"
     hand_back(browser, "json")
     browser.find("#hand-clear").click()
@@ -125,20 +125,20 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     assert not browser.run("return document.querySelector('[data-mark][aria-pressed=true]')")
 
 
-def test_an_open_picture_and_its_rows_are_marked(browser, tmp_path):
+def test_an_open_image_and_its_rows_are_marked(browser, tmp_path):
     page = make(tmp_path / "page", [record("a.jpg", box(0, 0.9), box(1, 0.8))])
     browser.open(page, "#picture=0")
     browser.click("#viewer-found tbody tr:nth-child(2) [data-mark=drop]")
     # Only a click elsewhere in the row brings the box close.
     assert browser.run("return viewer.chosenBox") is None
     browser.click("#viewer-marks [data-mark=keep]")
-    browser.press("x", "k")  # the picture: there is one mark at a time
+    browser.press("x", "k")  # the image: there is one mark at a time
     browser.click("#close")
-    mark_of_box, mark_of_picture = json.loads(hand_back(browser, "json"))
+    mark_of_box, mark_of_image = json.loads(hand_back(browser, "json"))
     assert mark_of_box["mark"] == "drop"
     assert mark_of_box["detection"] == 1
-    assert mark_of_picture["mark"] == "keep"
-    assert "detection" not in mark_of_picture
+    assert mark_of_image["mark"] == "keep"
+    assert "detection" not in mark_of_image
 
 
 def test_a_box_of_a_comparison_is_marked_without_its_number(browser, tmp_path):

@@ -1,4 +1,4 @@
-"""The picture that is open, in a browser: zoom, labels, files in full size, sides and videos."""
+"""The image that is open, in a browser: zoom, labels, files in full size, sides and videos."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from thinning import thin
 
 from detcli.config.shapes import Shape
 from detcli.page import page as module
-from detcli.page.page import BoxKind, Page, PageBox, PagePicture, RunInfo
+from detcli.page.page import BoxKind, Page, PageBox, PageImage, RunInfo
 from detcli.sink.draw import COVER
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ return {
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """A picture with a small box inside a large one, and one with nothing."""
+    """An image with a small box inside a large one, and one with nothing."""
     large = box(0, 0.9, (0, 0, 80, 60))
     small = box(1, 0.8, (60, 40, 68, 46))
     records = [record("a.jpg", large, small), record("b.jpg")]
@@ -37,14 +37,14 @@ def two(tmp_path_factory):
 
 
 def opened(browser, page, view="#picture=0", **window):
-    """Where the picture is that a view opens."""
+    """Where the image is that a view opens."""
     browser.show(page, view, **window)
     browser.wait("return document.querySelector('#stage img')?.complete")
     return browser.run(PLACE)
 
 
 def on_screen(browser, x, y):
-    """Where a pixel of the picture is in the window."""
+    """Where a pixel of the image is in the window."""
     place = browser.run(PLACE)
     left, top, _, _ = place["image"]
     return left + x * place["scale"], top + y * place["scale"]
@@ -67,7 +67,7 @@ def test_the_wheel_zooms_and_what_is_under_the_pointer_stays(browser, two):
     assert browser.run(PLACE) == before
 
 
-def test_a_drag_moves_a_zoomed_picture_up_to_its_edge(browser, two):
+def test_a_drag_moves_a_zoomed_image_up_to_its_edge(browser, two):
     opened(browser, two)
     browser.press("+", "+", "+")
     x, y = browser.run(PLACE)["middle"]
@@ -100,7 +100,7 @@ def test_keys_zoom_and_arrows_then_move(browser, two):
     assert browser.text("#viewer-name") == "b.jpg"
 
 
-def test_a_double_click_shows_the_pictures_own_pixels_or_more(browser, two):
+def test_a_double_click_shows_the_images_own_pixels_or_more(browser, two):
     before = opened(browser, two)
     zooms = []
     for _ in range(2):
@@ -234,13 +234,13 @@ return [labels.length, mostCovered, overlap];
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory):
-    """A picture with forty boxes."""
+    """An image with forty boxes."""
     crowded_record = record("a.jpg", *crowd()) | {"width": 600, "height": 600}
     return make(tmp_path_factory.mktemp("crowded") / "page", [crowded_record])
 
 
 @pytest.mark.parametrize("width", thin("widths at which labels cover little", [390, 600], count=1))
-def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, crowded, width):
+def test_labels_cover_as_little_of_a_box_as_saved_images_have_it(browser, crowded, width):
     opened(browser, crowded, width=width)
     count, most_covered, overlap = browser.run(COVERED)
     assert 5 <= count < 40
@@ -280,7 +280,7 @@ def linked(path, photo):
     upright = cv2.imread(str(photo))
     page = Page(path, RunInfo("predict"), linked=True)
     of_photo = record(str(photo), box(), warnings=["it is odd"], width=1500, height=2000)
-    page.add(of_photo, lambda: PagePicture(upright, photo))  # type: ignore[arg-type]
+    page.add(of_photo, lambda: PageImage(upright, photo))  # type: ignore[arg-type]
     page.close()
     return path
 
@@ -420,7 +420,7 @@ def frames(count):
 def film(tmp_path_factory):
     about = RunInfo("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "VIDEO_PICTURES", 16)
+        patch.setattr(module, "VIDEO_IMAGES", 16)
         return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)
 
 
@@ -492,7 +492,7 @@ def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film):
     browser.press(" ")
     frame = browser.run("return viewer.record.frame")
     browser.wait(f"return location.hash === '#picture={frame}'")
-    assert browser.run("return openedFrames")[:3] == [2, 4, 6]  # those that have a picture
+    assert browser.run("return openedFrames")[:3] == [2, 4, 6]  # those that have an image
     assert browser.find("#play").get_attribute("aria-pressed") == "false"
     browser.press(" ", "p")  # whoever steps plays no more
     assert browser.find("#play").get_attribute("aria-pressed") == "false"
@@ -510,8 +510,8 @@ def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
         stream.height = 60
         stream.pix_fmt = "yuv420p"
         for number in range(20):
-            picture = np.full((60, 80, 3), 10 * number, np.uint8)
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+            image = np.full((60, 80, 3), 10 * number, np.uint8)
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
         file.mux(stream.encode())
     page = Page(tmp_path / "page", RunInfo("predict"))
     for frame in frames(20):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from colour_model import picture
+from colour_model import image
 
 from detcli import Settings
 from detcli.core.errors import UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.contract import Layout, MultiLabel
 from detcli.model.families import FAMILIES
 from detcli.model.file import prepare
@@ -19,23 +19,23 @@ from detcli.run.batches import BatchDetector
 
 def test_an_observer_is_called_for_each_stage_until_removed(make_model):
     stages = []
-    pictures = [
-        Picture.whole(picture(("red", 2, 3))),
-        Picture.whole(picture(("blue", 0, 1))),
+    images = [
+        Image.whole(image(("red", 2, 3))),
+        Image.whole(image(("blue", 0, 1))),
     ]
     settings = Settings(conf=0.6)
     with BatchDetector(make_model(batch=None), device="cpu", settings=settings) as detector:
-        expected = [detections.xyxy.tolist() for detections in detector.submit(pictures)()]
+        expected = [detections.xyxy.tolist() for detections in detector.submit(images)()]
         detector.observe(stages.append)
-        observed = [detections.xyxy.tolist() for detections in detector.submit(pictures)()]
+        observed = [detections.xyxy.tolist() for detections in detector.submit(images)()]
         assert observed == expected
         assert stages == ["remainder", "preprocess", "network", "selection", "remainder"]
         detector.observe(None)
-        detector.submit(pictures)()
+        detector.submit(images)()
         assert len(stages) == 5
         detector.observe(stages.append)
         with detector.clone() as clone:
-            clone.submit(pictures)()
+            clone.submit(images)()
         assert len(stages) == 5  # a clone has no observer
 
 
@@ -82,7 +82,7 @@ def test_whether_an_anchor_gives_one_detection_at_most(
         assert detector.unique is unique
         if "layout" in contract:
             return
-        (detections,) = detector.submit([Picture.whole(image)])()
+        (detections,) = detector.submit([Image.whole(image)])()
     anchors = {tuple(box) for box in detections.xyxy.tolist()}
     assert (len(anchors) == len(detections)) is unique
 

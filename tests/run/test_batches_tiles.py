@@ -4,17 +4,17 @@
 import threading
 
 import pytest
-from colour_model import cell_box, picture
+from colour_model import cell_box, image
 
 from detcli import DeviceOptions, Settings
 from detcli.config.values import Tiling
 from detcli.core.errors import InferenceError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.run.batches import BatchDetector
 
 TILES = Tiling(64, 0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
-LARGE = picture(*SQUARES, size=(112, 160), grey=40)
+LARGE = image(*SQUARES, size=(112, 160), grey=40)
 
 
 def opened(model, workers=1, **settings):
@@ -22,13 +22,13 @@ def opened(model, workers=1, **settings):
     return BatchDetector(model, "cpu", settings, DeviceOptions(workers=workers))
 
 
-def detect(detector, images):
-    """What is found in a picture, or in each of a list."""
-    if not isinstance(images, list):
-        [detections] = detect(detector, [images])
+def detect(detector, image_list):
+    """What is found in an image, or in each of a list."""
+    if not isinstance(image_list, list):
+        [detections] = detect(detector, [image_list])
         return detections
-    pictures = [Picture.whole(image) for image in images]
-    return detector.submit(pictures)()
+    images = [Image.whole(image) for image in image_list]
+    return detector.submit(images)()
 
 
 def boxes(detections):
@@ -58,22 +58,22 @@ def all_detectors(detector):
 def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batch):
     with opened(make_model(batch=batch), workers) as detector:
         assert boxes(detect(detector, LARGE)) == EXPECTED
-        results = detect(detector, [LARGE, picture(), LARGE[:64, :64], LARGE])
+        results = detect(detector, [LARGE, image(), LARGE[:64, :64], LARGE])
     assert [len(detections) for detections in results] == [4, 0, 3, 4]
     assert boxes(results[3]) == EXPECTED
 
 
-def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, monkeypatch):
+def test_the_work_is_shared_and_an_image_after_the_other_is_read(make_model, monkeypatch):
     threads = set()
     with opened(make_model(), 3) as detector:
         assert detector.workers == 1
         assert detector.batch == 3
         for worker in all_detectors(detector):
 
-            def start(pictures, begin=worker._start_whole):  # noqa: SLF001
+            def start(images, begin=worker._start_whole):  # noqa: SLF001
                 threads.add(threading.current_thread())
                 barrier.wait(20)
-                return begin(pictures)
+                return begin(images)
 
             monkeypatch.setattr(worker, "_start_whole", start)
 
@@ -96,9 +96,9 @@ def test_an_error_in_one_thread_ends_the_work(make_model, monkeypatch, failing):
             raise InferenceError("it broke")
 
         monkeypatch.setattr(worker, "_start_whole", fail)
-        pictures = [Picture.whole(LARGE)] * 9
+        images = [Image.whole(LARGE)] * 9
         with pytest.raises(InferenceError, match="it broke"):
-            detector.submit(pictures)
+            detector.submit(images)
 
 
 def test_a_clone_has_helpers_of_its_own(make_model):
@@ -116,7 +116,7 @@ def test_max_det_and_confidences_of_classes_are_those_of_a_tile(make_model):
         assert set(names_of(detect(detector, LARGE))) == {"blue", "green"}
 
 
-def test_pictures_in_tiles_are_decoded_in_full(make_model):
+def test_images_in_tiles_are_decoded_in_full(make_model):
     with opened(make_model(), tile=None) as without_tiles:
         assert without_tiles.fast_for == (64, 64)
     with opened(make_model()) as with_tiles:
@@ -126,9 +126,9 @@ def test_pictures_in_tiles_are_decoded_in_full(make_model):
 NAMED = {"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
 CORNER = [("red", 0, 0), ("red", 0, 1), ("red", 1, 0), ("red", 1, 1)]
 MIDDLE = [("green", 4, 4), ("green", 4, 5), ("green", 5, 4), ("green", 5, 5)]
-# Red and green are seen in the whole picture at half its size, blue in a tile only.
+# Red and green are seen in the whole image at half its size, blue in a tile only.
 CROWD_SQUARES = [*CORNER, *MIDDLE, ("blue", 13, 6)]
-CROWD = picture(*CROWD_SQUARES, size=(128, 128))
+CROWD = image(*CROWD_SQUARES, size=(128, 128))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -180,7 +180,7 @@ def test_filters_do_not_change_what_makes_a_crowd(filters, names, make_model):
 
 
 # Four red objects, and a blue one of lower score. It fits into a tile, so there is nothing to cut.
-RED_CROWD = picture(*CORNER, size=(64, 64))
+RED_CROWD = image(*CORNER, size=(64, 64))
 RED_CROWD[40:48, 40:48] = (180, 0, 0)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sample_records import damaged, failure, frame, picture
+from sample_records import damaged, failure, frame, image
 
 from detcli.core.errors import CheckError, DecodeError, InputError, UsageError
 from detcli.core.timing import Stage
@@ -65,7 +65,7 @@ def test_a_class_that_the_model_lacks_is_a_usage_error():
     ],
 )
 def test_counts_are_compared(text, holds):
-    counts = Counts(pictures=1, detections_by_class=Counter({"person": 2, "a>b": 3}))
+    counts = Counts(images=1, detections_by_class=Counter({"person": 2, "a>b": 3}))
     conditions = [parse_condition(text, NAMES)]
     if not holds:
         check_conditions(conditions, counts)
@@ -78,11 +78,11 @@ def test_counts_are_compared(text, holds):
 CUT = "the run ended before its last input"
 UNSEEN = {
     "2 inputs failed": (
-        {"pictures": 1, "failed": 2, "detections_by_class": Counter(person=2)},
+        {"images": 1, "failed": 2, "detections_by_class": Counter(person=2)},
         True,
     ),
     "there were no inputs": ({}, True),
-    CUT: ({"pictures": 1, "detections_by_class": Counter(person=2)}, False),
+    CUT: ({"images": 1, "detections_by_class": Counter(person=2)}, False),
 }
 UNDECIDED = {
     "2 inputs failed": ("person==2", "person==3", "person<3", "person<=2", "person>2", "person!=2"),
@@ -140,11 +140,11 @@ def with_zones_and_lines(record, *zones, crossed=()):
 def test_counts_of_records_and_of_other_counts_add_up():
     torn = failure("torn.jpg")
     records = [
-        with_zones_and_lines(picture(count=2), "door", "hall"),
-        damaged(picture("b.jpg", "dog"), "odd"),
+        with_zones_and_lines(image(count=2), "door", "hall"),
+        damaged(image("b.jpg", "dog"), "odd"),
         with_zones_and_lines(frame(3, count=1), crossed=[("gate", "left")]),
         torn,
-        picture("c.jpg", count=0),
+        image("c.jpg", count=0),
     ]
     counts = Counts()
     parts = [Counts(), Counts()]
@@ -154,7 +154,7 @@ def test_counts_of_records_and_of_other_counts_add_up():
     added_up = Counts()
     for part in parts:
         added_up.include(part)
-    assert counts.pictures == 3
+    assert counts.images == 3
     assert counts.frames == 1
     assert counts.failed == 1
     assert counts.input_count == 5
@@ -167,7 +167,7 @@ def test_counts_of_records_and_of_other_counts_add_up():
     assert sorted(added_up.messages, key=str) == sorted(counts.messages, key=str)
     assert replace(added_up, messages=[]) == replace(counts, messages=[])
     assert list(counts.summary(2.0)) == [
-        "3 pictures, 1 frame, 4 detections, 1 failed, 2.00 s, 2.5/s on cpu",
+        "3 images, 1 frame, 4 detections, 1 failed, 2.00 s, 2.5/s on cpu",
         "found 3 cat, 1 dog",
         "in door: 2 cat",
         "crossed gate to the left: 1 cat",
@@ -178,38 +178,38 @@ def test_counts_of_records_and_of_other_counts_add_up():
 @pytest.mark.parametrize(
     ("counts", "arguments", "lines"),
     [
-        (Counts(), {}, ["0 pictures, 0 detections, 0.50 s"]),
+        (Counts(), {}, ["0 images, 0 detections, 0.50 s"]),
         (Counts(frames=1), {"skipped": 2}, ["1 frame, 0 detections, 2 skipped, 0.50 s"]),
         (
-            Counts(pictures=1, detections_by_class=Counter("a")),
+            Counts(images=1, detections_by_class=Counter("a")),
             {"dropped": 1},
-            ["1 picture, 1 detection, 1 frame dropped, 0.50 s"],
+            ["1 image, 1 detection, 1 frame dropped, 0.50 s"],
         ),
         (
-            Counts(pictures=2, detections_by_class=Counter("aabcdef")),
+            Counts(images=2, detections_by_class=Counter("aabcdef")),
             {"times": {Stage.DECODE: 3, Stage.WRITE: 1}},
             [
-                "2 pictures, 7 detections, 0.50 s, 4.0/s; decode 75%, write 25%",
+                "2 images, 7 detections, 0.50 s, 4.0/s; decode 75%, write 25%",
                 "found 2 a, 1 b, 1 c, 1 d, 1 e and 1 more class",
             ],
         ),
         (
-            Counts(pictures=2, detections_by_class=Counter("aabcdefg")),
+            Counts(images=2, detections_by_class=Counter("aabcdefg")),
             {},
             [
-                "2 pictures, 8 detections, 0.50 s, 4.0/s",
+                "2 images, 8 detections, 0.50 s, 4.0/s",
                 "found 2 a, 1 b, 1 c, 1 d, 1 e and 2 more classes",
             ],
         ),
         (
-            Counts(pictures=2, devices=Counter(["cuda:1", "cpu"])),
+            Counts(images=2, devices=Counter(["cuda:1", "cpu"])),
             {},
-            ["2 pictures, 0 detections, 0.50 s, 4.0/s on cpu, cuda:1"],
+            ["2 images, 0 detections, 0.50 s, 4.0/s on cpu, cuda:1"],
         ),
         (
-            Counts(pictures=1, devices=Counter(["openvino:CPU (bf16)"])),
+            Counts(images=1, devices=Counter(["openvino:CPU (bf16)"])),
             {},
-            ["1 picture, 0 detections, 0.50 s on openvino:CPU (bf16)"],
+            ["1 image, 0 detections, 0.50 s on openvino:CPU (bf16)"],
         ),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_summary_says_what_there_is(counts, arguments, lines):
 
 
 def test_errors_are_kept_without_what_was_read():
-    """Their tracebacks hold frames, and these the bytes of pictures: 20 MB in a shard of them."""
+    """Their tracebacks hold frames, and these the bytes of images: 20 MB in a shard of them."""
     with pytest.raises(DecodeError) as caught:
         load_bytes(b"", DecodeOptions())
     counts = Counts()

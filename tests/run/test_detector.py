@@ -12,8 +12,8 @@ import number_video
 import numpy as np
 import optional
 import pytest
-from colour_model import NAMES, cell_box, picture
-from PIL import Image
+from colour_model import NAMES, cell_box, image
+from PIL import Image as PillowImage
 from thinning import thin
 
 from detcli import (
@@ -28,7 +28,7 @@ from detcli import (
     predict,
 )
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.contract import Layout, MultiLabel, ScoreForm
 from detcli.model.file import prepare
 from detcli.run import detector as module
@@ -37,9 +37,9 @@ from detcli.run.batches import BatchDetector
 STRICT = Settings(conf=0.6)
 
 
-def test_one_picture(make_model):
+def test_one_image(make_model):
     with Detector(make_model(), device="cpu", settings=STRICT) as detector:
-        detections = detector(picture(("red", 2, 3)))
+        detections = detector(image(("red", 2, 3)))
     assert isinstance(detections, Detections)
     assert detector.device == "cpu"
     assert detector.model_name == "colours"
@@ -56,12 +56,12 @@ def test_one_picture(make_model):
 def test_the_confidence_is_the_one_asked_for_or_recommended_or_the_usual_one(
     make_model, requested, recommended, conf
 ):
-    """The picture's grey, in 191 of 192 places, scores 0.45."""
+    """The image's grey, in 191 of 192 places, scores 0.45."""
     metadata = {"names": str(dict(enumerate(NAMES)))}
     if recommended is not None:
         metadata["detcli.conf"] = recommended
     with Detector(make_model(metadata=metadata), "cpu", Settings(conf=requested)) as detector:
-        detections = detector(picture(("red", 2, 3)))
+        detections = detector(image(("red", 2, 3)))
     assert detector.conf == conf
     assert len(detections) == (1 if conf == 0.6 else 190)
     assert detections.score.min() > conf
@@ -122,11 +122,11 @@ def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, 
 
 
 def squares_of_levels(*squares):
-    """A black picture with squares of (colour, column, row, level)."""
-    image = picture(grey=0)
+    """A black image with squares of (colour, column, row, level)."""
+    pixels = image(grey=0)
     for colour, column, row, level in squares:
-        image += picture((colour, column, row), grey=0) // 255 * np.uint8(level)
-    return image
+        pixels += image((colour, column, row), grey=0) // 255 * np.uint8(level)
+    return pixels
 
 
 TWO_REDS_AND_A_BLUE = squares_of_levels(("red", 1, 1, 204), ("red", 3, 3, 178), ("blue", 5, 2, 153))
@@ -157,9 +157,9 @@ def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
     """As `--read` has it: first what counts, then the rest, up to the limit."""
     settings = Settings(max_det=2, **HIGH_FOR_RED)
     with BatchDetector(make_model(), "cpu", settings) as detector:
-        pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
-        (plain,) = detector.submit(pictures)()
-        (lower,) = detector.with_lower_conf(0.1).submit(pictures)()
+        images = [Image.whole(TWO_REDS_AND_A_BLUE)]
+        (plain,) = detector.submit(images)()
+        (lower,) = detector.with_lower_conf(0.1).submit(images)()
     assert plain.class_name.tolist() == ["blue"]
     assert lower.class_name.tolist() == ["red", "blue"]
     assert lower.score.tolist() == sorted(lower.score.tolist(), reverse=True)
@@ -167,9 +167,9 @@ def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
 
 def test_what_is_looked_for_below_one_confidence_for_all_comes_last(make_model):
     with BatchDetector(make_model(), "cpu", Settings(conf=0.65, max_det=3)) as detector:
-        pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
-        (plain,) = detector.submit(pictures)()
-        (lower,) = detector.with_lower_conf(0.1).submit(pictures)()
+        images = [Image.whole(TWO_REDS_AND_A_BLUE)]
+        (plain,) = detector.submit(images)()
+        (lower,) = detector.with_lower_conf(0.1).submit(images)()
     assert plain.class_name.tolist() == ["red", "red"]
     assert lower.class_name.tolist() == ["red", "red", "blue"]
 
@@ -196,24 +196,24 @@ def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
     with Detector("yolov10n", device="cpu", settings=STRICT, options=options) as detector:
         assert detector.model_name == "yolov10n-fp16"
         assert detector.contract.input_dtype == "float16"
-        assert detector(picture(("red", 2, 3))).class_name.tolist() == ["red"]
+        assert detector(image(("red", 2, 3))).class_name.tolist() == ["red"]
     with pytest.raises(UsageError, match='half=True has no effect with device="cpu"'):
         Detector(half, device="cpu", options=options)
 
 
-def test_a_list_of_pictures_of_different_sizes(make_model):
+def test_a_list_of_images_of_different_sizes(make_model):
     with Detector(str(make_model()), settings=STRICT) as detector:
-        images = [picture(("red", 2, 3)), picture(("blue", 0, 1), size=(64, 48)), picture()]
+        images = [image(("red", 2, 3)), image(("blue", 0, 1), size=(64, 48)), image()]
         results = detector(images)
         class_names = [detections.class_name.tolist() for detections in results]
         assert class_names == [["red"], ["blue"], []]
-        for image, detections in zip(images, results, strict=True):
-            assert detector(image).to_dict() == detections.to_dict()
+        for pixels, detections in zip(images, results, strict=True):
+            assert detector(pixels).to_dict() == detections.to_dict()
         assert detector([]) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_an_array_of_pictures_is_a_list_of_them(make_model, random, count):
+def test_an_array_of_images_is_a_list_of_them(make_model, random, count):
     stack = random.integers(0, 256, (count, 64, 64, 3), np.uint8)
     with Detector(make_model(), settings=Settings(conf=0.5)) as detector:
         for images in (stack, stack[..., ::-1], stack[:, ::-1]):
@@ -231,19 +231,19 @@ def test_an_array_of_pictures_is_a_list_of_them(make_model, random, count):
         np.zeros((1, 2, 64, 64, 3), np.uint8),
     ],
 )
-def test_an_array_of_what_are_no_pictures_is_refused(make_model, stack):
+def test_an_array_of_what_are_no_images_is_refused(make_model, stack):
     with Detector(make_model()) as detector, pytest.raises(ValueError, match="uint8 BGR"):
         detector(stack)
 
 
 def test_settings_may_be_given_by_name(make_model):
-    image = picture(("red", 2, 3), ("blue", 5, 5))
+    pixels = image(("red", 2, 3), ("blue", 5, 5))
     with Detector(make_model(), "cpu", conf=0.6, classes=["blue"]) as detector:
         assert detector.conf == 0.6
-        assert detector(image).class_name.tolist() == ["blue"]
+        assert detector(pixels).class_name.tolist() == ["blue"]
     with Detector(make_model(), "cpu", STRICT, classes=["red"]) as detector:
         assert detector.conf == STRICT.conf
-        assert detector(image).class_name.tolist() == ["red"]
+        assert detector(pixels).class_name.tolist() == ["red"]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_clone_needs_a_device_or_none(make_model):
         ([5], "sources has 5 in it"),
         ([np.zeros((4, 4, 3), np.uint8)], "sources has array"),
         (np.zeros((4, 4, 3), np.uint8), "sources has array"),
-        (Image.new("RGB", (4, 4)), "sources is <PIL"),
+        (PillowImage.new("RGB", (4, 4)), "sources is <PIL"),
     ],
 )
 def test_sources_of_another_type_are_refused(make_model, sources, message):
@@ -303,8 +303,8 @@ def test_sources_of_another_type_are_refused(make_model, sources, message):
 
 
 @pytest.mark.parametrize("wrap", [str, Path, os.fsencode, lambda path: iter([path])])
-def test_sources_may_be_names_paths_and_iterables_of_them(make_model, make_picture, wrap):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_sources_may_be_names_paths_and_iterables_of_them(make_model, make_image, wrap):
+    path = make_image("a.png", ("red", 2, 3))
     with Detector(make_model(), "cpu", STRICT) as detector:
         (record,) = predict(wrap(path), detector)
     assert record.detections.class_name.tolist() == ["red"]
@@ -341,8 +341,8 @@ def test_zones_and_tracks_may_be_given_as_the_command_line_has_them(make_model, 
         assert detection["zones"] == ["all"]
 
 
-def test_a_view_of_a_picture_and_what_is_none(make_model):
-    wide = np.concatenate([picture(("red", 1, 1)), picture(("blue", 1, 1))], axis=1)
+def test_a_view_of_an_image_and_what_is_none(make_model):
+    wide = np.concatenate([image(("red", 1, 1)), image(("blue", 1, 1))], axis=1)
     with Detector(make_model(), settings=STRICT) as detector:
         assert detector(wide[:, 64:]).class_name.tolist() == ["blue"]
         assert detector(wide[:, :64][::-1]).xyxy.tolist() == [cell_box(1, 6)]
@@ -353,12 +353,12 @@ def test_a_view_of_a_picture_and_what_is_none(make_model):
             detector(np.zeros((4, 4, 3), np.float32))
 
 
-def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
-    path = make_picture("a.png", ("red", 2, 3), ("blue", 5, 5))
+def test_images_may_be_paths_or_pillows(make_model, make_image):
+    path = make_image("a.png", ("red", 2, 3), ("blue", 5, 5))
     with Detector(make_model(), settings=STRICT) as detector:
         expected = detector(cv2.imread(path)).to_dict()
         assert len(expected) == 2
-        with Image.open(path) as opened:
+        with PillowImage.open(path) as opened:
             pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
             results = detector([str(path), path, *pillows])
         assert [detections.to_dict() for detections in results] == [expected] * 5
@@ -376,12 +376,12 @@ def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
         ("no.png", SourceError, "no.png: no such file"),
         ("x" * 5000, SourceError, "cannot be read: File name too long"),
         (Path(__file__), DecodeError, "test_detector.py: "),
-        ("film.mp4", UsageError, "film.mp4 is not the file of one picture"),
-        ("http://host/a.png", UsageError, "not the file of one picture"),
-        (Path(__file__).parent, UsageError, "not the file of one picture"),
+        ("film.mp4", UsageError, "film.mp4 is not the file of one image"),
+        ("http://host/a.png", UsageError, "not the file of one image"),
+        (Path(__file__).parent, UsageError, "not the file of one image"),
     ],
 )
-def test_what_is_no_picture_says_what_is_expected(make_model, argument, error, message):
+def test_what_is_no_image_says_what_is_expected(make_model, argument, error, message):
     with Detector(make_model()) as detector, pytest.raises(error, match=message):
         detector(argument)
 
@@ -433,17 +433,17 @@ def test_threads_share_a_detector(make_model, random, device, tile):
     with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:
         expected = [detector(image).to_dict() for image in images]
         assert len({str(detections) for detections in expected}) == len(images)
-        rounds = len(thin("rounds of pictures in threads", range(8), 2))
+        rounds = len(thin("rounds of images in threads", range(8), 2))
         with ThreadPoolExecutor(8) as threads:
             results = list(threads.map(detector, list(images) * rounds))
     assert [detections.to_dict() for detections in results] == expected * rounds
 
 
 @pytest.mark.slow
-def test_predict_yields_what_the_command_prints(make_model, make_picture, tmp_path, invoke):
-    """Pictures, frames of a video, and in their places a missing file and one that never ends."""
-    blue = make_picture("blue.png", ("blue", 2, 3))
-    red = make_picture("red.png", ("red", 2, 3))
+def test_predict_yields_what_the_command_prints(make_model, make_image, tmp_path, invoke):
+    """Images, frames of a video, and in their places a missing file and one that never ends."""
+    blue = make_image("blue.png", ("blue", 2, 3))
+    red = make_image("red.png", ("red", 2, 3))
     film = number_video.write(tmp_path / "film.mp4", 7)
     endless = tmp_path / "endless.png"
     os.mkfifo(endless)
@@ -475,7 +475,7 @@ def test_odd_names_are_warned_about(make_model):
 def test_names_that_classes_share(make_model):
     model = make_model(metadata={"names": "['x', 'y', 'x']"})
     with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
-        detections = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
+        detections = detector(image(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
     assert sorted(detections.class_id.tolist()) == [0, 2]
 
 
@@ -483,4 +483,4 @@ def test_a_closed_detector_refuses_to_run(make_model):
     with Detector(make_model()) as detector:
         detector.close()
     with pytest.raises(InferenceError, match="closed"):
-        detector(picture())
+        detector(image())

@@ -75,9 +75,9 @@ def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, film,
     assert_quiet(run_script(ENDINGS[ending], film))
 
 
-def test_images_that_are_left_early_do_not_abort_the_process(run_script, make_picture, tmp_path):
+def test_images_that_are_left_early_do_not_abort_the_process(run_script, make_image, tmp_path):
     for number in range(40):
-        make_picture(f"images/{number}.png", ("red", 1, 1), size=(640, 640))
+        make_image(f"images/{number}.png", ("red", 1, 1), size=(640, 640))
     assert_quiet(run_script("records = begin()", tmp_path / "images"))
 
 

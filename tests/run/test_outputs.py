@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import optional
 import pytest
-from sample_records import damaged, failed_frame, failure, feed, frame, picture
+from sample_records import damaged, failed_frame, failure, feed, frame, image
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.page.page import Page, PageSink, RunInfo
 from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
@@ -84,9 +84,9 @@ def files(out):
 
 
 def noisy(record, size=(100, 100)):
-    """The same with a picture that takes room."""
+    """The same with an image that takes room."""
     pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
-    return replace(record, picture=Picture.whole(pixels))
+    return replace(record, picture=Image.whole(pixels))
 
 
 FILES_OF_EMPTY_RUN = {
@@ -128,7 +128,7 @@ def test_a_failed_input_is_told_or_left_out(tmp_path, name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
     takes_frames = name in {"mot", "videos"}
-    record = frame(3, count=1) if takes_frames else damaged(picture(), "torn")
+    record = frame(3, count=1) if takes_frames else damaged(image(), "torn")
     fields = record.to_json() | {"saved": 0}
     pixels = record.picture.pixels.copy()
     with contextlib.closing(opened(name, tmp_path)) as sink:
@@ -159,10 +159,10 @@ READ_INDICES = {
 def test_what_a_file_had_before_the_disk_was_full_is_readable(tmp_path, name, before):
     sink = opened(name, tmp_path)
     for index in range(before):
-        sink.write(picture(f"{index}x.jpg", index=index))
+        sink.write(image(f"{index}x.jpg", index=index))
     with small_disk():
         with pytest.raises(OutputError, match=f"{tmp_path}/a: File too large"):
-            sink.write(picture("9x.jpg", index=9, count=100))
+            sink.write(image("9x.jpg", index=9, count=100))
         with pytest.warns(DetcliWarning, match="not complete"):
             sink.close()
     indices = READ_INDICES[name]((tmp_path / "a").read_text())
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
     """Without its end it cannot be read."""
     monkeypatch.setattr("detcli.sink.parquet.ROW_GROUP", group)
     (tmp_path / "a").write_bytes(b"before")
-    records = (picture(f"{number * 7919}" * 100, index=number) for number in range(100))
+    records = (image(f"{number * 7919}" * 100, index=number) for number in range(100))
     with small_disk(), pytest.raises(OutputError, match=r"/a: File too large"):
         feed(opened("parquet", tmp_path), *records)
     assert files(tmp_path) == {"a": b"before"}
@@ -184,9 +184,9 @@ def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
 
 @pytest.mark.parametrize("name", ["images", "crops", "labels", "dataset"])
 def test_what_a_folder_had_before_the_disk_was_full_stays(tmp_path, name):
-    feed(opened(name, tmp_path), picture("a.png"))
+    feed(opened(name, tmp_path), image("a.png"))
     before = files(tmp_path)
-    large = noisy(picture("b.png", count=2, bottom=1e4))
+    large = noisy(image("b.png", count=2, bottom=1e4))
     boxes = np.full((2, 4), [0, 0, 90, 90], np.float32)
     large = replace(large, detections=replace(large.detections, xyxy=boxes))
     disk_size = 20 if name == "labels" else 1000
@@ -199,14 +199,14 @@ def test_what_a_folder_had_before_the_disk_was_full_stays(tmp_path, name):
 
 def test_a_page_that_cannot_begin_says_why(tmp_path):
     with small_disk(10), pytest.raises(OutputError, match="cannot write"):
-        feed(opened("page", tmp_path), picture())
+        feed(opened("page", tmp_path), image())
 
 
 @pytest.mark.parametrize("name", ["images", "labels", "videos", "mot"])
 def test_another_run_replaces_what_an_earlier_one_has_made(tmp_path, name):
-    feed(opened(name, tmp_path), frame(0, count=3), picture("a.png", count=3))
+    feed(opened(name, tmp_path), frame(0, count=3), image("a.png", count=3))
     earlier = files(tmp_path)
-    feed(opened(name, tmp_path), frame(0, count=0), picture("a.png", count=0))
+    feed(opened(name, tmp_path), frame(0, count=0), image("a.png", count=0))
     later = files(tmp_path)
     assert earlier.keys() == later.keys()
     if name != "mot":
@@ -214,7 +214,7 @@ def test_another_run_replaces_what_an_earlier_one_has_made(tmp_path, name):
     sink = opened(name, tmp_path)
     shutil.rmtree(tmp_path / "a")  # which is an error, not made again
     with pytest.raises(OutputError, match=str(tmp_path)), contextlib.closing(sink):
-        sink.write(frame(0, count=1) if name in {"mot", "videos"} else picture("a.png"))
+        sink.write(frame(0, count=1) if name in {"mot", "videos"} else image("a.png"))
 
 
 def test_a_stream_keeps_its_first_failure(tmp_path):

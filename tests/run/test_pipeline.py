@@ -11,7 +11,7 @@ import pytest
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
 from detcli.core.timing import StageTimes
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Video
 from detcli.run import pipeline as module
 from detcli.run.pipeline import Pipeline
@@ -19,7 +19,7 @@ from detcli.source.loading import Item, failed
 
 
 class Double:
-    """A stand-in for BatchDetector that finds as many objects as the picture's first value says."""
+    """A stand-in for BatchDetector that finds as many objects as the image's first value says."""
 
     model_name = "stand-in"
     precision = "f32"
@@ -42,15 +42,15 @@ class Double:
         self.clones[device] = Double(device, self.work, self.in_flight)
         return self.clones[device]
 
-    def require_region(self, picture):
-        return picture
+    def require_region(self, image):
+        return image
 
-    def submit(self, pictures):
+    def submit(self, images):
         self.threads.add(threading.get_ident())
-        self.batches.append(len(pictures))
+        self.batches.append(len(images))
         self.started += 1
         self.max_in_flight = max(self.max_in_flight, self.started - self.waited)
-        counts = [int(picture.pixels[0, 0, 0]) for picture in pictures]
+        counts = [int(image.pixels[0, 0, 0]) for image in images]
         self.work(counts)
 
         def wait():
@@ -71,7 +71,7 @@ class Double:
 
 
 def shade(value):
-    return Picture.whole(np.full((2, 2, 3), value, np.uint8))
+    return Image.whole(np.full((2, 2, 3), value, np.uint8))
 
 
 def items(values):
@@ -185,13 +185,13 @@ def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
     ("change", "message"),
     [
         (lambda _: 1 / 0, "ZeroDivisionError"),
-        (lambda results: results[1:], "1 results for 2 pictures"),
+        (lambda results: results[1:], "1 results for 2 images"),
     ],
 )
 def test_a_failure_while_waiting_becomes_error_records(change, message):
     class Late(Double):
-        def submit(self, pictures):
-            wait = super().submit(pictures)
+        def submit(self, images):
+            wait = super().submit(images)
             return lambda: change(wait())
 
     records = list(Pipeline(Late(), 2).run(items(range(4))))
@@ -209,7 +209,7 @@ def test_a_device_without_memory_ends_the_run():
     """No later batch would fit, either."""
 
     def full(_):
-        raise DeviceMemoryError("a batch of 1 picture does not fit")
+        raise DeviceMemoryError("a batch of 1 image does not fit")
 
     with pytest.raises(DeviceMemoryError):
         list(Pipeline(Double(work=full), 1).run(items(range(3))))

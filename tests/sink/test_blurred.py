@@ -1,4 +1,4 @@
-"""Notes of what is hidden in all pictures of a folder."""
+"""Notes of what is hidden in all images of a folder."""
 
 import json
 import warnings
@@ -35,7 +35,7 @@ def test_a_note_that_says_something_else_is_no_note(tmp_path, text):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/film.mp4").touch()
     (tmp_path / NOTE).write_text(text)
-    with pytest.warns(DetcliWarning, match="has pictures of other runs, which may show car"):
+    with pytest.warns(DetcliWarning, match="has images of other runs, which may show car"):
         check_folder(tmp_path, ["car"])
 
 

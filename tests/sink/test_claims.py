@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from sample_records import frame, numbered, picture
+from sample_records import frame, image, numbered
 
 from detcli.sink import claims
 from detcli.sink.folder import OutputFolder
@@ -29,19 +29,19 @@ def names(folder, *records):
 def test_a_name_of_another_input_gets_the_hash(tmp_path, another_run):
     ours = OutputFolder(tmp_path)
     theirs = another_run(tmp_path)
-    assert names(ours, picture("a/bus.jpg")) == ["bus.txt"]
-    assert names(theirs, picture("a/bus.jpg")) == ["bus.txt"]  # the same input
-    (name,) = names(theirs, picture("b/bus.jpg"))
+    assert names(ours, image("a/bus.jpg")) == ["bus.txt"]
+    assert names(theirs, image("a/bus.jpg")) == ["bus.txt"]  # the same input
+    (name,) = names(theirs, image("b/bus.jpg"))
     assert name.startswith("bus-")
     assert name != "bus.txt"
-    (third_name,) = names(ours, picture("c/bus.jpg"))
+    (third_name,) = names(ours, image("c/bus.jpg"))
     assert third_name not in {name, "bus.txt"}
 
 
 @pytest.mark.parametrize("frames_first", [True, False])
-def test_a_frame_and_a_picture_do_not_meet(tmp_path, another_run, frames_first):
+def test_a_frame_and_an_image_do_not_meet(tmp_path, another_run, frames_first):
     first = frame(7)
-    second = picture("pics/film_7.jpg")
+    second = image("pics/film_7.jpg")
     if not frames_first:
         first, second = second, first
     ours = OutputFolder(tmp_path)
@@ -59,37 +59,37 @@ def test_standard_input_is_another_input_in_each_run(tmp_path, another_run):
 
 def test_names_are_free_when_the_other_run_has_ended(tmp_path, another_run):
     theirs = another_run(tmp_path)
-    names(theirs, picture("a/bus.jpg"))
+    names(theirs, image("a/bus.jpg"))
     del theirs
-    assert names(OutputFolder(tmp_path), picture("b/bus.jpg")) == ["bus.txt"]
+    assert names(OutputFolder(tmp_path), image("b/bus.jpg")) == ["bus.txt"]
 
 
 def test_the_mark_is_empty_when_no_run_is_at_work(tmp_path):
     folder = OutputFolder(tmp_path)
-    names(folder, picture("a/bus.jpg"))
+    names(folder, image("a/bus.jpg"))
     del folder
     assert (tmp_path / ".detcli-folder").read_bytes() == b""
 
 
 def test_what_a_killed_run_has_taken_is_free(tmp_path):
     code = (
-        "import os, sys; from sample_records import picture; from pathlib import Path\n"
+        "import os, sys; from sample_records import image; from pathlib import Path\n"
         "from detcli.sink.folder import OutputFolder\n"
         "folder = OutputFolder(Path(sys.argv[1]))\n"
-        "folder.file_of(picture('a/bus.jpg'), '.txt'); os._exit(9)"
+        "folder.file_of(image('a/bus.jpg'), '.txt'); os._exit(9)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
     process = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, env=environment)
     assert process.returncode == 9
     assert (tmp_path / ".detcli-folder").read_bytes() != b""
-    assert names(OutputFolder(tmp_path), picture("b/bus.jpg")) == ["bus.txt"]
+    assert names(OutputFolder(tmp_path), image("b/bus.jpg")) == ["bus.txt"]
 
 
 def test_in_a_folder_of_somebody_else_nothing_is_replaced_even_at_the_last_moment(tmp_path):
     (tmp_path / "notes").touch()
     folders = [OutputFolder(tmp_path), OutputFolder(tmp_path)]
-    first = picture("a/bus.jpg")
-    second = picture("b/bus.jpg")
+    first = image("a/bus.jpg")
+    second = image("b/bus.jpg")
     path_of_first = folders[0].file_of(first, ".txt")
     path_of_second = folders[1].file_of(second, ".txt")
     assert path_of_first == path_of_second

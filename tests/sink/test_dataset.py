@@ -9,10 +9,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nasty_names import anything
-from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
+from sample_records import Film, failed_frame, failure, feed, frame, image, numbered
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.sink import dataset as module
 from detcli.sink.dataset import DatasetSink
@@ -34,22 +34,22 @@ def save(folder, *records, names=NAMES):
 
 
 def contents(folder):
-    """The names in both folders: of pictures with their suffix, of labels without."""
+    """The names in both folders: of images with their suffix, of labels without."""
     images = sorted(path.name for path in (folder / "images").iterdir())
     labels = sorted(path.name.removesuffix(".txt") for path in (folder / "labels").iterdir())
     return images, labels
 
 
 def stored(folder, name="a.png", shade=0, **options):
-    """A record of a picture in a file."""
+    """A record of an image in a file."""
     pixels = np.full((40, 60, 3), shade, np.uint8)
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     suffix = options.pop("suffix", path.suffix)
     path.write_bytes(cv2.imencode(suffix, pixels)[1].tobytes())
-    record = picture(str(path), **options)
-    picture_of_file = replace(Picture.whole(pixels), file=path.read_bytes())
-    return replace(record, origin=Origin(str(path), path), picture=picture_of_file)
+    record = image(str(path), **options)
+    image_of_file = replace(Image.whole(pixels), file=path.read_bytes())
+    return replace(record, origin=Origin(str(path), path), picture=image_of_file)
 
 
 def test_the_layout(dataset_path, tmp_path):
@@ -65,7 +65,7 @@ def test_the_layout(dataset_path, tmp_path):
 
 
 def test_what_is_in_it(dataset_path, tmp_path):
-    """Pictures without detections are background; failures are nothing."""
+    """Images without detections are background; failures are nothing."""
     records = stored(tmp_path, count=0), failure(), failed_frame(1)
     images, labels = save(dataset_path, *records, frame(0), frame(7, count=1), numbered(3))
     assert images == ["a.png", "film_0.jpg", "film_7.jpg", "stdin_3.jpg"]
@@ -90,7 +90,7 @@ def test_files_that_trainers_open_are_copied(dataset_path, tmp_path, name, conte
     assert images == [copy]
     path = dataset_path / "images" / copy
     assert path.read_bytes() == (tmp_path / name).read_bytes()
-    # A trainer that repairs a picture of the dataset must not change the input.
+    # A trainer that repairs an image of the dataset must not change the input.
     assert path.stat().st_nlink == 1
 
 
@@ -104,7 +104,7 @@ def test_other_files_are_encoded(dataset_path, tmp_path, suffix):
 
 
 @pytest.mark.parametrize("in_one_run", [True, False])
-def test_pictures_that_differ_in_their_suffix_have_labels_of_their_own(
+def test_images_that_differ_in_their_suffix_have_labels_of_their_own(
     dataset_path, tmp_path, in_one_run
 ):
     png = stored(tmp_path, "a.png")
@@ -127,11 +127,11 @@ def test_corrected_labels_are_kept(dataset_path, tmp_path, caplog):
     assert save(dataset_path, *records) == before
     assert (dataset_path / "labels/a.txt").read_text() == "corrected"
     assert caplog.messages == [
-        f"{dataset_path} had 3 of the pictures already; their labels are as they were"
+        f"{dataset_path} had 3 of the images already; their labels are as they were"
     ]
 
 
-def test_another_picture_of_a_name_gets_a_number(dataset_path, tmp_path):
+def test_another_image_of_a_name_gets_a_number(dataset_path, tmp_path):
     save(dataset_path, stored(tmp_path, "x/a.png", shade=1), frame(0, CAMERA, shade=1))
     images, labels = save(
         dataset_path, stored(tmp_path, "y/a.png", shade=2), frame(0, CAMERA, shade=200)
@@ -141,7 +141,7 @@ def test_another_picture_of_a_name_gets_a_number(dataset_path, tmp_path):
     assert cv2.imread(dataset_path / "images/a.png")[0, 0, 0] == 1
 
 
-def test_its_own_pictures_as_inputs_change_nothing(dataset_path, tmp_path):
+def test_its_own_images_as_inputs_change_nothing(dataset_path, tmp_path):
     save(dataset_path, stored(tmp_path))
     path = dataset_path / "images/a.png"
     record = replace(stored(tmp_path, count=0), origin=Origin(str(path), path))
@@ -170,7 +170,7 @@ def writer_of(count, write):
 def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
     dataset_path, tmp_path, monkeypatch
 ):
-    """Each picture has labels, and there is a description; the next run adds what is missing."""
+    """Each image has labels, and there is a description; the next run adds what is missing."""
     records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
     write = module.write_file
     for survived in range(7):
@@ -187,7 +187,7 @@ def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
         assert labels == ["a", "b", "film_0"]
 
 
-def test_a_run_over_three_pictures_writes_seven_files(dataset_path, tmp_path, monkeypatch):
+def test_a_run_over_three_images_writes_seven_files(dataset_path, tmp_path, monkeypatch):
     """So the test above has killed it at each of them."""
     records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
     names = []
@@ -233,7 +233,7 @@ def test_an_edited_description_is_kept(dataset_path, tmp_path):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_class_names_are_read_back(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("dataset")
-    record = picture(name=names[0])
+    record = image(name=names[0])
     record = replace(record, model="odd\n- \udcff: [")
     save(folder, record, names=names)
     description = yaml.safe_load((folder / "data.yaml").read_text(encoding="utf-8"))
@@ -245,7 +245,7 @@ def test_any_class_names_are_read_back(tmp_path_factory, names):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_inputs_are_called(tmp_path_factory, sources):
     folder = tmp_path_factory.mktemp("outer") / "dataset"
-    images, labels = save(folder, *[picture(source) for source in sources])
+    images, labels = save(folder, *[image(source) for source in sources])
     assert sorted(name.rpartition(".")[0] for name in images) == labels
     assert len(images) == len(sources)
     assert [path.name for path in folder.parent.iterdir()] == ["dataset"]

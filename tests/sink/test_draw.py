@@ -1,4 +1,4 @@
-"""Boxes and labels on pictures."""
+"""Boxes and labels on images."""
 
 import itertools
 import subprocess
@@ -59,7 +59,7 @@ def test_the_output_is_a_copy():
 
 
 @pytest.mark.parametrize("box", [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1)])
-def test_a_box_outside_the_picture_is_not_drawn(box):
+def test_a_box_outside_the_image_is_not_drawn(box):
     np.testing.assert_array_equal(drawn(grey(200, 200), box), grey(200, 200))
 
 
@@ -72,7 +72,7 @@ def test_a_box_outside_the_picture_is_not_drawn(box):
         ((-3e38, -3e38, 3e38, 3e38), (0, 0, 200, 200)),
     ],
 )
-def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges(box, within):
+def test_a_box_that_reaches_beyond_the_image_ends_at_its_edges(box, within):
     np.testing.assert_array_equal(drawn(grey(200, 200), box), drawn(grey(200, 200), within))
 
 
@@ -96,7 +96,7 @@ def luminance(colour):
 
 @pytest.mark.parametrize("vision", [np.eye(3), DEUTERANOPIA])
 def test_the_first_80_classes_have_distinct_and_strong_colours(vision):
-    """To people with deuteranopia, too; and the first ten, which most pictures need, far more."""
+    """To people with deuteranopia, too; and the first ten, which most images need, far more."""
     rgb = np.array([colour_of(class_id)[::-1] for class_id in range(80)]) / 255
     light = np.clip(linear(rgb) @ vision.T, 0, 1)
     points = cv2.cvtColor(np.float32([light]), cv2.COLOR_LRGB2Lab)[0]  # type: ignore[arg-type, call-overload]
@@ -127,14 +127,14 @@ def test_the_colour_of_any_class_is_strong(class_id):
         (400, 40, 40),
     ],
 )
-def test_the_line_grows_with_the_picture_or_is_as_asked(side, line_width, expected):
+def test_the_line_grows_with_the_image_or_is_as_asked(side, line_width, expected):
     style = Style(line_width, frozenset())
     out = annotate(grey(side, side), boxes((side // 4, 0, side * 3 // 4, side)), style)
     row = (out[side // 2] == colour_of(0)).all(axis=-1)
     assert row[: side // 2].sum() == expected
 
 
-def test_any_size_of_picture_and_box_can_be_drawn():
+def test_any_size_of_image_and_box_can_be_drawn():
     for size, relative in (
         ((1, 1), (0, 0, 1, 1)),
         ((1, 5000), (-1, -2, 3, 2)),
@@ -148,7 +148,7 @@ def test_any_size_of_picture_and_box_can_be_drawn():
 
 def test_the_label_stays_inside():
     def inked(*sides):
-        """Pixels of the text: black or white, which nothing else in these pictures is."""
+        """Pixels of the text: black or white, which nothing else in these images is."""
         out = drawn(grey(300, 400), sides)
         black = np.count_nonzero((out == 0).all(axis=-1))
         return black or np.count_nonzero((out == 255).all(axis=-1))
@@ -257,7 +257,7 @@ def test_where_there_is_no_room_the_text_is_smaller(labels, random):
     for count in (3, 60):
         annotate(grey(480, 640), crowd(random, count, (480, 640)))
     sizes = [size for _, _, size in labels]
-    assert sizes[0] == 14  # a fortieth of the picture
+    assert sizes[0] == 14  # a fortieth of the image
     assert sizes[-1] == 10  # smaller text cannot be read
 
 

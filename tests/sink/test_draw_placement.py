@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from detcli.sink.draw import LabelLayout
 
-PICTURE = (100, 80)  # width, height
+IMAGE = (100, 80)  # width, height
 SIZE = (20, 10)  # of a label
 
 
@@ -16,7 +16,7 @@ def rectangle(*sides):
 
 
 def layout(*visible, gap=0):
-    return LabelLayout(PICTURE, rectangle(*visible).reshape(-1, 4), gap)
+    return LabelLayout(IMAGE, rectangle(*visible).reshape(-1, 4), gap)
 
 
 def test_the_first_place_that_is_free_is_taken():
@@ -77,7 +77,7 @@ def draw_box(draw):
 
 @given(st.data())
 def test_the_promises_hold_for_any_boxes(data):
-    """Counted on a raster: labels lie apart, within the picture, and boxes stay visible."""
+    """Counted on a raster: labels lie apart, within the image, and boxes stay visible."""
     visible = [draw_box(data.draw) for _ in range(data.draw(st.integers(0, 6)))]
     cover = data.draw(st.sampled_from([0, 0.15, 0.5, 1]))
     labels = layout(*visible)

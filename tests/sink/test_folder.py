@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nasty_names import anything
-from sample_records import Film, frame, numbered, picture
+from sample_records import Film, frame, image, numbered
 
 from detcli.core.errors import OutputError
 from detcli.data.per_video import PerVideo
@@ -46,14 +46,14 @@ SAME_NAME = Film("elsewhere/film.mp4", 10.0)
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
-        ([picture("x/a.jpg"), picture("y/a.png"), picture("b")], ["a.txt", "a-#.txt", "b.txt"]),
+        ([image("x/a.jpg"), image("y/a.png"), image("b")], ["a.txt", "a-#.txt", "b.txt"]),
         ([frame(0), frame(5)], ["film_0.txt", "film_5.txt"]),
         (
             [frame(0), frame(0, SAME_NAME), frame(1, SAME_NAME), frame(0), frame(0)],
             ["film_0.txt", "film-#_0.txt", "film-#_1.txt", "film-2_0.txt", "film-3_0.txt"],
         ),
         (
-            [picture("film_0.png"), frame(0), picture("film-2_0.jpg")],
+            [image("film_0.png"), frame(0), image("film-2_0.jpg")],
             ["film_0.txt", "film-2_0.txt", "film-2_0-2.txt"],
         ),
         (
@@ -68,18 +68,18 @@ SAME_NAME = Film("elsewhere/film.mp4", 10.0)
         ),
         ([numbered(0), numbered(1)], ["stdin_0.txt", "stdin_1.txt"]),
     ],
-    ids=["pictures", "frames", "videos", "pictures named like frames", "cameras", "pipe"],
+    ids=["pictures", "frames", "videos", "images named like frames", "cameras", "pipe"],
 )
 def test_files_are_named_after_their_inputs_and_frames(output_folder, records, expected):
     assert names(output_folder, *records) == expected
 
 
 def test_prefixes_for_several_files_of_a_record(output_folder):
-    assert output_folder.prefix_of(picture("x/a.jpg")) == "a"
-    assert re.fullmatch("a-[0-9a-f]{8}", output_folder.prefix_of(picture("y/a.jpg")))
+    assert output_folder.prefix_of(image("x/a.jpg")) == "a"
+    assert re.fullmatch("a-[0-9a-f]{8}", output_folder.prefix_of(image("y/a.jpg")))
     assert output_folder.prefix_of(frame(3)) == "film_3"
     assert output_folder.prefix_of(frame(4)) == "film_4"
-    path = output_folder.member(picture("x/a.jpg"), output_folder.path / "cat", "a_7", ".png")
+    path = output_folder.member(image("x/a.jpg"), output_folder.path / "cat", "a_7", ".png")
     assert path == output_folder.path / "cat" / "a_7.png"
 
 
@@ -87,10 +87,10 @@ def test_an_input_is_never_the_path(tmp_path):
     inputs = {tmp_path / "out" / name for name in ("a.txt", "film_0.txt", "film_0_2.txt")}
     inputs.add(tmp_path / "out" / "cat" / "b_0.txt")
     folder = OutputFolder(tmp_path / "out", inputs)
-    assert names(folder, picture("a.jpg")) == ["a-2.txt"]
+    assert names(folder, image("a.jpg")) == ["a-2.txt"]
     assert names(folder, frame(0), frame(1)) == ["film_0_3.txt", "film_1.txt"]
     cat = folder.path / "cat"
-    assert folder.member(picture("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
+    assert folder.member(image("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_what_was_found_in_a_folder_keeps_its_path_below(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pics[1]").mkdir()  # of a name that looks like a pattern
     folder = OutputFolder(tmp_path / "out", roots=roots)
-    assert names(folder, picture(source)) == [f"{path}.txt"]
+    assert names(folder, image(source)) == [f"{path}.txt"]
 
 
 def test_files_below_are_written(tmp_path):
     folder = OutputFolder(tmp_path / "out", roots=["pics"])
-    record = picture("pics/a/b.jpg")
+    record = image("pics/a/b.jpg")
     film = frame(0, Film("pics/c/film.avi", 1.0))
     folder.write(record, folder.file_of(record, ".txt"), b"label")
     folder.video_of(film, ".mp4").touch()
@@ -140,7 +140,7 @@ def test_a_link_in_place_of_a_folder_below_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     folder = OutputFolder(tmp_path / "out", roots=["pics"])
     (tmp_path / "out/a").symlink_to(tmp_path / "elsewhere")
-    record = picture("pics/a/b.jpg")
+    record = image("pics/a/b.jpg")
     folder.write(record, folder.file_of(record, ".txt"), b"label")
     assert record.saved == [tmp_path / "out/b.txt"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -164,7 +164,7 @@ def content(path):
 
 def test_each_input_gets_the_same_name_in_every_run(tmp_path):
     sources = ["x/a.jpg", "y/a.jpg", "y/a.jpg"]
-    records = [picture(source) for source in sources]
+    records = [image(source) for source in sources]
     first = run(tmp_path / "out", *records)
     second = run(tmp_path / "out", *records)
     assert first == second
@@ -177,14 +177,14 @@ def test_an_input_is_known_by_its_absolute_name(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     monkeypatch.chdir(tmp_path / "one")
-    _, marked = run(out, picture("x/a.jpg"), picture("a.jpg"))
-    assert run(out, picture("x/a.jpg"), picture("../one/./a.jpg"))[1] == marked
+    _, marked = run(out, image("x/a.jpg"), image("a.jpg"))
+    assert run(out, image("x/a.jpg"), image("../one/./a.jpg"))[1] == marked
     monkeypatch.chdir(tmp_path / "two")
-    assert run(out, picture("x/a.jpg"), picture("a.jpg"))[1] != marked
+    assert run(out, image("x/a.jpg"), image("a.jpg"))[1] != marked
 
 
 def test_an_address_is_known_by_its_name(tmp_path, monkeypatch):
-    records = [picture("x-a.png"), picture("http://x/a.jpg")]
+    records = [image("x-a.png"), image("http://x/a.jpg")]
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path / "x")
     first = run(tmp_path / "out", *records)
@@ -196,8 +196,8 @@ def test_an_address_is_known_by_its_name(tmp_path, monkeypatch):
 
 def test_standard_input_and_live_sources_are_new_in_every_run(tmp_path):
     out = tmp_path / "out"
-    assert run(out, picture("-"), frame(0, DOOR)) == ["stdin.txt", "camera-0_0.txt"]
-    assert run(out, picture("-"), frame(0, DOOR)) == ["stdin-2.txt", "camera-0-2_0.txt"]
+    assert run(out, image("-"), frame(0, DOOR)) == ["stdin.txt", "camera-0_0.txt"]
+    assert run(out, image("-"), frame(0, DOOR)) == ["stdin-2.txt", "camera-0-2_0.txt"]
     folder = OutputFolder(out)
     assert folder.prefix_of(frame(1, DOOR)) == "camera-0-3_1"
     (out / "cat").mkdir()
@@ -218,7 +218,7 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
     plant(tmp_path / "a.txt")
     plant(tmp_path / "film_0.txt")
     before = [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")]
-    records = [picture("a.jpg"), frame(0), frame(1)]
+    records = [image("a.jpg"), frame(0), frame(1)]
     marked, *frames = run(tmp_path, *records)
     assert re.fullmatch(r"a-[0-9a-f]{8}\.txt", marked)
     assert frames == ["film_0_2.txt", "film_1.txt"]
@@ -230,32 +230,32 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
 
 
 def test_what_is_no_file_is_never_replaced(tmp_path):
-    run(tmp_path, picture("x.jpg"))
+    run(tmp_path, image("x.jpg"))
     assert (tmp_path / MARK).exists()
     os.mkfifo(tmp_path / "a.txt")
     (tmp_path / "b.txt").mkdir()
     for name in ("a", "b"):
         before = (tmp_path / f"{name}.txt").lstat()
-        assert run(tmp_path, picture(f"{name}.jpg")) != [f"{name}.txt"]
+        assert run(tmp_path, image(f"{name}.jpg")) != [f"{name}.txt"]
         assert (tmp_path / f"{name}.txt").lstat() == before
 
 
 def test_an_empty_folder_becomes_ours_but_a_mark_that_is_a_link_is_not(tmp_path):
     (tmp_path / f".detcli-{'0' * 16}.part.txt").touch()  # of a run that was killed
     for _ in range(2):
-        assert run(tmp_path, picture("a.jpg"), frame(0)) == ["a.txt", "film_0.txt"]
+        assert run(tmp_path, image("a.jpg"), frame(0)) == ["a.txt", "film_0.txt"]
     assert (tmp_path / MARK).read_bytes() == b""
     (tmp_path / MARK).unlink()
     (tmp_path / MARK).symlink_to("a.txt")
-    assert run(tmp_path, picture("a.jpg")) != ["a.txt"]
+    assert run(tmp_path, image("a.jpg")) != ["a.txt"]
 
 
 def test_a_link_in_place_of_a_file_that_detcli_made_is_replaced(tmp_path):
-    run(tmp_path / "out", picture("a.jpg"))
+    run(tmp_path / "out", image("a.jpg"))
     (tmp_path / "target").write_text("unchanged")
     (tmp_path / "out" / "a.txt").unlink()
     (tmp_path / "out" / "a.txt").symlink_to(tmp_path / "target")
-    assert run(tmp_path / "out", picture("a.jpg")) == ["a.txt"]
+    assert run(tmp_path / "out", image("a.jpg")) == ["a.txt"]
     assert content(tmp_path) == {"out/a.txt": "a.jpg", "target": "unchanged"}
 
 
@@ -265,7 +265,7 @@ def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_pat
         path = OutputFolder(tmp_path, resumed=resumed).video_of(frame(7), ".mp4")
         path.touch()
         assert path.name == video
-        assert run(tmp_path, picture("a.jpg"), resumed=resumed) == ["a.txt"]
+        assert run(tmp_path, image("a.jpg"), resumed=resumed) == ["a.txt"]
     assert caplog.messages == [
         f"in/film.avi: {tmp_path / 'film.mp4'} is kept; frames from 7 on are in {path}"
     ]
@@ -273,7 +273,7 @@ def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_pat
 
 def test_a_resumed_run_gives_the_names_that_the_whole_run_gives(tmp_path):
     second_film = Film("y/film.avi", 10.0)
-    records = [picture("x/a.jpg"), picture("y/a.jpg"), frame(0), frame(1), frame(0, second_film)]
+    records = [image("x/a.jpg"), image("y/a.jpg"), frame(0), frame(1), frame(0, second_film)]
     expected = run(tmp_path / "whole", *records)
     for skipped in range(len(records)):
         folder = OutputFolder(tmp_path / "out", resumed=True)
@@ -286,7 +286,7 @@ def test_a_resumed_run_gives_the_names_that_the_whole_run_gives(tmp_path):
 def test_the_folder_itself_may_be_a_link(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "out").symlink_to("there")
-    record = picture("a.jpg")
+    record = image("a.jpg")
     run(tmp_path / "out", record)
     assert record.saved == [tmp_path / "out" / "a.txt"]
     assert (tmp_path / "there" / "a.txt").exists()
@@ -308,10 +308,10 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     folder = OutputFolder(tmp_path_factory.mktemp("out"))
     paths = []
     for source, is_video in sources:
-        record = frame(0, Film(source, 1.0)) if is_video else picture(source)
+        record = frame(0, Film(source, 1.0)) if is_video else image(source)
         paths += [folder.file_of(record, ".txt"), folder.video_of(frame(0), ".mp4")]
-        prefix = folder.prefix_of(picture(source))
-        paths.append(folder.member(picture(source), folder.path, f"{prefix}_3", ".png"))
+        prefix = folder.prefix_of(image(source))
+        paths.append(folder.member(image(source), folder.path, f"{prefix}_3", ".png"))
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()
@@ -344,7 +344,7 @@ def test_a_state_begins_and_ends_with_its_video():
     assert log[5:] == ["-other.avi"]
 
 
-def test_numbered_pictures_of_a_source_have_one_state():
+def test_numbered_images_of_a_source_have_one_state():
     videos = StateLog().videos()
     state = videos.of(numbered(0))
     assert videos.of(numbered(1)) is state

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import optional
 import pytest
-from sample_records import picture
+from sample_records import image
 
 from detcli.config.values import SUFFIXES, Format
 from detcli.core.errors import UsageError
@@ -56,7 +56,7 @@ def test_each_format_has_a_sink(record_format, tmp_path):
         optional.require("pyarrow")
     path = tmp_path / "boxes"
     sink = open_record_sink(record_format, open_output(path), ["track_id"])
-    sink.write(picture())
+    sink.write(image())
     sink.close()
     assert path.stat().st_size
     assert (b"track_id" in path.read_bytes()) is FORMATS[record_format].has_detection_rows

@@ -13,7 +13,7 @@ from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, frame
 
 from detcli.config.config import Inputs
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
 
@@ -121,8 +121,8 @@ def test_sides_beyond_those_of_h264_have_another_codec(tmp_path):
 
 
 @pytest.mark.parametrize("colour", [(30, 60, 220), (200, 40, 30), (40, 180, 60), (128, 128, 128)])
-def test_colours_are_those_of_the_pictures(tmp_path, colour):
-    pixels = Picture.whole(np.full((40, 60, 3), colour, np.uint8))
+def test_colours_are_those_of_the_images(tmp_path, colour):
+    pixels = Image.whole(np.full((40, 60, 3), colour, np.uint8))
     feed(VideoSink(OutputFolder(tmp_path)), replace(frame(0), picture=pixels))
     _, written = cv2.VideoCapture(str(tmp_path / "film.mp4")).read()
     assert np.abs(written.astype(int) - colour).max() < 12
@@ -142,7 +142,7 @@ def test_memory_is_flat(tmp_path, random):
     noise = random.integers(0, 255, (120, 160, 3), np.uint8)
     resident = []
     for number in range(1000):
-        moved = Picture.whole(np.roll(noise, number * 7, axis=1))
+        moved = Image.whole(np.roll(noise, number * 7, axis=1))
         sink.write(replace(frame(number), picture=moved))
         if number in {200, 999}:
             resident.append(psutil.Process().memory_info().rss)

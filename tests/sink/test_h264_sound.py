@@ -70,7 +70,7 @@ def test_it_is_copied_bit_for_bit(make, suffix, sound):
     ("suffix", "sound", "start_s"),
     [("mp4", "aac", 0.5), ("mp4", "aac", 0.93), ("mov", "pcm_s16le", 0.93)],
 )
-def test_it_begins_where_the_pictures_do(make, suffix, sound, start_s):
+def test_it_begins_where_the_images_do(make, suffix, sound, start_s):
     _, written = make(suffix, sound, inputs=Inputs(start=start_s, end=2.0))
     assert written.seen_s == pytest.approx(1.0 - start_s, abs=0.041)
     assert written.heard_s == pytest.approx(written.seen_s, abs=0.03)
@@ -98,7 +98,7 @@ def test_there_may_be_none(make, options):
     assert len(written.times) == 75
 
 
-def test_sound_that_is_lost_meanwhile_costs_no_pictures(tmp_path, caplog):
+def test_sound_that_is_lost_meanwhile_costs_no_images(tmp_path, caplog):
     source = record_film(tmp_path / "a.mkv", TIMES)
 
     def spoil(record):
@@ -123,7 +123,7 @@ def test_sound_that_is_lost_meanwhile_costs_no_pictures(tmp_path, caplog):
         ("mkv", "flac", b"fLaC", b"CaLf"),
     ],
 )
-def test_damaged_sound_costs_no_pictures(tmp_path, suffix, sound, marker, damaged):
+def test_damaged_sound_costs_no_images(tmp_path, suffix, sound, marker, damaged):
     source = record_film(tmp_path / f"a.{suffix}", TIMES[:10], sound=sound, signal_s=0.1)
     data = source.read_bytes()
     assert marker in data

@@ -1,4 +1,4 @@
-"""Pictures in a folder, annotated ones and crops, whatever the inputs and classes are called."""
+"""Images in a folder, annotated ones and crops, whatever the inputs and classes are called."""
 
 import os
 from dataclasses import replace
@@ -13,7 +13,7 @@ from sample_records import failed_frame, feed, frame, numbered
 
 from detcli.core.errors import OutputError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink.draw import annotate
 from detcli.sink.folder import MARK, OutputFolder
 from detcli.sink.image import SUFFIXES, CropSink, ImageSink, crop, encode
@@ -27,9 +27,9 @@ def image_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def picture(source, shade=114):
+def image(source, shade=114):
     pixels = np.full((40, 60, 3), shade, np.uint8)
-    return replace(sample_records.picture(source), picture=Picture.whole(pixels))
+    return replace(sample_records.image(source), picture=Image.whole(pixels))
 
 
 def save(folder, *records, inputs=()):
@@ -38,8 +38,8 @@ def save(folder, *records, inputs=()):
     return sorted(path.name for path in Path(folder).glob("[!.]*"))
 
 
-def test_the_picture_is_the_annotated_one(image_folder):
-    record = picture("in/a.png")
+def test_the_image_is_the_annotated_one(image_folder):
+    record = image("in/a.png")
     assert save("out", record, frame(0)) == ["a.png"]  # frames are left to the video
     expected = annotate(record.picture.pixels, record.detections)
     np.testing.assert_array_equal(cv2.imread("out/a.png"), expected)
@@ -50,14 +50,14 @@ def test_the_picture_is_the_annotated_one(image_folder):
 @pytest.mark.parametrize(
     ("linked", "named"), [(None, "in"), (None, "./in/../in/a.png"), ("out", "in"), ("in", "in/*")]
 )
-def test_no_input_is_written_over(image_folder, make_picture, linked, named):
+def test_no_input_is_written_over(image_folder, make_image, linked, named):
     """Neither beside it, nor through a link to it, nor where it is itself behind a link."""
     real_folder = "out" if linked == "in" else "in"
-    before = make_picture(f"{real_folder}/a.png").read_bytes()
+    before = make_image(f"{real_folder}/a.png").read_bytes()
     if linked:
         (image_folder / linked).mkdir()
         (image_folder / linked / "a.png").symlink_to(f"../{real_folder}/a.png")
-    save("out" if linked else "in", picture("in/a.png", 10), inputs=[named])
+    save("out" if linked else "in", image("in/a.png", 10), inputs=[named])
     assert (image_folder / real_folder / "a.png").read_bytes() == before
     contents = {path.read_bytes() for path in image_folder.rglob("*.png")}
     assert len(contents) == 2
@@ -65,7 +65,7 @@ def test_no_input_is_written_over(image_folder, make_picture, linked, named):
 
 @pytest.mark.parametrize("name", NASTY)
 def test_any_name_is_saved_in_the_folder(image_folder, name):
-    (saved,) = save("out", picture(name))
+    (saved,) = save("out", image(name))
     assert (image_folder / "out" / saved).is_file()
     assert [path.name for path in image_folder.iterdir()] == ["out"]
 
@@ -73,7 +73,7 @@ def test_any_name_is_saved_in_the_folder(image_folder, name):
 @pytest.mark.parametrize("name", NASTY)
 def test_any_class_has_a_folder_for_its_crops(image_folder, name):
     crops = image_folder / "crops"
-    feed(CropSink(OutputFolder(crops)), sample_records.picture(name, name))
+    feed(CropSink(OutputFolder(crops)), sample_records.image(name, name))
     (class_folder,) = (path for path in crops.iterdir() if path.name != MARK)
     (file,) = class_folder.iterdir()
     assert file.is_file()
@@ -94,7 +94,7 @@ SIZE = (40, 60)
 
 
 def check_encoding(record, size, suffix):
-    """Check that a grey picture of a size is encoded in the format of a suffix."""
+    """Check that a grey image of a size is encoded in the format of a suffix."""
     pixels = np.full((*size, 3), 114, np.uint8)
     data, written_suffix = encode(pixels, record)
     assert written_suffix == suffix
@@ -105,27 +105,27 @@ def check_encoding(record, size, suffix):
 
 @pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
 def test_the_format_is_that_of_the_input(suffix):
-    check_encoding(picture(f"in.d/a{suffix}"), SIZE, suffix)
+    check_encoding(image(f"in.d/a{suffix}"), SIZE, suffix)
 
 
 @pytest.mark.parametrize("source", ["a.gif", "a.jp2", "in.jpg/a", ""])
 def test_other_inputs_become_png(source):
-    check_encoding(picture(source), SIZE, ".png")
+    check_encoding(image(source), SIZE, ".png")
 
 
-@pytest.mark.parametrize("record", [picture("-"), frame(0), numbered(3)])
+@pytest.mark.parametrize("record", [image("-"), frame(0), numbered(3)])
 def test_standard_input_and_frames_become_jpeg(record):
     check_encoding(record, SIZE, ".jpg")
 
 
 @pytest.mark.parametrize(("source", "width"), [("a.webp", 20_000), ("a.jpg", 70_000)])
-def test_a_picture_that_is_too_wide_for_its_format_becomes_png(source, width):
-    check_encoding(picture(source), (1, width), ".png")
+def test_an_image_that_is_too_wide_for_its_format_becomes_png(source, width):
+    check_encoding(image(source), (1, width), ".png")
 
 
-def test_a_picture_that_no_format_takes_is_an_error():
+def test_an_image_that_no_format_takes_is_an_error():
     with pytest.raises(OutputError, match=r"a\.jpg \(0x0 pixels\)"):
-        encode(np.empty((0, 0, 3), np.uint8), picture("a.jpg"))
+        encode(np.empty((0, 0, 3), np.uint8), image("a.jpg"))
 
 
 # Each pixel says where it is: blue is its column, green its row.
@@ -135,12 +135,12 @@ BOX = (10, 5, 20, 15, 0)
 
 
 def detected(*rows, source="in/a.png", names=("cat", "dog"), base=None):
-    """A picture with rows x1, y1, x2, y2, class id."""
+    """An image with rows x1, y1, x2, y2, class id."""
     table = np.array(rows, np.float32).reshape(-1, 5)
     scores = np.full(len(table), 0.5, np.float32)
     detections = Detections(table[:, :4], scores, table[:, 4].astype(np.int64), names)
-    record = picture(source) if base is None else base
-    return replace(record, picture=Picture.whole(MAP), detections=detections)
+    record = image(source) if base is None else base
+    return replace(record, picture=Image.whole(MAP), detections=detections)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_the_cut_is_what_the_box_touches(box, touched):
     np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])  # type: ignore[arg-type]
 
 
-def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):
+def test_each_detection_is_an_image_in_the_folder_of_its_class(crops):
     record = detected(
         (10, 5, 20, 15, 1),
         (0, 0, 4, 4, 0),
@@ -198,7 +198,7 @@ def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):
     np.testing.assert_array_equal(saved["dog/a_4.png"], MAP[30:, 50:])
 
 
-def test_crops_of_pictures_of_one_name_do_not_meet(crops):
+def test_crops_of_images_of_one_name_do_not_meet(crops):
     first = detected(BOX, source="x/a.png")
     second = detected((30, 20, 40, 25, 0), source="y/a.png")
     marked, plain = crops(first, second).items()
@@ -259,7 +259,7 @@ def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("field", ["picture", "detections"])
-def test_a_record_without_picture_or_detections_has_no_crops(tmp_path, field):
-    record = replace(sample_records.picture("a", "a"), **{field: None})
+def test_a_record_without_image_or_detections_has_no_crops(tmp_path, field):
+    record = replace(sample_records.image("a", "a"), **{field: None})
     feed(CropSink(OutputFolder(tmp_path / "out")), record)
     assert [*tmp_path.rglob("*.jpg")] == []

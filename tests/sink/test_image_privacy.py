@@ -10,13 +10,13 @@ import pytest
 import zxingcpp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import failed_frame, failure, feed, frame, picture
+from sample_records import failed_frame, failure, feed, frame, image
 
 from detcli import Detector
 from detcli.config.values import Hiding
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.sink import image as image_module
 from detcli.sink.dataset import DatasetSink
@@ -44,13 +44,13 @@ def boxes(*rows):
     return np.array(rows, np.float32).reshape(-1, 4)
 
 
-def whole_picture(image):
-    """A box around the whole of a picture."""
+def whole_image(image):
+    """A box around the whole of an image."""
     return boxes((0, 0, image.shape[1], image.shape[0]))
 
 
 def readable(image):
-    """What readers find in a picture, at several sizes."""
+    """What readers find in an image, at several sizes."""
     texts = []
     for scale in (0.25, 0.5, 1, 2, 4):
         sides = [max(8, round(side * scale)) for side in image.shape[1::-1]]
@@ -123,9 +123,9 @@ def test_any_box_will_do(method, box):
 def test_few_colours_are_left(height, width):
     """Pixelated, there are 16 at most; and blurring tells nothing that pixelating does not."""
     image = noise(height, width)
-    pixelated = hidden(image, whole_picture(image), "pixelate")
+    pixelated = hidden(image, whole_image(image), "pixelate")
     assert len(np.unique(pixelated.reshape(-1, 3), axis=0)) <= SAMPLES**2
-    assert (hidden(image, whole_picture(image), "fill") == GREY).all()
+    assert (hidden(image, whole_image(image), "fill") == GREY).all()
 
 
 @pytest.mark.parametrize("method", WAYS)
@@ -138,7 +138,7 @@ def test_pixels_that_change_places_within_a_part_are_not_noticed(method):
             part = shuffled[row : row + 16, column : column + 16]
             part[:] = np.random.default_rng(row).permutation(part.reshape(-1, 3)).reshape(16, 16, 3)
     assert (image != shuffled).mean() > 0.9
-    box = whole_picture(image)
+    box = whole_image(image)
     np.testing.assert_array_equal(hidden(image, box, method), hidden(shuffled, box, method))
 
 
@@ -151,7 +151,7 @@ def test_a_qr_code_that_is_not_hidden_can_be_read(side):
 @pytest.mark.parametrize("side", [16, 40, 100, 300, 1000])
 def test_a_qr_code_cannot_be_read(side, method):
     code = qr_code(side)
-    assert readable(hidden(code, whole_picture(code), method)) == []
+    assert readable(hidden(code, whole_image(code), method)) == []
 
 
 @pytest.mark.parametrize("method", WAYS)
@@ -167,13 +167,13 @@ def test_the_face_of_a_person_cannot_be_told_from_another(method, shared):
 
 
 def secret(source="in/a.png", origin=None, *, classes=(0,)):
-    """A picture of noise whose first box, of the class `secret`, is its left half."""
+    """An image of noise whose first box, of the class `secret`, is its left half."""
     count = len(classes)
     xyxy = boxes((0, 0, 30, 40), (40, 5, 50, 15))[:count]
     scores = np.full(count, 0.5, np.float32)
     detections = Detections(xyxy, scores, np.array(classes, np.int64), NAMES)
-    pixels = Picture.whole(noise(40, 60))
-    record = replace(picture(source), picture=pixels, detections=detections)
+    pixels = Image.whole(noise(40, 60))
+    record = replace(image(source), picture=pixels, detections=detections)
     if origin is not None:
         record = replace(record, origin=origin)
     return record
@@ -189,7 +189,7 @@ class RecordList(list):
         self.closed = True
 
 
-def test_the_picture_hides_and_the_record_stays():
+def test_the_image_hides_and_the_record_stays():
     anonymize = Anonymizer([0], "fill")
     record = secret(classes=(0, 1))
     anonymous = anonymize(record)
@@ -201,7 +201,7 @@ def test_the_picture_hides_and_the_record_stays():
 
 def test_a_record_without_these_classes_shows_the_same_pixels():
     anonymize = Anonymizer([0], "fill")
-    for record in (secret(classes=(1,)), picture(count=0)):
+    for record in (secret(classes=(1,)), image(count=0)):
         assert anonymize(record).picture.pixels is record.picture.pixels
     for record in (failure(), failed_frame(1)):
         assert anonymize(record) is record
@@ -259,12 +259,12 @@ def test_a_track_that_was_hidden_says_nothing_when_its_class_changes():
             symbols=np.array([earlier], object),
             track_id=np.array([7 if number < 3 else 8]),
         )
-        record = replace(record, picture=Picture.whole(noise(40, 60)), detections=detections)
+        record = replace(record, picture=Image.whole(noise(40, 60)), detections=detections)
         texts += texts_left(record, anonymize)
     assert texts == ["on a track", None, None, "on a track"]
 
 
-def test_a_crop_is_of_the_picture_that_hides(tmp_path):
+def test_a_crop_is_of_the_image_that_hides(tmp_path):
     """That of another class too, where a hidden object is in front of it."""
     record = secret(classes=(0, 1))
     detections = replace(record.detections, xyxy=boxes((0, 0, 30, 40), (10, 0, 25, 30)))
@@ -290,8 +290,8 @@ def test_a_dataset_gets_no_copy_of_a_file_that_shows_more(tmp_path):
 
 def test_only_records_with_detections_are_handed_on(tmp_path):
     records = [
-        picture("a.jpg"),
-        picture("b.jpg", count=0),
+        image("a.jpg"),
+        image("b.jpg", count=0),
         failure(),
         frame(3, count=1),
         frame(4),
@@ -337,8 +337,8 @@ def is_in(position, xyxy):
 
 @pytest.mark.parametrize("beginning", [b"\xff\xd8\xff", b"\x89PNG", b"GIF89a", b"II*\0"])
 def test_no_file_is_handed_on_whatever_was_found(beginning):
-    """Nothing is hidden in its first picture, but perhaps in a second one, or in a thumbnail."""
-    record = picture(count=0)
+    """Nothing is hidden in its first image, but perhaps in a second one, or in a thumbnail."""
+    record = image(count=0)
     record = replace(record, picture=replace(record.picture, file=beginning))
     assert Anonymizer([0], "blur")(record).picture.file is None
 

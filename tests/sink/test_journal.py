@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sample_records import failure, numbered, picture
+from sample_records import failure, image, numbered
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
@@ -54,12 +54,12 @@ def windows(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.usefixtures("windows")
 def test_on_windows_two_runs_do_not_write_to_one_file_either(path):
-    write(path, picture("a"), failure("b"))
+    write(path, image("a"), failure("b"))
     path.write_text(path.read_text() + '{"schema_version"')  # and it is written anew
     first = Journal(path)
     with pytest.raises(UsageError, match="another run is writing to it"):
         Journal(path)
-    first.write(picture("c"))
+    first.write(image("c"))
     first.close()
     run(path, ["a", "b", "c"])
     assert sources(path) == ["a", "c", "b"]
@@ -82,7 +82,7 @@ def run(path, names):
     for name in names:
         if not journal.skip(Origin(name)):
             try:
-                journal.write(picture(name))
+                journal.write(image(name))
             except OutputError:
                 journal.close()
                 raise
@@ -90,26 +90,26 @@ def run(path, names):
 
 
 def test_failures_are_tried_again(path):
-    write(path, picture("a"), failure("b"), picture("c"))
+    write(path, image("a"), failure("b"), image("c"))
     run(path, ["a", "b", "c"])
     assert sources(path) == ["a", "c", "b"]
 
 
 def test_an_input_named_twice_has_two_records(path):
-    write(path, picture("a"))
+    write(path, image("a"))
     run(path, ["a", "a", "b"])
     assert sources(path) == ["a", "a", "b"]
 
 
 def test_an_input_named_twice_has_two_records_in_a_file_that_is_written_anew(path):
-    write(path, failure("b"), picture("a"))
+    write(path, failure("b"), image("a"))
     run(path, ["a", "a", "b"])
     assert sources(path) == ["a", "a", "b"]
 
 
 def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(path):
     name = "http://host/a.jpg?file=***"
-    write(path, failure(name), picture(name), picture("b"))
+    write(path, failure(name), image(name), image("b"))
     run(path, [name, name, "b"])
     assert sources(path) == ["b", name, name]
 
@@ -144,14 +144,14 @@ def test_a_journal_torn_anywhere_can_be_completed(path, data):
 
 def test_records_are_written_before_the_journal_is_closed(path):
     journal = Journal(path)
-    journal.write(picture("a"))
+    journal.write(image("a"))
     assert sources(path) == ["a"]
     journal.close()
 
 
 def test_odd_names_are_recognised(path):
     name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
-    write(path, picture(name))
+    write(path, image(name))
     journal = Journal(path)
     assert journal.skip(Origin(name))
     journal.close()
@@ -216,7 +216,7 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
 
 
 def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(path):
-    write(path, failure("a"), *[picture(name) for name in "bcdefgh"])
+    write(path, failure("a"), *[image(name) for name in "bcdefgh"])
     before = path.read_bytes()
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         Journal(path)
@@ -226,7 +226,7 @@ def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(path):
 
 def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(path, monkeypatch):
     """The other run opens the file, writes it anew and ends while this one waits for its turn."""
-    write(path, picture("a"), failure("b"))
+    write(path, image("a"), failure("b"))
     flock = fcntl.flock
 
     def late(file, operation):
@@ -254,7 +254,7 @@ def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(path, mon
 
 def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatch):
     """The lock of the old file says nothing about the new one."""
-    write(path, failure("a"), picture("b"))
+    write(path, failure("a"), image("b"))
     rewrite = Journal._remove_records_to_repeat  # noqa: SLF001 - what comes after it is the point
 
     def then_another(journal):
@@ -332,7 +332,7 @@ def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypat
     journal = Journal(path)
     assert synced == ["folder"]
     for number in range(13):
-        journal.write(picture(str(number)))
+        journal.write(image(str(number)))
         clock.time_s += 0.25
     assert synced.count("file") == 4
     journal.close()
@@ -340,7 +340,7 @@ def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypat
 
 
 def test_a_journal_that_is_written_anew_is_on_the_disk_first(path, synced):
-    write(path, picture("a"), failure("b"))
+    write(path, image("a"), failure("b"))
     synced.clear()
     Journal(path)._file.close()  # noqa: SLF001 - as a kill would
     assert synced[:2] == ["file", "folder"]
@@ -353,7 +353,7 @@ def test_a_disk_that_loses_records_is_an_output_error(path, monkeypatch):
     journal = Journal(path)
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OutputError, match="Input/output"):
-        journal.write(picture("a"))
+        journal.write(image("a"))
     with pytest.raises(OutputError, match="Input/output"):
         journal.close()
 
@@ -374,9 +374,9 @@ def settings_of(path):
 
 
 def test_the_first_record_of_a_run_has_its_settings(path):
-    written_with(path, picture("a"), picture("b"))
+    written_with(path, image("a"), image("b"))
     written_with(path)
-    written_with(path, picture("c"))
+    written_with(path, image("c"))
     assert settings_of(path) == [SETTINGS, None, SETTINGS]
 
 
@@ -394,21 +394,21 @@ def test_the_first_record_of_a_run_has_its_settings(path):
     ],
 )
 def test_other_settings_are_refused_unless_forced(path, changed, message):
-    written_with(path, picture("a"))
+    written_with(path, image("a"))
     before = path.read_bytes()
     with pytest.raises(UsageError, match=message) as caught:
         written_with(path, **changed)
     assert "--force" in caught.value.hint
     assert path.read_bytes() == before
-    written_with(path, picture("b"), force=True, **changed)
+    written_with(path, image("b"), force=True, **changed)
     written_with(path, **changed)
     with pytest.raises(UsageError):
         written_with(path)
 
 
 def test_settings_survive_the_record_that_had_them(path):
-    written_with(path, failure("a"), picture("b"), picture("c"))
-    written_with(path, picture("a"))
+    written_with(path, failure("a"), image("b"), image("c"))
+    written_with(path, image("a"))
     assert sources(path) == ["b", "c", "a"]
     assert settings_of(path) == [SETTINGS, None, SETTINGS]
     with pytest.raises(UsageError):
@@ -416,17 +416,17 @@ def test_settings_survive_the_record_that_had_them(path):
 
 
 def test_failures_leave_no_settings_behind(path):
-    written_with(path, picture("a"))
+    written_with(path, image("a"))
     written_with(path, failure("b"), conf=0.5, force=True)
-    written_with(path, picture("b"))
+    written_with(path, image("b"))
     assert settings_of(path) == [SETTINGS, SETTINGS]
 
 
 def test_a_journal_of_0_1_0_is_continued_by_the_same_model(path):
-    write(path, picture("a"))
+    write(path, image("a"))
     with pytest.raises(UsageError, match='model "m" instead of "n"'):
         written_with(path, model="n")
-    written_with(path, picture("b"))
+    written_with(path, image("b"))
     assert settings_of(path) == [None, SETTINGS]
 
 
@@ -438,8 +438,8 @@ def test_a_pipe_is_refused_and_not_waited_for(path):
 
 def test_a_link_is_followed(path, tmp_path):
     path.symlink_to(tmp_path / "there.jsonl")
-    write(path, picture("a"), failure("b"))
-    write(path, picture("b"))
+    write(path, image("a"), failure("b"))
+    write(path, image("b"))
     assert path.is_symlink()
     assert sources(path) == ["a", "b"]
 
@@ -452,7 +452,7 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path
     frames = [numbered(number, str(film)) for number in range(3)]
     for frame in frames:
         frame.saved.append(video)
-    write(path, *frames, picture("a"))
+    write(path, *frames, image("a"))
     if finished:
         video.parent.mkdir()
         video.touch()
@@ -556,7 +556,7 @@ def test_with_tracks_only_what_can_be_worked_again_is(path):
 
 def write_tracked(path, name, settings):
     journal = Journal(path, settings, force=True)
-    journal.write(picture(name))
+    journal.write(image(name))
     journal.close()
 
 
@@ -574,8 +574,8 @@ def test_with_tracks_a_run_with_another_tracker_begins_anew(path):
 
 
 def stamped(stamp):
-    """A picture of a file that had this stamp."""
-    return replace(picture("a"), origin=Origin("a", file_stamp=stamp))
+    """An image of a file that had this stamp."""
+    return replace(image("a"), origin=Origin("a", file_stamp=stamp))
 
 
 def test_an_unchanged_file_is_skipped(path):
@@ -608,7 +608,7 @@ def test_a_run_says_which_files_had_changed(path):
 
 
 def test_a_file_without_a_stamp_is_skipped_with_a_warning(path):
-    write(path, picture("a"))
+    write(path, image("a"))
     journal = Journal(path)
     assert journal.skip(Origin("a", file_stamp="new"))
     with pytest.warns(DetcliWarning, match="1 input skipped unseen"):

@@ -10,11 +10,11 @@ import optional
 import pytest
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
-from sample_records import FILM, Film, detected, failed_frame, failure, feed, frame, picture
+from sample_records import FILM, Film, detected, failed_frame, failure, feed, frame, image
 
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.detections import COCO, COCO_IDS
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
@@ -30,13 +30,13 @@ SIZE = (40, 60)  # height, width
 
 
 def detected_in(source, *rows, names=("dog", "cat", "yeti")):
-    """A picture of a size, with rows x1, y1, x2, y2, score, class id."""
-    return replace(picture(source), detections=detected(*rows, names=names))
+    """An image of a size, with rows x1, y1, x2, y2, score, class id."""
+    return replace(image(source), detections=detected(*rows, names=names))
 
 
 def reduced(record):
     """The same record, read at half its size."""
-    return replace(record, picture=Picture(np.zeros((20, 30, 3), np.uint8), SIZE))
+    return replace(record, picture=Image(np.zeros((20, 30, 3), np.uint8), SIZE))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_coco_results_have_every_digit(tmp_path, random):
     assert [result["score"] for result in results] == record.detections.score.tolist()
 
 
-def test_labels_end_at_the_edges_of_the_picture(labels, random):
+def test_labels_end_at_the_edges_of_the_image(labels, random):
     """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
     corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)
     rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
@@ -119,7 +119,7 @@ RIGHT = detected_in("in/right.jpg", (0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7
 
 @pytest.fixture
 def truth(tmp_path):
-    """Ground truth for two pictures."""
+    """Ground truth for two images."""
     for annotation in TRUTH["annotations"]:
         annotation |= {"iscrowd": 0, "area": annotation["bbox"][2] * annotation["bbox"][3]}  # type: ignore[index]
     path = tmp_path / "instances.json"
@@ -140,10 +140,10 @@ def results(tmp_path):
 
 def test_one_element_per_detection(results):
     record = detected_in("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
-    path = results(record, picture(count=0), frame(3, count=1))
-    in_picture, in_frame = json.loads(path.read_text())
+    path = results(record, image(count=0), frame(3, count=1))
+    in_image, in_frame = json.loads(path.read_text())
     box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.625}
-    assert in_picture == box
+    assert in_image == box
     assert in_frame["image_id"] == 4  # the number of the frame's record
     assert json.loads(results(reduced(record)).read_text()) == [box]
 
@@ -176,14 +176,14 @@ def test_pycocotools_measures_results(results, truth, records, precision):
         ("none.jpg", "none.jpg is not among the images of "),
     ],
 )
-def test_pictures_without_an_id_of_their_own_are_left_out(name, says, results, truth):
+def test_images_without_an_id_of_their_own_are_left_out(name, says, results, truth):
     names = ("x/left.jpg", name, name, "right.jpg")
-    records = [picture(source, index=index) for index, source in enumerate(names)]
+    records = [image(source, index=index) for index, source in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
         path = results(*records, ids=CocoIds(truth))
     first, last = (str(warning.message) for warning in caught)
     assert says in first
-    assert last == "2 pictures are not in the COCO results"
+    assert last == "2 images are not in the COCO results"
     assert len({result["image_id"] for result in json.loads(path.read_text())}) == 2
 
 
@@ -195,11 +195,11 @@ def test_the_published_ids_of_a_real_data_set(results, shared):
     assert ids == published
     assert ids["person"] == 1
     assert ids["toothbrush"] == 90
-    pictures = sorted(folder.rglob("*.jpg"))[:5]
-    records = [picture(str(path), "person") for path in pictures]
+    images = sorted(folder.rglob("*.jpg"))[:5]
+    records = [image(str(path), "person") for path in images]
     results_path = results(*records, ids=CocoIds(folder / "instances.json"))
     content = json.loads(results_path.read_text())
-    assert [result["image_id"] for result in content] == [int(path.stem) for path in pictures]
+    assert [result["image_id"] for result in content] == [int(path.stem) for path in images]
     assert {result["category_id"] for result in content} == {1}
     coco.COCO(str(folder / "instances.json")).loadRes(str(results_path))
 
@@ -244,12 +244,12 @@ NO_NUMBERS = [
 
 @pytest.mark.parametrize(("name", "image_id"), NUMBERS.items())
 def test_a_name_that_is_a_number_is_the_id(name, image_id):
-    assert CocoIds().image_id(picture(name, index=30)) == image_id
+    assert CocoIds().image_id(image(name, index=30)) == image_id
 
 
 @pytest.mark.parametrize("name", NO_NUMBERS)
 def test_another_name_has_the_number_of_its_record_from_1(name):
-    assert CocoIds().image_id(picture(name, index=30)) == 31
+    assert CocoIds().image_id(image(name, index=30)) == 31
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, *NO_NUMBERS])
@@ -259,7 +259,7 @@ def test_a_frame_has_the_number_of_its_record(name):
 
 def test_ids_never_collide(results):
     names = ["2.jpg", "3.jpg", "cat.jpg", "dog.jpg", "x/2.jpg", "4.jpg", "6.jpg", "a.jpg"]
-    records = [picture(name, index=index) for index, name in enumerate(names)]
+    records = [image(name, index=index) for index, name in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
         path = results(*records)
     ids = [result["image_id"] for result in json.loads(path.read_text())]
@@ -267,7 +267,7 @@ def test_ids_never_collide(results):
     messages = [str(warning.message) for warning in caught]
     assert [message.split(":")[0] for message in messages] == ["cat.jpg", "x/2.jpg", "4.jpg"]
     assert messages[1] == (
-        "x/2.jpg: an earlier picture has the COCO image id 2; this one gets 1000000000000000005"
+        "x/2.jpg: an earlier image has the COCO image id 2; this one gets 1000000000000000005"
     )
 
 
@@ -297,24 +297,24 @@ LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.av
         ("/x/a.jpg", 5),
     ],
 )
-def test_pictures_are_found_by_file_name(instances, source, image_id):
-    assert instances(LISTED).image_id(picture(source)) == image_id
+def test_images_are_found_by_file_name(instances, source, image_id):
+    assert instances(LISTED).image_id(image(source)) == image_id
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        picture("d.jpg"),
-        picture("A.jpg"),
-        picture("-"),
-        picture(""),
-        picture("a.jpg/c"),
-        picture("x/c.jpg"),
+        image("d.jpg"),
+        image("A.jpg"),
+        image("-"),
+        image(""),
+        image("a.jpg/c"),
+        image("x/c.jpg"),
         frame(0, Film("film.avi", 10.0)),
     ],
     ids=lambda record: record.origin.source,
 )
-def test_a_picture_that_is_not_listed_has_no_id(instances, record):
+def test_an_image_that_is_not_listed_has_no_id(instances, record):
     with pytest.raises(UsageError, match=r"not among the images of .*instances") as caught:
         instances(LISTED).image_id(record)
     assert str(caught.value).startswith(record.origin.source)
@@ -362,7 +362,7 @@ BROKEN = [
 
 def test_a_missing_file_of_ids_is_a_usage_error(tmp_path):
     path = tmp_path / "a.json"
-    with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
+    with pytest.raises(UsageError, match=f"read the ids of images from {path}") as caught:
         CocoIds(path)
     assert "instances.json" in caught.value.hint
 
@@ -371,7 +371,7 @@ def test_a_missing_file_of_ids_is_a_usage_error(tmp_path):
 def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
+    with pytest.raises(UsageError, match=f"read the ids of images from {path}") as caught:
         CocoIds(path)
     assert "instances.json" in caught.value.hint
 
@@ -379,8 +379,8 @@ def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
 def test_a_task_of_label_studio_has_a_prediction(tmp_path):
     """The recipe's test has Label Studio's own library read them."""
     records = [
-        picture("a.jpg", "cat", score=0.5),  # 1, 2 to 3, 4.5 of 60 x 40 pixels
-        picture(count=0),
+        image("a.jpg", "cat", score=0.5),  # 1, 2 to 3, 4.5 of 60 x 40 pixels
+        image(count=0),
         failure(index=1),
         detected_in("b.jpg", (1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)),
     ]
@@ -435,7 +435,7 @@ def tracks(tmp_path):
 def test_motmetrics_reads_what_was_written(tracks):
     motmetrics = optional.require("motmetrics")
     records = [tracked(4, 1, -1, 2), failed_frame(5), tracked(7, 2), tracked(8)]
-    (path,) = tracks(*records, picture())
+    (path,) = tracks(*records, image())
     assert path.name == "film.txt"
     table = motmetrics.io.loadtxt(path, fmt=motmetrics.io.Format.MOT15_2D)
     assert [*table.index] == [(5, 1), (5, 2), (8, 2)]

@@ -1,4 +1,4 @@
-"""Labels whose boxes end at the edges of the picture, as those print it who read them."""
+"""Labels whose boxes end at the edges of the image, as those print it who read them."""
 
 import json
 from dataclasses import replace
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sample_records import detected, feed, picture
+from sample_records import detected, feed, image
 
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink.labels import CocoIds, LabelStudioSink, label_text
 from detcli.storage.files import AtomicFile
 
@@ -30,15 +30,15 @@ def read_numbers(line):
 
 
 def sized(height, width):
-    """A picture of this size, whose pixels nobody looks at."""
-    return Picture(np.zeros((1, 1, 3), np.uint8), (height, width))
+    """An image of this size, whose pixels nobody looks at."""
+    return Image(np.zeros((1, 1, 3), np.uint8), (height, width))
 
 
 @given(height=SIDES, width=SIDES, box=BOXES)
 @example(height=480, width=641, box=(0, 0, 213.333, 480))
 @example(height=1, width=3, box=(0, 0, 1, 1))
 @example(height=333, width=333, box=(0, 0, 0.0001, 333))
-def test_the_printed_ends_of_a_label_are_inside_the_picture(height, width, box):
+def test_the_printed_ends_of_a_label_are_inside_the_image(height, width, box):
     text = label_text(sized(height, width), detected((*in_order(box), 0.5, 0)))
     for line in text.splitlines():
         _, *numbers = read_numbers(line)
@@ -68,9 +68,9 @@ def test_a_label_is_within_a_millionth_of_its_box(height, width, box):
 
 
 def predict_boxes(path, height, width, *boxes):
-    """The prediction of Label Studio for boxes in a picture of this size."""
+    """The prediction of Label Studio for boxes in an image of this size."""
     rows = [(*box, 0.5, 0) for box in boxes]
-    record = replace(picture(), picture=sized(height, width), detections=detected(*rows))
+    record = replace(image(), picture=sized(height, width), detections=detected(*rows))
     feed(LabelStudioSink(AtomicFile(path)), record)
     (task,) = json.loads(path.read_text())
     return task["predictions"][0]
@@ -84,7 +84,7 @@ def path(tmp_path_factory):
 @given(height=SIDES, width=SIDES, box=BOXES)
 @example(height=640, width=1080, box=(-3.5, 2, 1085, 700))
 @example(height=7, width=333, box=(0.01, 0, 333, 7))
-def test_regions_of_label_studio_are_inside_the_picture(path, height, width, box):
+def test_regions_of_label_studio_are_inside_the_image(path, height, width, box):
     for region in predict_boxes(path, height, width, in_order(box))["result"]:
         value = region["value"]
         assert 0 <= value["x"] <= 100
@@ -112,13 +112,13 @@ def write_instances(path, *names):
 
 def test_names_written_on_windows_are_found(tmp_path):
     ids = write_instances(tmp_path / "win.json", "label\\12.png", "label\\a\\1.png", "b\\1.png")
-    assert ids.image_id(picture("pics/label/12.png")) == 7
-    assert ids.image_id(picture("12.png")) == 7
-    assert ids.image_id(picture("pics/label/a/1.png")) == 8
-    assert ids.image_id(picture("b/1.png")) == 9
+    assert ids.image_id(image("pics/label/12.png")) == 7
+    assert ids.image_id(image("12.png")) == 7
+    assert ids.image_id(image("pics/label/a/1.png")) == 8
+    assert ids.image_id(image("b/1.png")) == 9
 
 
 def test_a_name_with_a_backslash_on_linux_is_itself(tmp_path):
     ids = write_instances(tmp_path / "odd.json", "a/b.png", "a\\b.png")
-    assert ids.image_id(picture("a/b.png")) == 7
-    assert ids.image_id(picture("a\\b.png")) == 8
+    assert ids.image_id(image("a/b.png")) == 7
+    assert ids.image_id(image("a\\b.png")) == 8

@@ -21,7 +21,7 @@ pq = optional.require("pyarrow.parquet")
 
 from detcli.sink import parquet
 
-picture = partial(sample_records.picture, score=0.5123946, bottom=4.567)
+image = partial(sample_records.image, score=0.5123946, bottom=4.567)
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def write_parquet(tmp_path):
 
 
 RECORDS = [
-    picture(count=2),
-    picture("empty.jpg", index=1, count=0),
+    image(count=2),
+    image("empty.jpg", index=1, count=0),
     failure(index=2),
     frame(3, count=1),
     failed_frame(4),
@@ -109,7 +109,7 @@ LINES = "(SELECT * EXCLUDE (detections), unnest(detections, recursive := true) F
 def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write_parquet, tmp_path):
     duckdb = optional.require("duckdb")
     origin = Origin("caf\udce9.jpg", input=7, meta='{"id": [1, "猫"]}')
-    records = [*RECORDS, replace(picture(), origin=origin)]
+    records = [*RECORDS, replace(image(), origin=origin)]
     feed(JsonLinesSink(AtomicFile(tmp_path / "out.jsonl")), *records)
     feed(CsvSink(AtomicFile(tmp_path / "out.csv")), *records)
     path = write_parquet(*records)
@@ -133,7 +133,7 @@ def test_the_time_of_a_live_frame_is_a_time(write_parquet):
 
 def test_many_records_are_written_in_row_groups(write_parquet, monkeypatch):
     monkeypatch.setattr(parquet, "ROW_GROUP", 8)
-    path = write_parquet(*[picture(index=number, count=3) for number in range(101)])
+    path = write_parquet(*[image(index=number, count=3) for number in range(101)])
     assert pq.ParquetFile(path).num_row_groups == 34  # three records with their detections each
     indices = pq.read_table(path)["index"].to_pylist()
     assert indices == sorted(indices)
@@ -142,12 +142,12 @@ def test_many_records_are_written_in_row_groups(write_parquet, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m"])
 def test_odd_names_survive(write_parquet, name):
-    (row,) = pq.read_table(write_parquet(picture(name, name))).to_pylist()
+    (row,) = pq.read_table(write_parquet(image(name, name))).to_pylist()
     assert row["source"] == name
     assert row["class_name"] == name
 
 
 def test_invalid_unicode_is_escaped(write_parquet):
-    (row,) = pq.read_table(write_parquet(picture("\udcff.jpg", "\udcff.jpg"))).to_pylist()
+    (row,) = pq.read_table(write_parquet(image("\udcff.jpg", "\udcff.jpg"))).to_pylist()
     assert row["source"] == "\\xff.jpg"
     assert row["class_name"] == "\\xff.jpg"

@@ -9,7 +9,7 @@ import re
 import pytest
 import terminals
 from report_schemas import validator
-from sample_records import damaged, failed_frame, failure, feed, frame, picture
+from sample_records import damaged, failed_frame, failure, feed, frame, image
 
 from detcli.data.record import name_of
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
@@ -86,7 +86,7 @@ def read_lines(text):
     ("sink_class", "read"), [(JsonSink, json.loads), (JsonLinesSink, read_lines)]
 )
 def test_json_comes_back_in_order(written, sink_class, read):
-    records = [picture(count=2), failure(index=1), picture("b.jpg", index=2, count=0)]
+    records = [image(count=2), failure(index=1), image("b.jpg", index=2, count=0)]
     fields_of_records = read(written(sink_class, *records))
     assert fields_of_records == [record.to_json() for record in records]
     for fields in fields_of_records:
@@ -94,14 +94,14 @@ def test_json_comes_back_in_order(written, sink_class, read):
 
 
 def test_json_has_one_record_per_line(written):
-    lines = written(JsonSink, picture("猫"), failure()).splitlines()
+    lines = written(JsonSink, image("猫"), failure()).splitlines()
     assert [line[0] for line in lines] == ["[", "{", "{", "]"]
     assert "猫" in lines[1]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *CODES])
 def test_odd_names_survive_json(written, name):
-    detected, failed = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
+    detected, failed = json.loads(written(JsonSink, image(name, name), failure(name, name)))
     text = name.replace("\udcff", "\\xff")
     assert detected["source"] == text
     assert detected["detections"][0]["class_name"] == text
@@ -113,7 +113,7 @@ def test_odd_names_survive_json(written, name):
 def test_odd_names_survive_a_pipe_of_another_encoding(monkeypatch, name):
     pipe = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding="ascii"))
-    JsonLinesSink(StandardOutput()).write(picture(name))
+    JsonLinesSink(StandardOutput()).write(image(name))
     assert name_of(json.loads(pipe.getvalue())) == name
 
 
@@ -122,7 +122,7 @@ def test_each_line_is_flushed(monkeypatch):
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, write_through=False))
     sink = JsonLinesSink(StandardOutput())
     for count in (1, 2):
-        sink.write(picture())
+        sink.write(image())
         assert data.getvalue().count(b"\n") == count
 
 
@@ -135,12 +135,12 @@ def test_the_columns_of_csv_are_fixed():
 
 def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
     records = [
-        picture(index=7, count=2, score=0.5123946, bottom=4.567),
+        image(index=7, count=2, score=0.5123946, bottom=4.567),
         frame(25, count=1),
         failed_frame(26),
         frame(3, count=1, time_s=None),
         failure(index=3),
-        picture("b", index=1, count=0),
+        image("b", index=1, count=0),
     ]
     first, second, in_frame, failed, timeless, torn, empty = rows(written(CsvSink, *records))
     values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,".split(",")
@@ -159,9 +159,9 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
     assert filled(empty) == {"source": "b", "index": "1", "input": "0", **size}
 
 
-def test_warnings_are_in_each_row_of_a_picture(written):
-    with_two_warnings = damaged(picture(count=2), "damaged: torn", "damaged: cut")
-    without_detections = damaged(picture(count=0), "damaged: torn")
+def test_warnings_are_in_each_row_of_an_image(written):
+    with_two_warnings = damaged(image(count=2), "damaged: torn", "damaged: cut")
+    without_detections = damaged(image(count=0), "damaged: torn")
     first, second, empty = rows(written(CsvSink, with_two_warnings, without_detections))
     assert first["warnings"] == "damaged: torn; damaged: cut"
     assert second["warnings"] == "damaged: torn; damaged: cut"
@@ -173,7 +173,7 @@ def test_warnings_are_in_each_row_of_a_picture(written):
     ("name", "printed"), [*PRINTED, *[(formula, f"'{formula}") for formula in FORMULAS]]
 )
 def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, printed):
-    detected, failed = rows(written(CsvSink, picture(name, name), failure(name, name)))
+    detected, failed = rows(written(CsvSink, image(name, name), failure(name, name)))
     assert detected["source"] == printed
     assert detected["class_name"] == printed
     assert detected["x1"] == "1.0"
@@ -182,7 +182,7 @@ def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, print
 
 
 def test_what_looks_like_a_formula_within_a_cell_is_quoted(written):
-    assert '"a;=1+1"' in written(CsvSink, picture("a;=1+1"))
+    assert '"a;=1+1"' in written(CsvSink, image("a;=1+1"))
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def on_terminal(monkeypatch):
     os.close(master)
 
 
-def test_a_picture_has_a_heading_and_one_row_per_detection(written):
+def test_an_image_has_a_heading_and_one_row_per_detection(written):
     name = "x" * 300
-    table = written(TableSink, picture("a.jpg", name, bottom=1234.567, count=2))
+    table = written(TableSink, image("a.jpg", name, bottom=1234.567, count=2))
     heading, columns, first, second = table.splitlines()
     assert heading.split() == ["a.jpg", "60x40"]
     assert columns.split() == ["class", "score", "x1", "y1", "x2", "y2"]
@@ -219,12 +219,12 @@ LONG = "folder of pictures/" * 20
 @pytest.mark.parametrize(
     ("record", "line"),
     [
-        (picture(count=0), "a.jpg  60x40  nothing found"),
-        (picture(LONG, count=0), f"{LONG}  60x40  nothing found"),
+        (image(count=0), "a.jpg  60x40  nothing found"),
+        (image(LONG, count=0), f"{LONG}  60x40  nothing found"),
         (failure(LONG, hint=""), f"{LONG}: it is torn"),
         (failure(hint="fetch it"), "torn.jpg: it is torn\n  hint: fetch it"),
         (frame(12), "in/film.avi  frame 12  1.20 s  60x40  nothing found"),
-        (damaged(picture(count=0), "torn\x1b"), "a.jpg  60x40  nothing found\n  torn\\x1b"),
+        (damaged(image(count=0), "torn\x1b"), "a.jpg  60x40  nothing found\n  torn\\x1b"),
     ],
     ids=["empty", "long empty", "long failure", "failure", "frame", "damaged"],
 )
@@ -234,7 +234,7 @@ def test_what_has_no_detections_has_a_line_and_one_for_each_remark(written, reco
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED)
 def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, printed):
-    text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
+    text = written(TableSink, damaged(image(name, name), "odd"), failure(name, name, hint=""))
     heading, remark, _, row, blank, error, end = text.split("\n")
     assert heading == f"{printed}  60x40"
     assert remark == "  odd"
@@ -245,9 +245,9 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, pri
     assert "\x1b" not in text
 
 
-def test_a_blank_line_keeps_pictures_apart_that_take_several(written):
-    empty = picture(count=0)
-    full = picture(count=1)
+def test_a_blank_line_keeps_images_apart_that_take_several(written):
+    empty = image(count=0)
+    full = image(count=1)
     lines = written(TableSink, empty, empty, full, full, empty, empty).splitlines()
     empty_line = "a.jpg  60x40  nothing found"
     table = lines[3:6]
@@ -257,18 +257,18 @@ def test_a_blank_line_keeps_pictures_apart_that_take_several(written):
 def test_a_narrow_terminal_breaks_sentences_between_words(on_terminal, monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((30, 9)))
     monkeypatch.setenv("NO_COLOR", "1")
-    remark = "a damaged picture, of which half was read"
-    text = on_terminal(damaged(picture(), remark), failure(LONG, hint=remark))
+    remark = "a damaged image, of which half was read"
+    text = on_terminal(damaged(image(), remark), failure(LONG, hint=remark))
     lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", text).splitlines()
-    assert lines[1:3] == ["  a damaged picture, of which", "    half was read"]
-    assert lines[-2:] == ["  hint: a damaged picture, of", "    which half was read"]
+    assert lines[1:3] == ["  a damaged image, of which", "    half was read"]
+    assert lines[-2:] == ["  hint: a damaged image, of", "    which half was read"]
 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_terminal_gets_colours_unless_it_wants_none(on_terminal, monkeypatch, plain):
     if plain:
         monkeypatch.setenv("NO_COLOR", "1")
-    text = on_terminal(failure(), picture())
+    text = on_terminal(failure(), image())
     assert "cat" in text
     assert ("\x1b[31m" in text) == (not plain)
     assert ("\x1b[36m" in text) == (not plain)
@@ -277,6 +277,6 @@ def test_a_terminal_gets_colours_unless_it_wants_none(on_terminal, monkeypatch, 
 
 def test_frames_without_detections_take_no_line_on_a_terminal(on_terminal):
     frames = [frame(number, count=number % 2) for number in range(3)]
-    text = on_terminal(*frames, picture(count=0), failure())
+    text = on_terminal(*frames, image(count=0), failure())
     assert re.findall(r"frame \d", text) == ["frame 1"]
-    assert "nothing found" in text  # of the picture
+    assert "nothing found" in text  # of the image

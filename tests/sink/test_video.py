@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pytest
 from made_videos import YARD, film, live, play
-from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
+from sample_records import Film, failed_frame, failure, feed, frame, image, numbered
 from thinning import thin
 
 import detcli.sink
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
@@ -40,8 +40,8 @@ def shades(*expected):
     return pytest.approx(list(expected), abs=TOLERANCE)
 
 
-def test_pictures_are_ignored_and_failed_frames_alone_make_no_video(write_videos):
-    assert write_videos(picture(), failure(), numbered(0), failed_frame(0), failed_frame(1)) == {}
+def test_images_are_ignored_and_failed_frames_alone_make_no_video(write_videos):
+    assert write_videos(image(), failure(), numbered(0), failed_frame(0), failed_frame(1)) == {}
 
 
 def test_one_frame_per_record_in_order(write_videos):
@@ -121,7 +121,7 @@ def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
         is_read, pixels = capture.read()
         assert is_read
         record = frame(number, source_film, count=1)
-        sink.write(replace(record, picture=Picture.whole(pixels)))  # type: ignore[arg-type]
+        sink.write(replace(record, picture=Image.whole(pixels)))  # type: ignore[arg-type]
     sink.close()
     written = play(tmp_path / name)
     assert len(written.shades) == frame_count

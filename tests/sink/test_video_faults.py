@@ -17,7 +17,7 @@ from sample_records import feed, frame
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink import h264, video
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
@@ -53,7 +53,7 @@ def test_before_the_disk_is_full_the_video_ends(frames, hint, tmp_path, monkeypa
 def noise(random, count, size=(40, 60)):
     for record in film(count, step=0):
         pixels = random.integers(0, 255, (*size, 3), np.uint8)
-        yield replace(record, picture=Picture.whole(pixels))
+        yield replace(record, picture=Image.whole(pixels))
 
 
 def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random):

@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
-from sample_records import Film, failed_frame, failure, frame, picture
+from sample_records import Film, failed_frame, failure, frame, image
 
 from detcli.core.errors import OutputError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.sink import window
 from detcli.sink.draw import annotate
 from detcli.sink.protocol import Stopped
@@ -113,9 +113,9 @@ def test_detections_are_drawn_and_frames_do_not_wait(display):
     assert set(display.titles) == {"in/film.avi"}
 
 
-def test_a_picture_stays_until_a_key_is_pressed(display):
+def test_an_image_stays_until_a_key_is_pressed(display):
     display.keys = [NOTHING] * 5 + [ord("x"), NOTHING, ord(" ")]
-    WindowSink().write(picture())
+    WindowSink().write(image())
     assert len(display.waits) == 8
     assert display.titles == ["a.jpg (space: next, q: end)"]
 
@@ -148,7 +148,7 @@ def test_one_live_source_keeps_its_size(display):
 
 
 @pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27])
-@pytest.mark.parametrize("record", [picture(), frame(0)], ids=["picture", "frame"])
+@pytest.mark.parametrize("record", [image(), frame(0)], ids=["picture", "frame"])
 def test_a_key_ends_the_run(display, record, key):
     display.keys = [key]
     sink = WindowSink()
@@ -157,7 +157,7 @@ def test_a_key_ends_the_run(display, record, key):
     assert not display.open
 
 
-@pytest.mark.parametrize("record", [picture(), frame(0)], ids=["picture", "frame"])
+@pytest.mark.parametrize("record", [image(), frame(0)], ids=["picture", "frame"])
 def test_closing_the_window_ends_the_run(display, record):
     display.closed_after = 0
     sink = WindowSink()
@@ -178,28 +178,28 @@ def test_a_closed_window_is_not_opened_again(display):
 
 
 @pytest.mark.parametrize(
-    ("picture_sizes", "window_sizes"),
+    ("image_sizes", "window_sizes"),
     [
         ([(40, 60), (40, 60), (80, 60)], [(60, 40), (60, 80)]),
         ([(3000, 4000)], [(960, 720)]),
         ([(100, 12800), (9000, 1)], [(1280, 10), (1, 720)]),
     ],
 )
-def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(
-    display, picture_sizes, window_sizes
+def test_the_window_has_the_size_of_the_image_and_fits_the_screen(
+    display, image_sizes, window_sizes
 ):
     sink = WindowSink()
-    display.keys = [ord(" ")] * len(picture_sizes)
-    for height, width in picture_sizes:
-        pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
-        sink.write(replace(picture(), picture=pixels))
+    display.keys = [ord(" ")] * len(image_sizes)
+    for height, width in image_sizes:
+        pixels = Image.whole(np.zeros((height, width, 3), np.uint8))
+        sink.write(replace(image(), picture=pixels))
     assert display.sizes == window_sizes
 
 
 def test_any_name_can_be_a_title(display):
     display.keys = [ord(" ")] * 4
     for source in ("猫.jpg", "\udcff.jpg", "new\nline", ""):
-        WindowSink().write(picture(source))
+        WindowSink().write(image(source))
     assert len(display.titles) == 4
 
 
@@ -209,7 +209,7 @@ COULD_NOT = "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could n
 @pytest.mark.parametrize(
     ("code", "stderr", "reason"),
     [
-        (-6, COULD_NOT, "pictures: could not connect to display :9$"),
+        (-6, COULD_NOT, "images: could not connect to display :9$"),
         (-6, "", "no window opens"),
         (1, "Traceback\nImportError: libGL", "no window opens"),
     ],
@@ -294,7 +294,7 @@ def show(**environment):
 @pytest.mark.parametrize("environment", [{}, {"DISPLAY": ":987"}, {"WAYLAND_DISPLAY": "none"}])
 def test_opencv_does_not_end_the_process_without_a_display(environment):
     stdout, stderr = show(**environment)
-    assert stdout.startswith("cannot show pictures: ")
+    assert stdout.startswith("cannot show images: ")
     assert stderr == ""
 
 

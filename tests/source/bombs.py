@@ -20,16 +20,16 @@ import cv2
 import number_video
 import numpy as np
 from made_jpegs import encode as encode_jpeg
-from made_jpegs import insert, picture, segment
+from made_jpegs import image, insert, segment
 
-from detcli.data.geometry import Image
+from detcli.data.geometry import Pixels
 
 MAX_PIXELS = 1_000_000
 MAX_ADDRESSES = 8 << 30
 """Bytes for each process: a bomb that works must not take the machine with it."""
 
 SIDE = 8_000
-"""Of the bombs that are complete pictures, as few bits a pixel as possible."""
+"""Of the bombs that are complete images, as few bits a pixel as possible."""
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
@@ -38,11 +38,11 @@ def bombs() -> Iterator[tuple[str, bytes]]:
         yield from kind()
 
 
-def _encode(suffix: str, image: Image, *options: int) -> bytes:
+def _encode(suffix: str, image: Pixels, *options: int) -> bytes:
     return cv2.imencode(suffix, image, options)[1].tobytes()
 
 
-def _white(side: int = SIDE) -> Image:
+def _white(side: int = SIDE) -> Pixels:
     return np.full((side, side), 255, np.uint8)
 
 
@@ -69,7 +69,7 @@ def _pngs() -> Iterator[tuple[str, bytes]]:
 
 
 def _gifs() -> Iterator[tuple[str, bytes]]:
-    sound = _encode(".gif", picture(48, 64))
+    sound = _encode(".gif", image(48, 64))
     size, huge = struct.pack("<HH", 64, 48), struct.pack("<HH", 60_000, 60_000)
     yield "canvas.gif", sound.replace(size, huge, 1)
     yield "frame.gif", sound[:6] + size + sound[10:].replace(size, huge)
@@ -124,7 +124,7 @@ def _jpegs() -> Iterator[tuple[str, bytes]]:
 
 
 def _jpeg2000s() -> Iterator[tuple[str, bytes]]:
-    data, begin = _encode(".jp2", picture(48, 64)), b"\xff\x4f\xff\x51"
+    data, begin = _encode(".jp2", image(48, 64)), b"\xff\x4f\xff\x51"
     start = data.index(begin)
     size = start + len(begin)
     (length,) = struct.unpack_from(">H", data, size)
@@ -206,7 +206,7 @@ def read(path: Path) -> str:
     with Sources([str(path)], Inputs(max_pixels=MAX_PIXELS)) as sources:
         for item in sources:
             try:
-                said.add(f"picture {item.load().size}")
+                said.add(f"image {item.load().size}")
             except InputError as error:
                 said.add(str(error))
     return "; ".join(sorted(said))

@@ -1,4 +1,4 @@
-"""Damaged picture files, always the same ones.
+"""Damaged image files, always the same ones.
 
     python -m source.damage
 
@@ -88,14 +88,14 @@ def main() -> None:
     texts: set[str] = set()
     for kind, _, data in damaged():
         try:
-            picture = load_bytes(data)
+            image = load_bytes(data)
         except DecodeError as error:
             outcomes[f"{kind}: error"] += 1
             texts |= {str(error), error.hint}
         else:
-            outcomes[f"{kind}: picture"] += 1
-            assert picture.pixels.shape == (*picture.size, 3), kind
-            assert picture.pixels.dtype == np.uint8, kind
+            outcomes[f"{kind}: image"] += 1
+            assert image.pixels.shape == (*image.size, 3), kind
+            assert image.pixels.dtype == np.uint8, kind
     assert "" not in texts
     json.dump(outcomes, sys.stdout)
 

@@ -1,4 +1,4 @@
-"""Tar files and Parquet as inputs: each member is a picture, whatever happens to the others."""
+"""Tar files and Parquet as inputs: each member is an image, whatever happens to the others."""
 
 import io
 import json
@@ -23,18 +23,18 @@ def add(tar, name, content, **fields):
 
 
 @pytest.fixture
-def picture(make_picture):
-    return make_picture("a.png").read_bytes()
+def image(make_image):
+    return make_image("a.png").read_bytes()
 
 
 @pytest.fixture
-def archive(tmp_path, picture):
+def archive(tmp_path, image):
     """A tar file as WebDataset has them, with a member that is damaged."""
 
     def make(name="00000.tar", mode="w", members=3):
         with tarfile.open(tmp_path / name, mode) as tar:
             for number in range(members):
-                add(tar, f"{number:05}.png", picture if number != 1 else picture[:50])
+                add(tar, f"{number:05}.png", image if number != 1 else image[:50])
                 add(tar, f"{number:05}.json", json.dumps({"key": number}).encode())
         return tmp_path / name
 
@@ -55,7 +55,7 @@ def read(path, **inputs):
 @pytest.mark.parametrize(
     ("name", "mode"), [("a.tar", "w"), ("A.TAR.GZ", "w:gz"), ("a.tgz", "w:gz")]
 )
-def test_each_picture_of_a_tar_file_is_an_input(archive, name, mode):
+def test_each_image_of_a_tar_file_is_an_input(archive, name, mode):
     found = read(archive(name, mode))
     assert [one for one, _ in found] == ["00000.png", "00001.png", "00002.png"]
     assert found[0][1] == found[2][1] == (64, 64)
@@ -81,10 +81,10 @@ def test_a_tar_file_that_is_damaged_ends_with_an_error(archive):
 
 
 @pytest.mark.parametrize("bomb", [{"name": "a.png"}, {"type": tarfile.GNUTYPE_LONGNAME}])
-def test_what_would_fill_memory_is_refused(tmp_path, picture, bomb):
+def test_what_would_fill_memory_is_refused(tmp_path, image, bomb):
     """A member and a name of 64 GB, of which there is only the header."""
     with tarfile.open(path := tmp_path / "a.tar", "w") as tar:
-        add(tar, "sound.png", picture)
+        add(tar, "sound.png", image)
         member = tarfile.TarInfo()
         for field, value in (bomb | {"size": 64 << 30}).items():
             setattr(member, field, value)
@@ -114,10 +114,10 @@ def test_names_may_have_a_range_of_numbers(archive, tmp_path):
     assert found[2][1] == "no such file"
 
 
-def test_parquet_with_the_bytes_of_pictures(tmp_path, picture):
+def test_parquet_with_the_bytes_of_images(tmp_path, image):
     pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
-    rows = [{"bytes": picture, "path": "a.png"}, {"bytes": None, "path": None}]
-    rows.append({"bytes": picture[:50], "path": None})
+    rows = [{"bytes": image, "path": "a.png"}, {"bytes": None, "path": None}]
+    rows.append({"bytes": image[:50], "path": None})
     table = pa.table({"label": [1, 2, 3], "image": rows})
     parquet.write_table(table, path := tmp_path / "a.parquet")
     assert [name for name, _ in read(path)] == ["a.png", "1", "2"]
@@ -127,7 +127,7 @@ def test_parquet_with_the_bytes_of_pictures(tmp_path, picture):
         path.write_bytes(content)
         assert all("damaged" in str(text) for _, text in read(path))
     parquet.write_table(table.select(["label"]), path)
-    assert read(path)[0][1] == "no column has the bytes of pictures"
+    assert read(path)[0][1] == "no column has the bytes of images"
 
 
 def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
@@ -138,20 +138,20 @@ def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
     assert error == "cannot be fetched: there is no such object"
 
 
-def hostile_tar(tmp_path, picture):
-    """A tar file that ended a run, and the name of its sound picture."""
+def hostile_tar(tmp_path, image):
+    """A tar file that ended a run, and the name of its sound image."""
     path = tmp_path / "names.tar"
     with tarfile.open(path, "w") as tar:
-        add(tar, "a.png", picture)
+        add(tar, "a.png", image)
         member = tarfile.TarInfo("././@LongLink")
         member.type, member.size = tarfile.GNUTYPE_LONGNAME, 6
         tar.fileobj.write((member.tobuf() + b"b.png\0".ljust(512, b"\0")) * 400)
-        add(tar, "b.png", picture)
+        add(tar, "b.png", image)
     return [path], {f"{path}/a.png"}
 
 
-def hostile_parquet(tmp_path, _picture):
-    """Parquet files that ended a run, none with a sound picture."""
+def hostile_parquet(tmp_path, _image):
+    """Parquet files that ended a run, none with a sound image."""
     pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
     paths = []
     for name, value in (("int", 5), ("list", [1, 2]), ("text", "abc")):
@@ -163,10 +163,10 @@ def hostile_parquet(tmp_path, _picture):
 
 @pytest.mark.parametrize("hostile", [hostile_tar, hostile_parquet])
 def test_hostile_archives_are_errors_and_the_others_go_on(
-    invoke, make_model, make_picture, tmp_path, picture, hostile
+    invoke, make_model, make_image, tmp_path, image, hostile
 ):
-    archives, sound = hostile(tmp_path, picture)
-    last = make_picture("last.png")
+    archives, sound = hostile(tmp_path, image)
+    last = make_image("last.png")
     journal = tmp_path / "boxes.jsonl"
     command = ["predict", *archives, last, "-m", make_model(), "--resume", journal]
     for _ in range(2):
@@ -180,9 +180,9 @@ def test_hostile_archives_are_errors_and_the_others_go_on(
         assert sources == sound | {str(last)}
 
 
-def test_a_tar_file_without_its_end_gives_an_error_after_its_pictures(archive):
+def test_a_tar_file_without_its_end_gives_an_error_after_its_images(archive):
     path = archive(members=3)
-    boundary = 2 * 1024  # a picture and its JSON
+    boundary = 2 * 1024  # an image and its JSON
     path.write_bytes(path.read_bytes()[:boundary])
     assert read(path) == [
         ("00000.png", (64, 64)),
@@ -191,12 +191,12 @@ def test_a_tar_file_without_its_end_gives_an_error_after_its_pictures(archive):
 
 
 def test_members_of_one_name_are_each_processed_once_with_resume(
-    invoke, make_model, tmp_path, picture
+    invoke, make_model, tmp_path, image
 ):
     path = tmp_path / "same.tar"
     with tarfile.open(path, "w") as tar:
         for name in ("1.png", "1.png", "2.png", "1.png"):
-            add(tar, name, picture)
+            add(tar, name, image)
     journal = tmp_path / "boxes.jsonl"
     command = ["predict", path, "-m", make_model(), "--resume", journal]
     assert invoke(*command).returncode == 0
@@ -224,8 +224,8 @@ def test_whatever_a_parser_raises_is_an_error_record(archive, monkeypatch, error
 
 @pytest.mark.parametrize("name", ["cut_boundary.tar", "cut_header.tar"])
 def test_cut_tar_files_of_others_end_with_an_error(shared, name):
-    *pictures, (source, error) = read(shared(f"cases/{name}"))
-    assert len(pictures) == 2
+    *images, (source, error) = read(shared(f"cases/{name}"))
+    assert len(images) == 2
     assert source.endswith(name)
     assert "it breaks off" in error
 
@@ -252,7 +252,7 @@ def items_of(path, progress, stamp=None):
     return read_archive(str(path), chunks, DecodeOptions(), progress, stamp=stamp)
 
 
-def test_how_many_pictures_an_archive_has_is_not_known(archive):
+def test_how_many_images_an_archive_has_is_not_known(archive):
     progress = SourceProgress()
     next(items_of(archive(), progress))
     assert progress.total is None
@@ -282,9 +282,9 @@ def test_what_a_parser_says_is_cut(archive, monkeypatch, length, kept):
     assert text == "a damaged archive: " + "x" * kept
 
 
-def test_a_video_in_a_tar_file_is_skipped_whatever_it_holds(tmp_path, picture):
+def test_a_video_in_a_tar_file_is_skipped_whatever_it_holds(tmp_path, image):
     with tarfile.open(path := tmp_path / "a.tar", "w") as tar:
         add(tar, "clip.mp4", b"no video at all")
-        add(tar, "picture-named.mp4", picture)
-        add(tar, "a.png", picture)
+        add(tar, "image-named.mp4", image)
+        add(tar, "a.png", image)
     assert read(path) == [("a.png", (64, 64))]

@@ -56,7 +56,7 @@ def test_a_file_is_opened_whatever_its_name(tmp_path, monkeypatch, name):
 
 
 def test_streams_are_opened_by_ffmpeg_with_timeouts(monkeypatch):
-    """Other backends read a name with digits as a sequence of pictures."""
+    """Other backends read a name with digits as a sequence of images."""
     calls = []
 
     class Opened:

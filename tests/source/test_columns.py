@@ -1,4 +1,4 @@
-"""Parquet as an input: which column has the pictures, and what holds none."""
+"""Parquet as an input: which column has the images, and what holds none."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def test_bytes_in_a_dictionary_are_read():
 )
 def test_bytes_of_another_type_are_an_error(kind):
     column = images(None, kind=pa.struct([("bytes", kind), ("path", pa.string())]))
-    with pytest.raises(DecodeError, match=r"no column has the bytes of pictures: image is struct<"):
+    with pytest.raises(DecodeError, match=r"no column has the bytes of images: image is struct<"):
         read(encoded(image=column))
 
 
@@ -84,11 +84,11 @@ def test_too_many_bytes_are_an_error():
     assert str(error) == "too large: more than 1000 bytes"
 
 
-def test_two_columns_of_pictures_are_asked_about():
+def test_two_columns_of_images_are_asked_about():
     content = encoded(mask=images(b"mask"), image=images(b"image"))
     with pytest.raises(DecodeError) as caught:
         read(content)
-    assert str(caught.value) == "2 columns have the bytes of pictures: mask, image"
+    assert str(caught.value) == "2 columns have the bytes of images: mask, image"
     assert caught.value.hint == "name one with --column, as in --column image"
     assert read(content, "mask") == [("0", b"mask")]
     assert read(content, "image") == [("0", b"image")]
@@ -98,15 +98,15 @@ def test_a_column_of_plain_bytes_is_read_if_it_is_named():
     content = encoded(image=pa.array([b"abc"]))
     with pytest.raises(DecodeError) as caught:
         read(content)
-    assert caught.value.hint == "if the column image has pictures, name it with --column image"
+    assert caught.value.hint == "if the column image has images, name it with --column image"
     assert read(content, "image") == [("0", b"abc")]
 
 
-def test_a_column_that_has_no_pictures_or_is_not_there_is_refused():
+def test_a_column_that_has_no_images_or_is_not_there_is_refused():
     content = encoded(image=images(b"abc"), label=pa.array([1]))
     with pytest.raises(DecodeError, match="it has no column 'mask'"):
         read(content, "mask")
-    with pytest.raises(DecodeError, match="the column 'label' has no bytes of pictures: int64"):
+    with pytest.raises(DecodeError, match="the column 'label' has no bytes of images: int64"):
         read(content, "label")
 
 
@@ -136,15 +136,15 @@ def test_any_damage_ends_in_an_exception_or_in_bytes(seed):
     assert all(isinstance(entry, bytes | DecodeError) for _, entry in contents)
 
 
-def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_picture, tmp_path):
-    picture = make_picture("a.png").read_bytes()
+def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_image, tmp_path):
+    image = make_image("a.png").read_bytes()
     two = tmp_path / "two.parquet"
-    two.write_bytes(encoded(mask=images(None, None), image=images(picture, picture)))
+    two.write_bytes(encoded(mask=images(None, None), image=images(image, image)))
     run = [two, tmp_path / "a.png", "-m", make_model(), "--format", "jsonl"]
     result = invoke("predict", *run)
     first, second = map(json.loads, result.stdout.splitlines())
     assert result.returncode == 3
-    assert first["error"]["message"] == "2 columns have the bytes of pictures: mask, image"
+    assert first["error"]["message"] == "2 columns have the bytes of images: mask, image"
     assert "detections" in second
     result = invoke("predict", *run, "--column", "image")
     assert result.returncode == 0
@@ -156,7 +156,7 @@ def test_as_many_bytes_as_the_limit_are_read():
     assert read(encoded(image=images(content))) == [("0", content)]
 
 
-def test_a_picture_above_the_limit_leaves_the_others():
+def test_an_image_above_the_limit_leaves_the_others():
     column = images(b"before", b"x" * (LIMIT + 1), b"after")
     names_and_contents = read(encoded(image=column))
     assert [name for name, _ in names_and_contents] == ["0", "1", "2"]
@@ -166,13 +166,13 @@ def test_a_picture_above_the_limit_leaves_the_others():
 
 
 @pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view(), pa.binary(LIMIT + 1)])
-def test_a_picture_above_the_limit_is_an_error_in_every_binary_type(kind):
+def test_an_image_above_the_limit_is_an_error_in_every_binary_type(kind):
     column = pa.array([b"x" * (LIMIT + 1)], kind)
     ((_, error),) = read(encoded(image=column), "image")
     assert str(error) == "too large: more than 1000 bytes"
 
 
-def test_a_picture_above_the_limit_in_a_dictionary_is_an_error():
+def test_an_image_above_the_limit_in_a_dictionary_is_an_error():
     column = pa.array([b"x" * (LIMIT + 1)]).dictionary_encode()
     ((_, error),) = read(encoded(image=column), "image")
     assert str(error) == "too large: more than 1000 bytes"
@@ -192,12 +192,12 @@ def test_a_long_type_is_cut_in_an_error():
     column = pa.array([dict.fromkeys([field.name for field in kind], 1)], kind)
     with pytest.raises(DecodeError) as caught:
         read(encoded(label=column), "label")
-    _, _, described = str(caught.value).partition("no bytes of pictures: ")
+    _, _, described = str(caught.value).partition("no bytes of images: ")
     assert described == str(kind)[:100]
 
 
 def test_rows_of_many_batches_are_numbered_through():
-    contents = [f"picture {number}".encode() for number in range(40)]
+    contents = [f"image {number}".encode() for number in range(40)]
     assert read(encoded(image=images(*contents))) == [
         (str(number), content) for number, content in enumerate(contents)
     ]

@@ -20,15 +20,15 @@ def decoded_by_opencv(data):
     return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
 
 
-def cut_picture(data, options=LENIENT):
+def cut_image(data, options=LENIENT):
     """The pixels and the warning of a cut JPEG."""
-    picture = load_bytes(data, options)
-    (warning,) = picture.warnings
-    return picture.pixels, warning
+    image = load_bytes(data, options)
+    (warning,) = image.warnings
+    return image.pixels, warning
 
 
 def count_equal_rows(pixels, whole):
-    """How many rows from the top are those of the whole picture."""
+    """How many rows from the top are those of the whole image."""
     differs = np.any(pixels != whole, axis=(1, 2))
     if not differs.any():
         return len(whole)
@@ -37,9 +37,9 @@ def count_equal_rows(pixels, whole):
 
 @pytest.mark.parametrize("form", SEQUENTIAL)
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
-def test_the_warning_counts_the_rows_that_are_those_of_the_whole_picture(form, part):
+def test_the_warning_counts_the_rows_that_are_those_of_the_whole_image(form, part):
     data = encode(PHOTOGRAPH, **form)
-    pixels, warning = cut_picture(data[: int(len(data) * part)])
+    pixels, warning = cut_image(data[: int(len(data) * part)])
     rows = count_equal_rows(pixels, decoded_by_opencv(data))
     share = 100 * rows // 301
     assert warning == (
@@ -52,7 +52,7 @@ def test_the_warning_counts_the_rows_that_are_those_of_the_whole_picture(form, p
 @pytest.mark.parametrize("missing_bytes", [1, 2])
 def test_a_jpeg_without_its_end_marker_alone_is_whole(form, missing_bytes):
     data = encode(PHOTOGRAPH, **form)
-    pixels, warning = cut_picture(data[:-missing_bytes])
+    pixels, warning = cut_image(data[:-missing_bytes])
     assert np.array_equal(pixels, decoded_by_opencv(data))
     assert warning == "cut off: all of its 301 rows were decoded, only its end is missing"
 
@@ -60,7 +60,7 @@ def test_a_jpeg_without_its_end_marker_alone_is_whole(form, missing_bytes):
 @pytest.mark.parametrize("part", [0.5, 0.9, 0.999])
 def test_a_progressive_jpeg_has_all_rows_without_their_last_details(part):
     data = encode(PHOTOGRAPH, PROGRESSIVE=1)
-    pixels, warning = cut_picture(data[: int(len(data) * part)])
+    pixels, warning = cut_image(data[: int(len(data) * part)])
     assert "all of its 301 rows were decoded" in warning
     difference = np.abs(pixels.astype(int) - decoded_by_opencv(data))
     assert 0 < difference.mean() < 20
@@ -70,7 +70,7 @@ def test_a_progressive_jpeg_that_is_cut_in_its_first_scan_has_some_rows_coarsely
     data = encode(PHOTOGRAPH, PROGRESSIVE=1)
     first_scan = data.index(b"\xff\xda")
     second_scan = data.index(b"\xff\xda", first_scan + 2)
-    _, warning = cut_picture(data[: (first_scan + second_scan) // 2])
+    _, warning = cut_image(data[: (first_scan + second_scan) // 2])
     assert "rows (" in warning
     assert "without their details" in warning
     assert "the others are missing" in warning
@@ -81,8 +81,8 @@ def test_zeros_in_place_of_the_end_are_not_counted_as_rows(form):
     """A disk that was full, or a copy that broke off, leaves them."""
     data = encode(PHOTOGRAPH, **form)
     half = data[: len(data) // 2]
-    pixels, warning = cut_picture(half + bytes(60_000))
-    expected_pixels, expected_warning = cut_picture(half)
+    pixels, warning = cut_image(half + bytes(60_000))
+    expected_pixels, expected_warning = cut_image(half)
     assert warning == expected_warning
     assert np.array_equal(pixels, expected_pixels)
 
@@ -93,7 +93,7 @@ def test_rows_behind_a_restart_marker_that_is_missing_are_not_counted():
     for number in range(8):
         marker = data.index(bytes([0xFF, 0xD0 + number]))
         for end in (marker, marker + 1, marker + 2):
-            pixels, warning = cut_picture(data[:end])
+            pixels, warning = cut_image(data[:end])
             rows = count_equal_rows(pixels, decoded_by_opencv(data))
             assert 16 * number < rows <= 16 * (number + 1)
             assert f"cut off: {rows} of its 301 rows" in warning
@@ -101,7 +101,7 @@ def test_rows_behind_a_restart_marker_that_is_missing_are_not_counted():
 
 def test_a_cut_jpeg_is_upright():
     turned = insert(encode(PHOTOGRAPH), exif(orientation(6)))
-    pixels, _ = cut_picture(turned[:-2])
+    pixels, _ = cut_image(turned[:-2])
     assert pixels.shape == (400, 301, 3)
     assert np.array_equal(pixels, decoded_by_opencv(turned))
 
@@ -121,7 +121,7 @@ def test_a_cut_jpeg_is_an_error_that_names_the_option():
 
 
 def test_a_jpeg_that_is_cut_behind_its_thumbnail_is_cut_off():
-    """The thumbnail in its EXIF segment has an end marker, which is not that of the picture."""
+    """The thumbnail in its EXIF segment has an end marker, which is not that of the image."""
     thumbnail = encode(PHOTOGRAPH[:40, :40])
     data = insert(encode(PHOTOGRAPH), exif_with_thumbnail(thumbnail))
     thumbnail_end = data.index(thumbnail) + len(thumbnail)
@@ -139,12 +139,12 @@ def test_whole_and_damaged_jpegs_are_as_without_the_option():
         assert np.array_equal(lenient.pixels, strict.pixels)
 
 
-def test_any_cut_is_a_picture_or_an_error():
+def test_any_cut_is_an_image_or_an_error():
     for form in ({}, {"PROGRESSIVE": 1}):
         data = encode(PHOTOGRAPH[:40, :40], **form)
         for end in range(1, len(data)):
             try:
-                cut_picture(data[:end])
+                cut_image(data[:end])
             except DecodeError as error:
                 assert error.hint  # noqa: PT017 - it need not be raised
 

@@ -1,4 +1,4 @@
-"""Decoding bytes to upright colour pictures, or an error."""
+"""Decoding bytes to upright colour images, or an error."""
 
 import os
 import re
@@ -48,10 +48,10 @@ def png(width, height, kind, pixels, **chunks):
 
 
 def decode_bytes(data):
-    picture = load_bytes(data)
-    assert picture.size == picture.pixels.shape[:2]
-    assert picture.pixels.flags.c_contiguous
-    return picture.pixels
+    image = load_bytes(data)
+    assert image.size == image.pixels.shape[:2]
+    assert image.pixels.flags.c_contiguous
+    return image.pixels
 
 
 def assert_close(image, expected, tolerance=0):
@@ -128,7 +128,7 @@ def test_a_palette_and_grey_floats_become_colour():
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_truncated_picture_is_an_error(suffix):
+def test_a_truncated_image_is_an_error(suffix):
     data = encode(suffix, gradient())
     for part in (0.1, 0.5, 0.9, 0.99, 1):
         with pytest.raises(DecodeError, match="damaged"):
@@ -144,9 +144,9 @@ def test_a_jpeg_without_its_end_is_cut_off():
             decode_bytes(cut)
 
 
-def test_bytes_that_are_not_a_picture_are_an_error_with_a_hint():
-    for data in (b"", b"no picture\n" * 50, bytes(1000), b"%PDF-1"):
-        with pytest.raises(DecodeError, match=r"^(not a picture|empty)") as caught:
+def test_bytes_that_are_not_an_image_are_an_error_with_a_hint():
+    for data in (b"", b"no image\n" * 50, bytes(1000), b"%PDF-1"):
+        with pytest.raises(DecodeError, match=r"^(not an image|empty)") as caught:
             decode_bytes(data)
         assert caught.value.hint
     for brand, name in (("heic", "HEIC or a video"), ("isom", "HEIC or a video"), ("avif", "AVIF")):
@@ -208,12 +208,12 @@ def test_damage_that_can_be_decoded_is_a_warning(kind):
     reason = "premature end of data segment"
     if kind == "overwritten":
         reason = "extraneous bytes before marker 0xd9|bad Huffman|premature"
-    picture = load_bytes(data)
-    assert re.fullmatch(f"damaged: .*({reason}).*", "\n".join(picture.warnings))
+    image = load_bytes(data)
+    assert re.fullmatch(f"damaged: .*({reason}).*", "\n".join(image.warnings))
     expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    np.testing.assert_array_equal(picture.pixels, expected)
+    np.testing.assert_array_equal(image.pixels, expected)
     fast = load_bytes(data, DecodeOptions(fast_for=(16, 16)))
-    assert fast.warnings == picture.warnings
+    assert fast.warnings == image.warnings
     assert fast.size == fast.pixels.shape[:2]
     with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
         load_bytes(data, DecodeOptions(Inputs(strict=True)))
@@ -264,7 +264,7 @@ def test_an_unreadable_file_is_a_source_error(tmp_path):
 
 @pytest.fixture
 def no_decoder(monkeypatch):
-    """Fail the test if a picture is decoded."""
+    """Fail the test if an image is decoded."""
 
     def refuse(*_, **__):
         pytest.fail("it was decoded")
@@ -275,7 +275,7 @@ def no_decoder(monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [*FORMATS, "pam", "sr", "pgm", "pbm", "hdr", "pfm"])
-def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
+def test_an_image_with_too_many_pixels_is_refused(request, suffix):
     image = gradient()
     if suffix in {"pgm", "pbm", "pam"}:  # OpenCV writes PAM in colour without its type
         image = gradient()[..., 0].copy()

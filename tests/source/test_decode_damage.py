@@ -1,4 +1,4 @@
-"""500 damaged files: no crash and no hang, each is a picture or an error."""
+"""500 damaged files: no crash and no hang, each is an image or an error."""
 
 import json
 from collections import Counter
@@ -12,16 +12,16 @@ from detcli.core.errors import InputError
 pytestmark = pytest.mark.slow
 
 
-def test_each_file_is_a_picture_or_an_error(report_of):
+def test_each_file_is_an_image_or_an_error(report_of):
     outcomes = report_of("source.damage")
     assert sum(outcomes.values()) == COUNT
     kinds = Counter(kind for kind, _, _ in damaged())
-    assert outcomes["rename: picture"] == kinds["rename"]
+    assert outcomes["rename: image"] == kinds["rename"]
     assert outcomes["empty: error"] == kinds["empty"]
     assert outcomes["cut: error"] > kinds["cut"] * 0.9
     for kind in ("flip_bits", "shuffle"):
         assert outcomes[f"{kind}: error"] > 0
-        assert outcomes[f"{kind}: picture"] > 0
+        assert outcomes[f"{kind}: image"] > 0
 
 
 def test_each_file_becomes_a_record(tmp_path, detcli, make_model):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_jpegs import encode, exif, insert, orientation, picture, segment, without
+from made_jpegs import encode, exif, image, insert, orientation, segment, without
 from thinning import thin
 
 from detcli.backend.preprocess import letterbox_image
@@ -58,8 +58,8 @@ CODINGS = [{"SAMPLING_FACTOR": factor, "QUALITY": 60} for factor in SAMPLINGS.va
 def test_every_coding(options):
     for size in SIZES:
         noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
-        for image in (picture(*size), noise, noise[..., 0].copy()):
-            assert_as_opencv(encode(image, **options))
+        for pixels in (image(*size), noise, noise[..., 0].copy()):
+            assert_as_opencv(encode(pixels, **options))
 
 
 SCAN, END = b"\xff\xda", b"\xff\xd9"
@@ -71,23 +71,23 @@ def adobe(transform):
     return segment(0xEE, b"Adobe\0d\0\0\0\0" + bytes([transform]))
 
 
-JPEG = encode(picture())
+JPEG = encode(image())
 PLAIN = {
     "colour": JPEG,
-    "grey": encode(picture()[..., 0].copy()),
+    "grey": encode(image()[..., 0].copy()),
     "comment": insert(JPEG, segment(0xFE, b"hello")),
     "empty segment": insert(JPEG, segment(0xE1, b"")),
     "icc": insert(JPEG, segment(0xE2, ICC)),
     "xmp": insert(JPEG, segment(0xE1, XMP)),
     "fill bytes": insert(JPEG, b"\xff\xff\xff"),
     "no jfif": without(JPEG, 0xE0),
-    "adobe rgb": insert(without(encode(picture(), SAMPLING_FACTOR=0x111111), 0xE0), adobe(0)),
+    "adobe rgb": insert(without(encode(image(), SAMPLING_FACTOR=0x111111), 0xE0), adobe(0)),
     "adobe ycc": insert(without(JPEG, 0xE0), adobe(1)),
     "more behind the end": JPEG + b"and more" * 100,
 }
 
 
-def test_regular_pictures_need_no_opencv(request):
+def test_regular_images_need_no_opencv(request):
     for jpeg in PLAIN.values():
         assert_as_opencv(jpeg)
     request.getfixturevalue("without_opencv")
@@ -130,7 +130,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("jpeg", ODD.values(), ids=ODD)
-def test_irregular_pictures_decode_as_in_opencv(jpeg):
+def test_irregular_images_decode_as_in_opencv(jpeg):
     assert_as_opencv(jpeg)
 
 
@@ -141,22 +141,22 @@ def test_a_header_is_found_behind_many_segments_in_linear_time():
         load_bytes(jpeg)
     for filling in (b"\xff" * 2**20 + b"\0", b"\xff\xfe\0\2" * 2**18):
         jpeg = insert(JPEG, filling)
-        assert read_header(jpeg).size == picture().shape[:2]
+        assert read_header(jpeg).size == image().shape[:2]
         assert read_header(jpeg[:-500] + b"\xff" * 2**20) is not None
 
 
 def test_a_jpeg_with_endless_scans_is_refused():
-    jpeg = encode(picture(), PROGRESSIVE=1).removesuffix(END)
+    jpeg = encode(image(), PROGRESSIVE=1).removesuffix(END)
     last = SCAN + jpeg.rpartition(SCAN)[2]
     assert_as_opencv(jpeg + END)
     with pytest.raises(DecodeError, match="scans, more than the 500 allowed"):
         load_bytes(jpeg + last * 20_000 + END)
-    assert_as_opencv(JPEG + SCAN * 1000)  # what looks like them behind the picture
+    assert_as_opencv(JPEG + SCAN * 1000)  # what looks like them behind the image
 
 
 def test_cmyk_decodes_as_in_opencv():
     simplejpeg = pytest.importorskip("simplejpeg")
-    inks = np.dstack([picture(), 255 - picture()[..., 0]])
+    inks = np.dstack([image(), 255 - image()[..., 0]])
     jpeg = simplejpeg.encode_jpeg(inks, colorspace="CMYK")
     assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
     for file in (jpeg, patched(jpeg, 0xEE, 11, 0)):
@@ -245,7 +245,7 @@ def test_photographs_decode_as_in_opencv(shared):
 
 
 @pytest.mark.usefixtures("without_opencv")
-def test_large_pictures_are_reduced_when_decoded_fast():
+def test_large_images_are_reduced_when_decoded_fast():
     for size, canvas, reduced in (
         ((400, 300), (100, 100), (100, 75)),
         ((400, 300), (101, 101), (200, 150)),
@@ -254,16 +254,16 @@ def test_large_pictures_are_reduced_when_decoded_fast():
         ((400, 300), (100, 640), (100, 75)),
         ((60, 800), (100, 100), (8, 100)),
     ):
-        decoded = load_bytes(encode(picture(*size)), DecodeOptions(fast_for=canvas))
+        decoded = load_bytes(encode(image(*size)), DecodeOptions(fast_for=canvas))
         assert decoded.size == size
         assert decoded.pixels.shape == (*reduced, 3)
         assert decoded.pixels.flags.c_contiguous
 
 
 @pytest.mark.parametrize("value", UPRIGHT)
-def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
+def test_the_network_sees_the_same_image_when_it_is_decoded_fast(value):
     canvas = (128, 128)
-    jpeg = insert(encode(picture(520, 400), QUALITY=95), exif(orientation(value)))
+    jpeg = insert(encode(image(520, 400), QUALITY=95), exif(orientation(value)))
     full = load_bytes(jpeg)
     fast = load_bytes(jpeg, DecodeOptions(fast_for=canvas))
     letterbox = Letterbox.fit(full.size, canvas)
@@ -278,10 +278,10 @@ def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
 @pytest.mark.usefixtures("without_opencv")
 @pytest.mark.parametrize("fast_for", [None, (30, 30), (200, 200)])
 @pytest.mark.parametrize("value", UPRIGHT)
-def test_pictures_are_decoded_into_memory_of_the_caller(value, fast_for):
+def test_images_are_decoded_into_memory_of_the_caller(value, fast_for):
     """All but those that are transposed last; those that OpenCV decodes need none."""
     for size in [(400, 300), (401, 301), (5, 3), (1, 1)]:
-        jpeg = insert(encode(picture(*size)), exif(orientation(value)))
+        jpeg = insert(encode(image(*size)), exif(orientation(value)))
         buffers = []
 
         def allocate(size, buffers=buffers):
@@ -302,7 +302,7 @@ def test_pictures_are_decoded_into_memory_of_the_caller(value, fast_for):
 
 def test_without_simplejpeg_opencv_decodes(monkeypatch):
     monkeypatch.setitem(sys.modules, "simplejpeg", None)  # importing it fails
-    jpeg = insert(encode(picture(400, 300)), exif(orientation(6)))
+    jpeg = insert(encode(image(400, 300)), exif(orientation(6)))
     assert_as_opencv(jpeg)
     assert load_bytes(jpeg, DecodeOptions(fast_for=(64, 64))).pixels.shape == (300, 400, 3)
 
@@ -310,18 +310,18 @@ def test_without_simplejpeg_opencv_decodes(monkeypatch):
 @pytest.mark.parametrize("fast_for", [None, (30, 30)], ids=["whole", "reduced"])
 @pytest.mark.parametrize("offset", [5, 7], ids=["height", "width"])
 def test_a_header_without_a_side_is_damaged(offset, fast_for):
-    jpeg = bytearray(encode(picture(400, 300)))
+    jpeg = bytearray(encode(image(400, 300)))
     frame = jpeg.index(b"\xff\xc0")
     jpeg[frame + offset : frame + offset + 2] = bytes(2)
     with pytest.raises(DecodeError, match="damaged"):
         load_bytes(bytes(jpeg), DecodeOptions(fast_for=fast_for))
 
 
-def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_picture, tmp_path):
+def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_image, tmp_path):
     (tmp_path / "without").mkdir()
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
     variables = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
-    command = ["predict", make_picture("a.jpg"), "-m", "codes", "--strict"]
+    command = ["predict", make_image("a.jpg"), "-m", "codes", "--strict"]
     finished = detcli(*command, env=variables)
     assert finished.returncode == 1
     assert finished.stdout == ""
@@ -337,7 +337,7 @@ def test_simplejpeg_is_imported_for_a_jpeg_only():
 
 @pytest.mark.parametrize(("scans", "is_read"), [(500, True), (501, False)])
 def test_a_jpeg_may_have_500_scans(scans, is_read):
-    jpeg = encode(picture(), PROGRESSIVE=1).removesuffix(END)
+    jpeg = encode(image(), PROGRESSIVE=1).removesuffix(END)
     last = SCAN + jpeg.rpartition(SCAN)[2]
     jpeg += last * (scans - jpeg.count(SCAN)) + END
     if is_read:

@@ -6,13 +6,13 @@ import struct
 import cv2
 import numpy as np
 import pytest
-from made_jpegs import exif, orientation, picture
+from made_jpegs import exif, image, orientation
 from PIL import Image, ImageOps, TiffImagePlugin, features
 
 from detcli.core.errors import DecodeError
 from detcli.source.decode import load_bytes
 
-IMAGE = Image.fromarray(picture())
+IMAGE = Image.fromarray(image())
 AVIF = pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no libavif")
 
 
@@ -23,7 +23,7 @@ def saved(form, *, image=IMAGE, **options):
 
 
 def turned(form, value, order="<", kind=3):
-    """A picture with an orientation in it, as a field of one type."""
+    """An image with an orientation in it, as a field of one type."""
     if form == "TIFF":
         start = {"<": b"II*", ">": b"MM\0*"}[order].ljust(8, b"\0")
         fields = TiffImagePlugin.ImageFileDirectory_v2(start)
@@ -53,7 +53,7 @@ def avif(value):
     """An AVIF that says in its EXIF as well how it is turned, as OpenCV and phones write it."""
     tiff = np.frombuffer(exif(orientation(value))[10:], np.uint8)
     kinds = [cv2.IMAGE_METADATA_EXIF]
-    return cv2.imencodeWithMetadata(".avif", picture(), kinds, [tiff])[1].tobytes()
+    return cv2.imencodeWithMetadata(".avif", image(), kinds, [tiff])[1].tobytes()
 
 
 ODD_AVIFS = {  # a file, and which of its bytes are replaced
@@ -106,13 +106,13 @@ def boxes(version):
 @pytest.fixture
 def lenient(monkeypatch):
     """An OpenCV that decodes anything; that of today finds most damage itself."""
-    monkeypatch.setattr(cv2, "imdecode", lambda *_: picture())
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: image())
 
 
 @pytest.mark.usefixtures("lenient")
 def test_the_boxes_of_an_avif_are_read_in_every_form():
     for version in (0, 1):
-        np.testing.assert_array_equal(load_bytes(boxes(version)).pixels, np.rot90(picture()))
+        np.testing.assert_array_equal(load_bytes(boxes(version)).pixels, np.rot90(image()))
 
 
 @pytest.mark.usefixtures("lenient")
@@ -132,22 +132,22 @@ def test_damaged_boxes_of_an_avif_are_an_error_or_none():
     assert messages == {"a damaged AVIF: its orientation cannot be read"}
 
 
-SHADES = picture()[..., :1] / 255  # of grey
-NO_PICTURE = "not from 0 to 1, as black and white are"
+SHADES = image()[..., :1] / 255  # of grey
+NO_IMAGE = "not from 0 to 1, as black and white are"
 WIDE = {  # values, their type, and what becomes of them
-    "from 0 to 1": (picture() / 255, np.float32, picture()),
-    "of 64 bits": (picture() / 255, np.float64, picture()),
-    "grey": (SHADES, np.float32, picture()[..., :1].repeat(3, -1)),
-    "of 8 bits": (picture(), np.float32, picture()),
-    "integers of 8 bits": (picture(), np.int32, picture()),
-    "a mask": (picture() > 200, np.uint32, (picture() > 200) * 255),
-    "with lights": (picture() / 150, np.float32, np.minimum(picture() * 1.7, 255)),
-    "not numbers": (np.where(picture() > 200, np.nan, 1), np.float32, (picture() <= 200) * 255),
-    "infinite": (np.where(picture() > 200, np.inf, -0.0), np.float32, (picture() > 200) * 255),
-    "to 1000": (picture() / 255 * 1000, np.float32, NO_PICTURE),
-    "below 0": (picture() / 255 - 2, np.float32, NO_PICTURE),
-    "no number": (picture() * np.nan, np.float32, NO_PICTURE),
-    "integers to 65535": (picture().astype(int) * 257, np.int32, NO_PICTURE),
+    "from 0 to 1": (image() / 255, np.float32, image()),
+    "of 64 bits": (image() / 255, np.float64, image()),
+    "grey": (SHADES, np.float32, image()[..., :1].repeat(3, -1)),
+    "of 8 bits": (image(), np.float32, image()),
+    "integers of 8 bits": (image(), np.int32, image()),
+    "a mask": (image() > 200, np.uint32, (image() > 200) * 255),
+    "with lights": (image() / 150, np.float32, np.minimum(image() * 1.7, 255)),
+    "not numbers": (np.where(image() > 200, np.nan, 1), np.float32, (image() <= 200) * 255),
+    "infinite": (np.where(image() > 200, np.inf, -0.0), np.float32, (image() > 200) * 255),
+    "to 1000": (image() / 255 * 1000, np.float32, NO_IMAGE),
+    "below 0": (image() / 255 - 2, np.float32, NO_IMAGE),
+    "no number": (image() * np.nan, np.float32, NO_IMAGE),
+    "integers to 65535": (image().astype(int) * 257, np.int32, NO_IMAGE),
 }
 
 
@@ -160,7 +160,7 @@ def test_wide_values_become_eight_bits_or_are_refused(values, kind, expected):
         suffixes.remove(".hdr")
     for suffix in suffixes:
         data = cv2.imencode(suffix, np.asarray(values, kind))[1].tobytes()
-        if expected is NO_PICTURE:
+        if expected is NO_IMAGE:
             with pytest.raises(DecodeError, match=expected):
                 load_bytes(data)
         else:

@@ -1,4 +1,4 @@
-"""The bytes of pictures on their way: ahead of their turn, over HTTP, within limits."""
+"""The bytes of images on their way: ahead of their turn, over HTTP, within limits."""
 
 import itertools
 import threading
@@ -78,7 +78,7 @@ def test_what_never_comes_is_given_up_after_the_time_limit_or_with_the_run():
     release.set()
 
 
-def test_pictures_ahead_of_their_turn_take_limited_memory(monkeypatch):
+def test_images_ahead_of_their_turn_take_limited_memory(monkeypatch):
     monkeypatch.setattr(module, "AHEAD_BYTES", 10)
     run, started = shared(), []
 
@@ -193,13 +193,13 @@ def load(url, stop=None, **inputs):
 
 
 @pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
-def test_a_picture_is_fetched(object_server, path):
-    picture = load(object_server.url(path))
-    assert picture.size == (24, 32)
-    assert (picture.pixels == 50).all()
+def test_an_image_is_fetched(object_server, path):
+    image = load(object_server.url(path))
+    assert image.size == (24, 32)
+    assert (image.pixels == 50).all()
 
 
-def test_it_is_a_picture_among_others(object_server):
+def test_it_is_an_image_among_others(object_server):
     with Sources([object_server.url("/a.png", user="eve:pw@")]) as sources:
         (item,) = sources
         assert sources.progress.total == 1

@@ -1,4 +1,4 @@
-"""Pictures in object stores are items like others, fetched ahead of their turn."""
+"""Images in object stores are items like others, fetched ahead of their turn."""
 
 import sys
 
@@ -38,7 +38,7 @@ def tree(s3):
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_folder_has_its_pictures_in_the_order_of_their_names():
+def test_a_folder_has_its_images_in_the_order_of_their_names():
     for name in ("s3://photos/pics/", "s3://photos/pics", "S3://photos/pics/"):
         root = name.rstrip("/")
         found = names(name, recursive=True)
@@ -61,9 +61,9 @@ def failure(*sources, **options):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("s3://photos/gone/", "no pictures or videos in this folder"),
-        ("s3://photos/text/", "no pictures or videos in this folder"),
-        ("s3://photos/text", "no pictures or videos in this folder"),
+        ("s3://photos/gone/", "no images or videos in this folder"),
+        ("s3://photos/text/", "no images or videos in this folder"),
+        ("s3://photos/text", "no images or videos in this folder"),
         ("s3://photos/gone.png", "cannot be fetched: there is no such object"),
         ("s3://photos/gone", "cannot be fetched: there is no such object"),
         ("s3://gone/a.png", "cannot be fetched: there is no such bucket"),
@@ -83,9 +83,9 @@ def test_credentials_in_an_address_are_refused_and_not_shown(s3):
     assert reason == "cannot be fetched: not a valid address"
 
 
-def test_a_list_may_hold_addresses(s3, tmp_path, make_picture):
+def test_a_list_may_hold_addresses(s3, tmp_path, make_image):
     s3.put("a.png", PNG)
-    local = make_picture("local.png")
+    local = make_image("local.png")
     lines = [
         "s3://photos/a.png",
         str(local),
@@ -98,13 +98,13 @@ def test_a_list_may_hold_addresses(s3, tmp_path, make_picture):
     assert [item.origin.source for item in found] == lines
     assert found[0].load().size == found[4].load().size == (24, 32)
     assert found[1].load().size == (64, 64)
-    with pytest.raises(SourceError, match="a folder, where a picture is expected"):
+    with pytest.raises(SourceError, match="a folder, where an image is expected"):
         found[2].load()
 
 
-def test_what_is_no_picture_or_video_is_an_error(s3):
+def test_what_is_no_image_or_video_is_an_error(s3):
     s3.put("a.png", b"<html>")
-    assert "not a picture" in failure("s3://photos/a.png")[1]
+    assert "not an image" in failure("s3://photos/a.png")[1]
     assert failure("s3://photos/gone.mp4")[1].startswith("cannot be opened")
 
 

@@ -13,8 +13,8 @@ import optional
 import pytest
 import tifffile
 from PIL import Image, ImageCms
-from source import picture_forms
-from source.picture_forms import GREY, RGB, PictureForm, bmp, colours_of_grey, pam, tiff
+from source import image_forms
+from source.image_forms import GREY, RGB, ImageForm, bmp, colours_of_grey, pam, tiff
 
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError
@@ -33,7 +33,7 @@ def with_its_library(kind):
 @pytest.fixture(scope="module")
 def forms():
     optional.require("imagecodecs")
-    return picture_forms.all_forms()
+    return image_forms.all_forms()
 
 
 def pixels_of(data):
@@ -41,7 +41,7 @@ def pixels_of(data):
     return load_bytes(data).pixels[..., ::-1]
 
 
-def is_right(form: PictureForm, pixels):
+def is_right(form: ImageForm, pixels):
     if pixels.shape != form.expected.shape:
         return False
     difference = np.abs(pixels.astype(int) - form.expected.astype(int))
@@ -64,9 +64,9 @@ def outcomes_of(forms):
     return right, wrong, refused
 
 
-@pytest.mark.parametrize("kind", [with_its_library(kind) for kind in picture_forms.KINDS])
+@pytest.mark.parametrize("kind", [with_its_library(kind) for kind in image_forms.KINDS])
 def test_each_form_is_read_rightly_or_refused(kind):
-    forms = dict(picture_forms.KINDS[kind]())
+    forms = dict(image_forms.KINDS[kind]())
     right, wrong, refused = outcomes_of(forms)
     assert wrong == []
     assert len(right) + len(refused) == len(forms)
@@ -75,7 +75,7 @@ def test_each_form_is_read_rightly_or_refused(kind):
 
 @pytest.mark.parametrize("kind", ["png", "pfm", "pnm", "pam", "bmp"])
 def test_plain_formats_are_read_in_every_form(kind):
-    _, _, refused = outcomes_of(dict(picture_forms.KINDS[kind]()))
+    _, _, refused = outcomes_of(dict(image_forms.KINDS[kind]()))
     assert refused == []
 
 
@@ -141,14 +141,14 @@ def test_pillow_reads_the_same(forms):
         if any(re.search(pattern, name) for pattern in MISREAD_BY_PILLOW):
             continue
         try:
-            picture = Image.open(io.BytesIO(form.data))
-            if picture.mode not in {"1", "L", "P", "RGB", "RGBA", "RGBX"}:
+            image = Image.open(io.BytesIO(form.data))
+            if image.mode not in {"1", "L", "P", "RGB", "RGBA", "RGBX"}:
                 continue
-            pixels_of_reader = np.asarray(picture.convert("RGB"))
+            pixels_of_reader = np.asarray(image.convert("RGB"))
             pixels = pixels_of(form.data)
         except (OSError, ValueError, SyntaxError, KeyError, DecodeError):
             continue  # of a form that one of them does not read
-        assert is_right(PictureForm(form.data, pixels_of_reader), pixels), name
+        assert is_right(ImageForm(form.data, pixels_of_reader), pixels), name
         agreeing += 1
     assert agreeing > 250
 
@@ -156,7 +156,7 @@ def test_pillow_reads_the_same(forms):
 @pytest.mark.skipif(shutil.which("pamtopnm") is None, reason="netpbm is not installed")
 @pytest.mark.parametrize("kind", ["pnm", "pam"])
 def test_netpbm_reads_the_same(kind):
-    for name, form in picture_forms.KINDS[kind]():
+    for name, form in image_forms.KINDS[kind]():
         program = ["pamtopnm", "-assume"] if kind == "pam" else ["pnmtoplainpnm"]
         converted = subprocess.run(program, input=form.data, capture_output=True, check=True)
         program = ["pamdepth", "255"]
@@ -165,7 +165,7 @@ def test_netpbm_reads_the_same(kind):
             converted = subprocess.run(program, input=data, capture_output=True, check=True)
             data = converted.stdout
         pixels_of_pillow = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        assert is_right(PictureForm(form.data, pixels_of_pillow), pixels_of(form.data)), name
+        assert is_right(ImageForm(form.data, pixels_of_pillow), pixels_of(form.data)), name
 
 
 @optional.needs("imagecodecs")
@@ -173,7 +173,7 @@ def test_netpbm_reads_the_same(kind):
 def test_no_pixel_comes_from_memory_that_nothing_was_written_to(report_of):
     outcomes = []
     for byte in ("1", "170"):
-        outcomes.append(report_of("source.picture_forms", MALLOC_PERTURB_=byte))
+        outcomes.append(report_of("source.image_forms", MALLOC_PERTURB_=byte))
     first_fill, second_fill = outcomes
     assert len(first_fill) > 1000
     for name, (first, second) in first_fill.items():
@@ -196,21 +196,21 @@ def turned(pixels, orientation):
 @pytest.mark.parametrize("type_name", ["uint8", "uint16", "float32"])
 @pytest.mark.parametrize("layout", [{}, {"tile": (64, 64)}])
 def test_each_orientation_of_a_tiff_is_applied(planes, type_name, layout):
-    values = picture_forms.with_type(RGB, type_name)
+    values = image_forms.with_type(RGB, type_name)
     if planes == "separate":
         values = np.moveaxis(values, -1, 0)
     for orientation in range(1, 9):
         tag = (ORIENTATION, "H", 1, orientation, True)
         data = tiff(values, "rgb", planarconfig=planes, extratags=[tag], **layout)
-        form = PictureForm(data, turned(RGB, orientation))
+        form = ImageForm(data, turned(RGB, orientation))
         assert is_right(form, pixels_of(data)), orientation
 
 
 @pytest.mark.parametrize("layout", [{}, {"tile": (64, 64)}, {"planarconfig": "separate"}])
 def test_lab_is_as_in_a_colour_management_system(layout):
     to_lab = (ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"))
-    lab_picture = ImageCms.profileToProfile(Image.fromarray(RGB), *to_lab, outputMode="LAB")
-    lab = np.asarray(lab_picture)
+    lab_image = ImageCms.profileToProfile(Image.fromarray(RGB), *to_lab, outputMode="LAB")
+    lab = np.asarray(lab_image)
     if "planarconfig" in layout:
         lab = np.moveaxis(lab, -1, 0)
     difference = np.abs(pixels_of(tiff(lab, "cielab", **layout)).astype(int) - RGB)
@@ -308,7 +308,7 @@ def mutated(data, randomness):
     return bytes(changed)
 
 
-def test_a_damaged_file_of_any_form_is_a_picture_or_an_error(forms):
+def test_a_damaged_file_of_any_form_is_an_image_or_an_error(forms):
     randomness = random.Random(0)  # noqa: S311 - not a secret
     options = DecodeOptions(Inputs(max_pixels=1_000_000))
     names = sorted(forms)
@@ -316,11 +316,11 @@ def test_a_damaged_file_of_any_form_is_a_picture_or_an_error(forms):
     for _ in range(3000):
         data = mutated(forms[randomness.choice(names)].data, randomness)
         try:
-            picture = load_bytes(data, options)
+            image = load_bytes(data, options)
         except DecodeError:
             errors += 1
         else:
-            assert picture.pixels.dtype == np.uint8
+            assert image.pixels.dtype == np.uint8
     assert 0 < errors < 3000
 
 
@@ -370,7 +370,7 @@ def test_frames_of_a_gif_without_graphic_control_extensions_are_told():
 @pytest.mark.parametrize(
     "kind", ["pbm binary", "pnm binary 0 1023", "pnm binary 1 255", "pam RGB 15"]
 )
-def test_a_second_picture_in_a_pnm_is_told(forms, kind):
+def test_a_second_image_in_a_pnm_is_told(forms, kind):
     data = forms[kind].data
     assert load_bytes(data).warnings == ()
     assert load_bytes(data + b"\nP").warnings == ()
@@ -396,7 +396,7 @@ COLOUR_CASES = [
 
 
 @pytest.mark.parametrize("name", COLOUR_CASES)
-def test_a_case_in_colour_is_the_picture_that_it_was_made_from(shared, name):
+def test_a_case_in_colour_is_the_image_that_it_was_made_from(shared, name):
     plain = load_bytes(shared("cases/plain.png").read_bytes()).pixels.astype(int)
     pixels = load_bytes(shared(f"cases/{name}").read_bytes()).pixels
     assert np.abs(pixels - plain).max() <= 1
@@ -416,13 +416,13 @@ def test_a_case_of_further_pages_is_told(shared, name):
 
 
 def palette_of(pixels):
-    """A picture of 12 colours, as Pillow writes it."""
+    """An image of 12 colours, as Pillow writes it."""
     return Image.fromarray(pixels).quantize(12)
 
 
-def written_by_pillow(picture, **options):
+def written_by_pillow(image, **options):
     file = io.BytesIO()
-    picture.save(file, "TIFF", **options)
+    image.save(file, "TIFF", **options)
     return file.getvalue()
 
 
@@ -463,9 +463,9 @@ def test_a_strip_that_claims_more_bytes_than_its_rows_have_is_read(layout):
 
 
 def test_a_palette_with_alpha_is_read_without_it():
-    picture = palette_of(RGB).convert("PA")
-    data = written_by_pillow(picture)
-    assert np.array_equal(pixels_of(data), np.asarray(picture.convert("RGB")))
+    image = palette_of(RGB).convert("PA")
+    data = written_by_pillow(image)
+    assert np.array_equal(pixels_of(data), np.asarray(image.convert("RGB")))
 
 
 @pytest.mark.skipif(shutil.which("tiffcp") is None, reason="libtiff's tools are not installed")

@@ -181,7 +181,7 @@ def test_what_is_not_there_or_sends_nothing_is_an_error_at_once(reconnect):
     assert error_of(item) == "cannot be opened"
     assert shelf.open.opened == 1
     (item,) = follow(source(camera))
-    assert error_of(item) == "sends no picture"
+    assert error_of(item) == "sends no image"
     assert camera.released.is_set()
 
 
@@ -374,7 +374,7 @@ def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(
     assert "lost, and not back after" in error_of(last_item)
 
 
-def test_a_picture_without_a_suffix_is_a_picture(live_server):
+def test_an_image_without_a_suffix_is_an_image(live_server):
     live_server.files["/snapshot"] = cv2.imencode(".jpg", number_video.frame(0))[1].tobytes()
     with Sources([live_server.url("/snapshot")]) as sources:
         (item,) = sources

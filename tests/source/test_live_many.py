@@ -106,16 +106,16 @@ def test_streams_that_hang_delay_no_other(servers, monkeypatch):
 
 def test_files_come_before_live_sources(tmp_path):
     """What has an end first, so that what may have none cannot keep it from being read."""
-    picture = str(tmp_path / "a.png")
-    cv2.imwrite(picture, number_video.frame(0))
+    image = str(tmp_path / "a.png")
+    cv2.imwrite(image, number_video.frame(0))
     with stream_server.serve() as server:
-        names = [server.url("/stream1"), picture, server.url("/stream2")]
+        names = [server.url("/stream1"), image, server.url("/stream2")]
         with Sources(names) as sources:
             items = iter(sources)
             first = next(items)
             streamed = collect(items, [server.url("/stream1"), server.url("/stream2")], 2)
             assert sources.progress.total is None
-    assert first.origin.source == picture
+    assert first.origin.source == image
     assert {item.origin.source for item in streamed} == {names[0], names[2]}
 
 

@@ -9,7 +9,7 @@ import pytest
 from source_items import error_of
 
 from detcli.core.errors import InferenceError, PlaceError, SourceError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.source import loading as module
 from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, read_in_time
@@ -17,14 +17,14 @@ from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, r
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 0.4
-PICTURE = Picture.whole(np.zeros((2, 2, 3), np.uint8))
+IMAGE = Image.whole(np.zeros((2, 2, 3), np.uint8))
 
 
 @pytest.fixture
 def hang():
     """A load that hangs until the end of the test, as native code does."""
     release = threading.Event()
-    yield lambda: release.wait(60) and PICTURE
+    yield lambda: release.wait(60) and IMAGE
     release.set()
 
 
@@ -56,9 +56,9 @@ def torn():
     raise SourceError("torn")
 
 
-def test_loads_become_pictures_or_errors(loaders):
-    sound, broken, bug = put(loaders(2), lambda: PICTURE, torn, lambda: 1 / 0)
-    assert sound.picture == PICTURE
+def test_loads_become_images_or_errors(loaders):
+    sound, broken, bug = put(loaders(2), lambda: IMAGE, torn, lambda: 1 / 0)
+    assert sound.picture == IMAGE
     assert sound.error is None
     assert broken.picture is None
     assert str(broken.error) == "torn"
@@ -67,15 +67,15 @@ def test_loads_become_pictures_or_errors(loaders):
 
 
 def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hang):
-    items = put(loaders(1), hang, lambda: PICTURE, hang, lambda: PICTURE)
-    assert [item.picture for item in items] == [None, PICTURE, None, PICTURE]
+    items = put(loaders(1), hang, lambda: IMAGE, hang, lambda: IMAGE)
+    assert [item.picture for item in items] == [None, IMAGE, None, IMAGE]
     assert str(items[0].error) == "not read and decoded after 0.4 s"
     assert "--input-timeout" in items[0].error.hint
 
 
 def test_what_comes_late_is_ignored(loaders):
     release = threading.Event()
-    (late,) = put(loaders(1), lambda: release.wait(60) and PICTURE)
+    (late,) = put(loaders(1), lambda: release.wait(60) and IMAGE)
     release.set()
     time.sleep(0.05)
     assert late.picture is None
@@ -83,8 +83,8 @@ def test_what_comes_late_is_ignored(loaders):
 
 
 def test_without_a_limit_loads_may_take_any_time(loaders):
-    (slow,) = put(loaders(1, limit_s=0), lambda: time.sleep(2 * LIMIT_S) or PICTURE)
-    assert slow.picture is PICTURE
+    (slow,) = put(loaders(1, limit_s=0), lambda: time.sleep(2 * LIMIT_S) or IMAGE)
+    assert slow.picture is IMAGE
 
 
 def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
@@ -102,12 +102,12 @@ def test_threads_that_come_back_load_again(loaders, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 1)
     release = threading.Event()
     one_thread = loaders(1)
-    put(one_thread, *[lambda: release.wait(60) and PICTURE] * 3)
+    put(one_thread, *[lambda: release.wait(60) and IMAGE] * 3)
     release.set()
     deadline = time.monotonic() + 60
-    while put(one_thread, lambda: PICTURE)[0].picture is None and time.monotonic() < deadline:
+    while put(one_thread, lambda: IMAGE)[0].picture is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert put(one_thread, lambda: PICTURE)[0].picture is PICTURE
+    assert put(one_thread, lambda: IMAGE)[0].picture is IMAGE
 
 
 def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
@@ -122,12 +122,12 @@ def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
         return monotonic() + jump_s
 
     monkeypatch.setattr("detcli.core.timing.time.monotonic", monotonic_with_a_jump)
-    (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or PICTURE)
-    assert slow.picture is PICTURE
+    (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or IMAGE)
+    assert slow.picture is IMAGE
 
 
 def test_one_item_is_loaded_in_time(hang):
-    assert load_in_time(Item(Origin("a"), lambda: PICTURE)) is PICTURE
+    assert load_in_time(Item(Origin("a"), lambda: IMAGE)) is IMAGE
     with pytest.raises(SourceError, match="torn"):
         load_in_time(Item(Origin("a"), torn))
     with pytest.raises(SourceError, match="not read and decoded"):
@@ -138,7 +138,7 @@ def frames(count, progress):
     """Yield so many frames of a video, and expect one more at the end."""
     progress.expect(count - 1)
     for number in range(count):
-        yield Item(Origin("v", frame=number), lambda: PICTURE)
+        yield Item(Origin("v", frame=number), lambda: IMAGE)
     progress.expect(1)
 
 

@@ -70,10 +70,10 @@ def test_an_address_with_port_0_is_refused(scheme):
         check_address(f"{scheme}://host:0/bus.jpg")
 
 
-def test_suffixes_distinguish_pictures_and_videos():
-    pictures, videos = ["a.jpg", "x.y/a.TIFF", "a.gif"], ["a.MP4", "a.b.webm", "a.mjpeg"]
-    names = [*pictures, *videos, "a.jpg.txt", "jpg", "x.jpg/a", ""]
-    assert [*filter(is_media, names)] == pictures + videos
+def test_suffixes_distinguish_images_and_videos():
+    images, videos = ["a.jpg", "x.y/a.TIFF", "a.gif"], ["a.MP4", "a.b.webm", "a.mjpeg"]
+    names = [*images, *videos, "a.jpg.txt", "jpg", "x.jpg/a", ""]
+    assert [*filter(is_media, names)] == images + videos
     assert [*filter(is_video, names)] == videos
 
 
@@ -317,7 +317,7 @@ def test_a_long_list_is_never_all_in_memory(tmp_path):
     """Measured in its own process, because threads of other tests would count, too."""
     path = tmp_path / "list"
     with path.open("w") as file:
-        file.writelines(f"folder/picture-{number:07}.jpg\n" for number in range(20_000))
+        file.writelines(f"folder/image-{number:07}.jpg\n" for number in range(20_000))
     command = [sys.executable, "-c", PEAK_MEMORY, path]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     count, peak = map(int, done.stdout.split())

@@ -1,4 +1,4 @@
-"""The bytes of files and pipes: as they come, in time, and no more than a picture can need."""
+"""The bytes of files and pipes: as they come, in time, and no more than an image can need."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from detcli.source import reading as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.reading import gather, load_file
 
-PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
+IMAGE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def test_a_file_is_read_to_its_end(tmp_path):
     assert max(map(len, chunks)) <= module.CHUNK
 
 
-def test_what_cannot_be_a_picture_is_refused_at_the_first_look():
+def test_what_cannot_be_an_image_is_refused_at_the_first_look():
     taken = []
     chunks = (taken.append(1) or bytes(2**16) for _ in range(1000))
-    with pytest.raises(DecodeError, match="not in a known picture format"):
+    with pytest.raises(DecodeError, match="not in a known image format"):
         gather(chunks, 2**40)
     assert len(taken) == 1
 
@@ -71,8 +71,8 @@ def test_more_bytes_than_a_jpeg_can_need_are_refused():
     assert len(taken) < 200
 
 
-def test_a_long_file_of_many_pictures_is_read():
-    """An animation or a document may go on for long after its first picture."""
+def test_a_long_file_of_many_images_is_read():
+    """An animation or a document may go on for long after its first image."""
     gif = cv2.imencode(".gif", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
     chunks = [gif, *[bytes(2**20)] * 80]
     assert len(gather(chunks, 2**30)) == len(gif) + 80 * 2**20
@@ -91,12 +91,12 @@ def test_a_large_file_is_refused_by_its_size(tmp_path, monkeypatch):
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no devices here")  # noqa: PTH110
 def test_an_endless_device_is_refused(tmp_path):
     (tmp_path / "zero.jpg").symlink_to("/dev/zero")
-    with pytest.raises(DecodeError, match="not in a known picture format"):
+    with pytest.raises(DecodeError, match="not in a known image format"):
         load_file(tmp_path / "zero.jpg")
 
 
 def test_a_pipe_is_read_to_its_end(pipe):
-    writer = threading.Thread(target=pipe.write_bytes, args=[PICTURE])
+    writer = threading.Thread(target=pipe.write_bytes, args=[IMAGE])
     writer.start()
     assert load_file(pipe).size == (10, 20)
     writer.join()

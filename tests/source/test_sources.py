@@ -40,7 +40,7 @@ MISSING = {
     "no such file": ["no.jpg", "no/a.jpg", "", "a\0b", "gone.jpg", "gone[1].jpg"],
     "cannot be read": ["a\0b.jpg", "loop.jpg"],
     "no file matches": ["*.none", "*\0.jpg", "folder*"],
-    "no pictures or videos in this folder": ["folder.jpg", "x"],
+    "no images or videos in this folder": ["folder.jpg", "x"],
 }
 
 
@@ -64,10 +64,10 @@ def test_what_is_not_there_is_an_error(reason):
     for name in MISSING[reason]:
         assert failure(name).startswith(reason), name
     touch("folder.jpg/deeper/a.txt")
-    assert failure("folder.jpg", recursive=True).startswith("no pictures or videos")
+    assert failure("folder.jpg", recursive=True).startswith("no images or videos")
 
 
-def test_pictures_load_nothing_that_other_sources_need(make_picture):
+def test_images_load_nothing_that_other_sources_need(make_image):
     code = """
 import sys
 from detcli.config.config import Inputs
@@ -77,7 +77,7 @@ for item in Sources(sys.argv[1:]):
 print(*{"detcli.source." + name for name in ("decode", "live", "stdin", "video")} & {*sys.modules})
 print("urllib.request" in sys.modules)
 """
-    command = [sys.executable, "-c", code, make_picture("a.jpg"), make_picture("in/b.jpg").parent]
+    command = [sys.executable, "-c", code, make_image("a.jpg"), make_image("in/b.jpg").parent]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout.split() == ["detcli.source.decode", "False"]
 
@@ -304,12 +304,12 @@ def test_folders_count_only_as_deep_as_they_are_searched_with_their_links():
 
 
 @pytest.mark.parametrize("files_from", ["list.txt", "-"])
-def test_with_a_list_any_picture_or_video_may_be_an_input(inputs, files_from):
+def test_with_a_list_any_image_or_video_may_be_an_input(inputs, files_from):
     touch("list.txt", "old.parquet", "old")
-    (inputs / "picture.csv").symlink_to("in/b.jpg")
+    (inputs / "image.csv").symlink_to("in/b.jpg")
     os.mkfifo("pipe.jpg")
     guard = InputGuard(["in/x.csv"], Inputs(files_from=files_from))
-    for name in ("in/a.jpg", "in/v.mp4", "picture.csv", "in/x.csv"):
+    for name in ("in/a.jpg", "in/v.mp4", "image.csv", "in/x.csv"):
         with pytest.raises(UsageError, match=f"{name} is one of the inputs"):
             guard.refuse([None, Path(name)])
     guard.refuse(map(Path, ("old.parquet", "old", "out/a.jpg", "pipe.jpg", "/dev/null")))

@@ -1,4 +1,4 @@
-"""Pictures on standard input."""
+"""Images on standard input."""
 
 import io
 import os
@@ -22,14 +22,14 @@ from detcli.source.stdin import read_stdin
 
 
 def encode(grey, suffix=".jpg"):
-    """A uniformly grey picture file."""
+    """A uniformly grey image file."""
     encoded, data = cv2.imencode(suffix, np.full((24, 32, 3), grey, np.uint8))
     assert encoded
     return data.tobytes()
 
 
 def grey(item):
-    """The grey of an item's picture, rounded to tens; or its error."""
+    """The grey of an item's image, rounded to tens; or its error."""
     try:
         return int(round(item.load().pixels.mean(), -1))
     except DecodeError as error:
@@ -67,7 +67,7 @@ def writer(monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch, tmp_path):
-    """Frame number and grey of the pictures in some bytes, and the total."""
+    """Frame number and grey of the images in some bytes, and the total."""
 
     def read(data, **inputs):
         (tmp_path / "stdin").write_bytes(data)
@@ -81,10 +81,10 @@ def read(monkeypatch, tmp_path):
     return read
 
 
-def test_every_nth_picture_of_a_stream_is_used_and_every_error(read):
+def test_every_nth_image_of_a_stream_is_used_and_every_error(read):
     stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
-    pictures, _ = read(stream, vid_stride=3)
-    assert [(frame, isinstance(found, str)) for frame, found in pictures] == [
+    images, _ = read(stream, vid_stride=3)
+    assert [(frame, isinstance(found, str)) for frame, found in images] == [
         *((0, False), (3, False), (4, True)),
     ]
     assert read(encode(50), vid_stride=3) == ([(None, 50)], 1)
@@ -94,10 +94,10 @@ STREAMS = [
     (encode(50) + encode(100) + encode(150), [50, 100, 150]),
     (
         encode(50) + b"junk" + encode(100) + encode(150)[:-9] + encode(200),
-        [50, "4 bytes in the stream belong to no picture", 100, "incomplete picture", 200],
+        [50, "4 bytes in the stream belong to no image", 100, "incomplete image", 200],
     ),
     (encode(50) + encode(100)[:-9], [50, "the stream ends in it"]),
-    (encode(50)[:100] + encode(100), ["incomplete picture", 100]),
+    (encode(50)[:100] + encode(100), ["incomplete image", 100]),
     (encode(50, ".png") + encode(100, ".png") + encode(150, ".png"), [50, 100, 150]),
     *(
         (encode(50, ".png")[:-cut] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100])
@@ -105,7 +105,7 @@ STREAMS = [
     ),
     (
         encode(50, ".png")[:-20] + encode(100, ".png") + b"junk" + encode(150, ".png"),
-        ["its chunks do not follow", 100, "4 bytes in the stream belong to no picture", 150],
+        ["its chunks do not follow", 100, "4 bytes in the stream belong to no image", 150],
     ),
     (encode(50, ".ppm") + encode(100, ".ppm"), [50, 100]),
     (encode(50, ".ppm") + b"junk" + encode(100, ".ppm")[:-1], [50, "4 bytes", "stream ends in it"]),
@@ -114,7 +114,7 @@ STREAMS = [
 ]
 
 
-def test_pictures_and_errors_of_a_stream_are_numbered(read):
+def test_images_and_errors_of_a_stream_are_numbered(read):
     for stream, expected in STREAMS:
         parts, total = read(stream)
         assert total is None
@@ -129,10 +129,10 @@ FILES = {
     "bytes after it": (encode(50) + b"made by a phone", 50),
     "stray bytes between segments": (encode(50)[:20] + b"stray" + encode(50)[20:], 50),
     "too many pixels": (encode(50) + bytes(2**19), "too large"),
-    "no picture, without an end": (bytes(2**25), "not in a known picture format"),
+    "no image, without an end": (bytes(2**25), "not in a known image format"),
     "nothing": (b"", "empty"),
-    "two bytes": (b"\xff\xd8", "not a picture"),
-    "no picture": (b"hello" * 100, "not a picture"),
+    "two bytes": (b"\xff\xd8", "not an image"),
+    "no image": (b"hello" * 100, "not an image"),
     "cut": (encode(50)[:-2], "cut off"),
 }
 
@@ -153,14 +153,14 @@ def test_a_single_file_has_no_number(read):
     ["bmp bmp", "webp webp", "gif gif", "avif avif", "webp png", "png jpg", "jpg bmp",
      "png tiff", "ppm webp", "jpg avif"],
 )  # fmt: skip
-def test_no_picture_behind_another_is_dropped(pair, read):
+def test_no_image_behind_another_is_dropped(pair, read):
     one, other = (f".{suffix}" for suffix in pair.split())
     assert read(encode(50, one)) == ([(None, 50)], 1)
     ((_, error),), _ = read(encode(50, one) + encode(60, other))
     assert "only JPEG, PNG or binary PNM can be a stream" in error
 
 
-def test_what_is_within_a_picture_or_attached_to_it_is_no_other(read):
+def test_what_is_within_an_image_or_attached_to_it_is_no_other(read):
     kinds, exif = (cv2.IMAGE_METADATA_EXIF,), np.frombuffer(b"II*\0\x08\0\0\0" + bytes(6), np.uint8)
     grey = np.full((24, 32, 3), 50, np.uint8)
     _, webp = cv2.imencodeWithMetadata(".webp", grey, kinds, exif[None])  # type: ignore[call-overload]
@@ -196,15 +196,15 @@ def test_frames_have_times_where_their_rate_is_given(monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi"])
-def test_a_video_is_refused_with_what_makes_pictures_of_it(suffix, monkeypatch, tmp_path):
+def test_a_video_is_refused_with_what_makes_images_of_it(suffix, monkeypatch, tmp_path):
     path = tmp_path / f"clip{suffix}"
     video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (32, 24))
     video.write(np.zeros((24, 32, 3), np.uint8))
     video.release()
     for data, reason, hint in (
         (path.read_bytes(), "a video, and ", "else: ffmpeg -i - -f image2pipe -c:v mjpeg "),
-        (2 * encode(50, ".bmp"), "several pictures", "or send JPEGs: ffmpeg -i - -f image2pipe"),
-        (bytes(32 * 24 * 3), "not in a known picture format", "ffmpeg -f rawvideo -pix_fmt bgr24"),
+        (2 * encode(50, ".bmp"), "several images", "or send JPEGs: ffmpeg -i - -f image2pipe"),
+        (bytes(32 * 24 * 3), "not in a known image format", "ffmpeg -f rawvideo -pix_fmt bgr24"),
     ):
         monkeypatch.setattr(module, "stdin_chunks", lambda _, data=data: iter([data]))
         (item,) = read_stdin(DecodeOptions(), SourceProgress())
@@ -213,7 +213,7 @@ def test_a_video_is_refused_with_what_makes_pictures_of_it(suffix, monkeypatch, 
         assert hint in caught.value.hint
 
 
-def test_each_picture_comes_when_it_is_complete(writer, monkeypatch):
+def test_each_image_comes_when_it_is_complete(writer, monkeypatch):
     monkeypatch.setattr(reading, "IDLE_S", 0.2)
     items = read_stdin(DecodeOptions(), SourceProgress())
     for number, part in enumerate((encode(50), encode(60) + encode(70)[:50], encode(70)[50:])):

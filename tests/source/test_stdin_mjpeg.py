@@ -1,4 +1,4 @@
-"""The pictures in a stream of JPEG files."""
+"""The images in a stream of JPEG files."""
 
 import itertools
 import struct
@@ -29,13 +29,13 @@ def segment(marker, content):
     return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
 
 
-def with_segment(picture, marker, content):
-    """A picture with a segment after its start marker."""
-    return picture[:2] + segment(marker, content) + picture[2:]
+def with_segment(image, marker, content):
+    """An image with a segment after its start marker."""
+    return image[:2] + segment(marker, content) + image[2:]
 
 
 def index(*entries, order="<"):
-    """Content of a segment that lists pictures by size and offset."""
+    """Content of a segment that lists images by size and offset."""
     head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, 2)
     fields = struct.pack(f"{order}HHII", 0xB001, 4, 1, len(entries))
     fields += struct.pack(f"{order}HHII", 0xB002, 7, 16 * len(entries), 38)
@@ -43,15 +43,15 @@ def index(*entries, order="<"):
     return b"MPF\0" + head + fields + struct.pack(f"{order}I", 0) + table
 
 
-def with_attached(picture, *attached, gap=0, order="<"):
-    """A file as phones write it, with more pictures appended to the main one."""
-    length = len(with_segment(picture, 0xE2, index(*[(0, 0)] * (len(attached) + 1))))
+def with_attached(image, *attached, gap=0, order="<"):
+    """A file as phones write it, with more images appended to the main one."""
+    length = len(with_segment(image, 0xE2, index(*[(0, 0)] * (len(attached) + 1))))
     entries, at = [(length, 0)], length
     for one in attached:
         at += gap
         entries.append((len(one), at - 10))  # counted from the index, which begins at 10
         at += len(one)
-    main = with_segment(picture, 0xE2, index(*entries, order=order))
+    main = with_segment(image, 0xE2, index(*entries, order=order))
     return main + b"".join(bytes(gap) + one for one in attached)
 
 
@@ -68,7 +68,7 @@ KINDS = {
 
 
 def split(stream, *cuts, limit=LIMIT, start=JPEG):
-    """The pictures and errors in a stream that comes in chunks."""
+    """The images and errors in a stream that comes in chunks."""
     splitter = Splitter(limit, start)
     edges = [0, *sorted(cuts), len(stream)]
     parts = [
@@ -83,43 +83,43 @@ def texts(parts):
     return [part if isinstance(part, bytes) else str(part) for part in parts]
 
 
-def test_pictures_are_unchanged():
-    for picture in KINDS.values():
-        assert split(picture) == [picture]
-        assert split(picture * 3) == [picture] * 3
-        assert split(picture, *range(len(picture))) == [picture]
+def test_images_are_unchanged():
+    for image in KINDS.values():
+        assert split(image) == [image]
+        assert split(image * 3) == [image] * 3
+        assert split(image, *range(len(image))) == [image]
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG\r\n\x1a\n"), (".ppm", b"P6")])
-def test_pictures_of_other_formats_are_unchanged(suffix, start):
-    picture = cv2.imencode(suffix, np.full((5, 7, 3), start[0], np.uint8))[1].tobytes()
-    for cuts in ([], range(3 * len(picture))):
-        assert split(picture * 3, *cuts, start=start) == [picture] * 3
+def test_images_of_other_formats_are_unchanged(suffix, start):
+    image = cv2.imencode(suffix, np.full((5, 7, 3), start[0], np.uint8))[1].tobytes()
+    for cuts in ([], range(3 * len(image))):
+        assert split(image * 3, *cuts, start=start) == [image] * 3
     splitter = Splitter(LIMIT, start)
-    assert list(splitter.feed(picture[:-1])) == []
-    assert list(splitter.feed(picture[-1:])) == [picture]
-    error, *rest = split(picture, limit=len(picture) - 1, start=start)
+    assert list(splitter.feed(image[:-1])) == []
+    assert list(splitter.feed(image[-1:])) == [image]
+    error, *rest = split(image, limit=len(image) - 1, start=start)
     assert "more than" in str(error)
     assert not any(isinstance(part, bytes) for part in rest)
 
 
 @given(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
 def test_chunks_make_no_difference(data, kinds):
-    pictures = [KINDS[kind] for kind in kinds]
-    stream = b"".join(pictures)
+    images = [KINDS[kind] for kind in kinds]
+    stream = b"".join(images)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
-    assert split(stream, *cuts) == pictures
+    assert split(stream, *cuts) == images
 
 
 @given(data=st.data())
 def test_chunks_make_no_difference_to_damage(data):
-    """Errors do not depend on chunks, and the pictures after damage are found."""
-    picture, last = KINDS["with a preview"], KINDS["plain"]
-    damaged = bytearray(picture * 2)
+    """Errors do not depend on chunks, and the images after damage are found."""
+    image, last = KINDS["with a preview"], KINDS["plain"]
+    damaged = bytearray(image * 2)
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     del damaged[data.draw(st.integers(0, len(damaged))) :]
-    # Longer than any segment, so that no damaged length can hide the last pictures.
+    # Longer than any segment, so that no damaged length can hide the last images.
     stream = bytes(damaged) + bytes(2**16) + last * 2
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
     parts = split(stream)
@@ -127,37 +127,37 @@ def test_chunks_make_no_difference_to_damage(data):
     assert parts[-1] == last
 
 
-def test_a_picture_comes_as_soon_as_its_last_byte_is_there():
+def test_an_image_comes_as_soon_as_its_last_byte_is_there():
     splitter = Splitter(LIMIT)
-    for picture in KINDS.values():
-        assert list(splitter.feed(picture[:-1])) == []
-        assert list(splitter.feed(picture[-1:])) == [picture]
+    for image in KINDS.values():
+        assert list(splitter.feed(image[:-1])) == []
+        assert list(splitter.feed(image[-1:])) == [image]
 
 
-def test_an_incomplete_picture_is_an_error_and_the_next_is_found():
+def test_an_incomplete_image_is_an_error_and_the_next_is_found():
     following = jpeg(20)
-    for kind, picture in KINDS.items():
-        for end in (len(picture) // 2, len(picture) - 3, len(picture) - 2, len(picture) - 1):
-            *errors, one, other = split(picture[:end] + following * 2)
-            has_preview = kind == "with a preview" and end == len(picture) // 2
+    for kind, image in KINDS.items():
+        for end in (len(image) // 2, len(image) - 3, len(image) - 2, len(image) - 1):
+            *errors, one, other = split(image[:end] + following * 2)
+            has_preview = kind == "with a preview" and end == len(image) // 2
             assert [type(error) for error in errors] == [DecodeError] * (1 + has_preview)
             assert one == other == following
 
 
-def test_an_incomplete_header_does_not_hide_the_next_picture():
+def test_an_incomplete_header_does_not_hide_the_next_image():
     following = jpeg(20)
     for end in range(3, 30):
         parts = split(KINDS["plain"][:end] + following * 2)
-        # A cut at the end of a segment joins both to one picture: the second.
+        # A cut at the end of a segment joins both to one image: the second.
         assert parts[-1] == following
         assert following[10:] in parts[-2]
         assert len(parts) <= 3
 
 
 def test_damage_and_other_bytes_are_reported_once():
-    one, junk = KINDS["plain"], "{} bytes in the stream belong to no picture"
-    cut = "an incomplete picture in the stream: the stream ends in it"
-    torn = "an incomplete picture in the stream: its segments do not follow one another"
+    one, junk = KINDS["plain"], "{} bytes in the stream belong to no image"
+    cut = "an incomplete image in the stream: the stream ends in it"
+    torn = "an incomplete image in the stream: its segments do not follow one another"
     for stream, parts in (
         (one + b"junk" + EOI + b"\xff\xd8\xfe" + one * 2, [one, junk.format(9), one, one]),
         (one[:20] + b"\0" * 50 + one[20:] + one, [torn, one]),
@@ -169,7 +169,7 @@ def test_damage_and_other_bytes_are_reported_once():
         assert texts(split(stream)) == parts
 
 
-def test_at_most_one_picture_is_held():
+def test_at_most_one_image_is_held():
     splitter = Splitter(10_000)
     endless = KINDS["plain"][:-2] + bytes(2000)
     errors = [part for _ in range(100) for part in splitter.feed(bytes(1000))]
@@ -178,30 +178,30 @@ def test_at_most_one_picture_is_held():
         errors += splitter.feed(bytes(1000))
         assert len(splitter._data) < 13_000  # noqa: SLF001 - there is no other way to see it
     assert [str(error) for error in errors] == [
-        "100000 bytes in the stream belong to no picture",
-        "an incomplete picture in the stream: more than 10000 bytes",
+        "100000 bytes in the stream belong to no image",
+        "an incomplete image in the stream: more than 10000 bytes",
     ]
     assert list(splitter.feed(KINDS["plain"] * 2)) == [KINDS["plain"]] * 2
 
 
-def test_a_picture_that_is_too_large_is_refused_in_any_chunks():
-    picture = KINDS["large"]
-    assert split(picture, limit=len(picture)) == [picture]
-    for cuts in ([], [len(picture) - 1]):
-        parts = split(picture + KINDS["plain"], *cuts, limit=len(picture) - 1)
+def test_an_image_that_is_too_large_is_refused_in_any_chunks():
+    image = KINDS["large"]
+    assert split(image, limit=len(image)) == [image]
+    for cuts in ([], [len(image) - 1]):
+        parts = split(image + KINDS["plain"], *cuts, limit=len(image) - 1)
         assert isinstance(parts[0], DecodeError)
         assert parts[-1] == KINDS["plain"]
 
 
 @pytest.mark.parametrize(("order", "gap"), [("<", 0), (">", 7)])
-def test_pictures_that_a_phone_appends_belong_to_the_main_one(order, gap):
+def test_images_that_a_phone_appends_belong_to_the_main_one(order, gap):
     file = with_attached(jpeg(1), jpeg(2), jpeg(3), gap=gap, order=order)
     main = file[: file.index(jpeg(2)) - gap]
     for cuts in ([], range(0, len(file), 11)):
         assert texts(split(file * 2 + jpeg(4), *cuts)) == [main, main, jpeg(4)]
 
 
-def test_a_picture_that_only_looks_attached_counts():
+def test_an_image_that_only_looks_attached_counts():
     file = with_attached(jpeg(1), jpeg(2))
     main = file[: -len(jpeg(2))]  # the rest was cut off
     other = jpeg(5, size=(40, 40))
@@ -210,5 +210,5 @@ def test_a_picture_that_only_looks_attached_counts():
 
 def test_a_damaged_index_is_ignored():
     for length in (4, 7, 8, 12, 20, 30, 45, 60):
-        picture = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
-        assert split(picture + jpeg(2)) == [picture, jpeg(2)]
+        image = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
+        assert split(image + jpeg(2)) == [image, jpeg(2)]

@@ -344,7 +344,7 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
         ("libx265", 9.08),
     ],
 )
-def test_a_cut_begins_with_its_first_whole_picture(tmp_path, codec, begin_s):
+def test_a_cut_begins_with_its_first_whole_image(tmp_path, codec, begin_s):
     """What refers to frames before the cut is not shown, and does not count."""
     uncut = tmp_path / "whole.ts"
     cut = tmp_path / "cut.ts"

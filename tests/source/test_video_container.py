@@ -107,7 +107,7 @@ def mirrored(path):
     return is_mirrored(part_of(path.read_bytes()))
 
 
-def test_what_counts_is_the_first_picture_track_in_its_movie(tmp_path):
+def test_what_counts_is_the_first_image_track_in_its_movie(tmp_path):
     path = record_film(tmp_path / "a.mp4", [n / 25 for n in range(5)])
     assert not mirrored(path)
     assert not mirrored(rotate(path, MIRRORED, last=True))  # of the sound

@@ -1,10 +1,10 @@
-"""The GPU: our own kernels from picture to boxes, ONNX Runtime for the network between them.
+"""The GPU: our own kernels from image to boxes, ONNX Runtime for the network between them.
 
-    letterbox.py   pictures -> the network's input      kernels/letterbox.cu
+    letterbox.py   images -> the network's input      kernels/letterbox.cu
     network.py     ONNX Runtime on device memory
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
-    memory.py      page-locked memory of pictures, and what a batch in flight owns
+    memory.py      page-locked memory of images, and what a batch in flight owns
     driver.py      the GPU itself: memory, copies, launches; .cu files -> machine code, cached
     backend.py     all of it as a Backend
 
@@ -35,7 +35,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
     with contextlib.ExitStack() as stack:
         gpu = Gpu(device.ordinal or 0)
         stack.callback(gpu.close)
-        gpu.load_kernels()  # now, instead of in the first picture
+        gpu.load_kernels()  # now, instead of in the first image
         network = open_network(model, device, gpu.stream, options)
         stack.pop_all()
     return CudaBackend(

@@ -1,6 +1,6 @@
 """The CUDA backend: letterbox, network and selection on one stream.
 
-Pictures are uploaded as bytes, while the network still runs on the batch before, and only their
+Images are uploaded as bytes, while the network still runs on the batch before, and only their
 rows come back. The three stages enqueue work and return; the host waits where the rows are read.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
-from detcli.backend.cuda.memory import PictureMemory, Ring, Slot
+from detcli.backend.cuda.memory import ImageMemory, Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.postprocess import (
     HeadArray,
@@ -27,7 +27,7 @@ from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, InferenceError
 from detcli.core.timing import Stage
 from detcli.data.detections import Detections
-from detcli.data.geometry import Image, Letterbox, Size
+from detcli.data.geometry import Letterbox, Pixels, Size
 from detcli.model.contract import Contract, Layout, ScoreForm
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.network import Network
 
 SLOTS = 3
-"""Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
+"""Batches in flight: the host reads the rows of one, the GPU works on the next, and the images of
 the third are staged and uploaded."""
 
-MULTIPROCESSORS = 4  # for each picture of a larger batch; fewer are busy with a smaller one
+MULTIPROCESSORS = 4  # for each image of a larger batch; fewer are busy with a smaller one
 # Of a batch's input. YOLOv10-N takes 59 bytes on the CPU, and the largest of its family has five
 # times as many channels; as much again is for workspaces, which was not measured.
 BYTES_A_PIXEL = 640
@@ -49,7 +49,7 @@ MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas n
 
 @frozen
 class Batch:
-    """Pictures on their way through the stages."""
+    """Images on their way through the stages."""
 
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it
@@ -82,14 +82,14 @@ class CudaBackend:
         self._network = network
         self._contract = contract
         self._ring = Ring(gpu, SLOTS)
-        self._pictures = PictureMemory(gpu)
+        self._images = ImageMemory(gpu)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
         self._closed = False
         self._has_warned_of_runs = False
         self._observer: Observer | None = None
 
     def best_batch(self, canvas: Size) -> int:
-        """As many pictures as the graph takes; else `largest_batch`."""
+        """As many images as the graph takes; else `largest_batch`."""
         if self._network.batch is not None:
             return self._network.batch
         room = self._gpu.free_memory()
@@ -97,38 +97,38 @@ class CudaBackend:
             room = min(room, self._memory_limit)
         return largest_batch(self._gpu.multiprocessors, room, canvas)
 
-    def allocate(self, size: Size) -> Image:
-        return self._pictures.allocate(size)
+    def allocate(self, size: Size) -> Pixels:
+        return self._images.allocate(size)
 
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
-        """Upload pictures and letterbox them into the network's input.
+    def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Batch:
+        """Upload images and letterbox them into the network's input.
 
-        Pictures in the GPU's memory are not uploaded; what fills them has to be done. The network
-        gets empty pictures at the end, up to a multiple of what it runs on at a time.
+        Images in the GPU's memory are not uploaded; what fills them has to be done. The network
+        gets empty images at the end, up to a multiple of what it runs on at a time.
         """
         if self._closed:
             raise closed_error()
 
         slot = self._ring.take()
         dtype = self._network.input_dtype
-        pictures = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
-        count, channels, height, width = pictures.shape
-        self._pictures.follow(pictures.size)
+        letterbox_batch = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
+        count, channels, height, width = letterbox_batch.shape
+        self._images.follow(letterbox_batch.size)
         step = self._step(count)
         padded_count = -(-count // step) * step
         shape = (padded_count, channels, height, width)
-        used = dtype.itemsize * math.prod(pictures.shape)
+        used = dtype.itemsize * math.prod(letterbox_batch.shape)
         size = dtype.itemsize * math.prod(shape)
 
         with self._memory_for(shape):
             tensor = slot.device("tensor", size)
-            staging = slot.pinned("pictures", pictures.staged)
-            uploaded = slot.device("pictures", pictures.size)
+            staging = slot.pinned("images", letterbox_batch.staged)
+            uploaded = slot.device("images", letterbox_batch.size)
         self._ended(Stage.PREPROCESS)
 
-        slot.pictures = tuple(images)
+        slot.images = tuple(images)
         with slot.marked():
-            pictures.enqueue(
+            letterbox_batch.enqueue(
                 self._gpu,
                 staging,
                 uploaded,
@@ -141,7 +141,7 @@ class CudaBackend:
         return Batch(slot, slot.generation, shape, tensor.address)
 
     def infer(self, buffer: Batch) -> Batch:
-        """Run the network body, as many pictures at a time as the graph takes."""
+        """Run the network body, as many images at a time as the graph takes."""
         slot = self._owned(buffer)
         count, channels, height, width = buffer.shape
         shape_of_run = (self._step(count), channels, height, width)
@@ -185,7 +185,7 @@ class CudaBackend:
         if self._network.rows_vary:
             rows = buffer.rows[: len(letterboxes)]
             return lambda: self._detections(
-                (detect(rows_of_picture, options, self._contract) for rows_of_picture in rows),
+                (detect(rows_of_image, options, self._contract) for rows_of_image in rows),
                 letterboxes,
             )
         with self._memory_for(buffer.shape):
@@ -195,19 +195,19 @@ class CudaBackend:
         with slot.marked():
             selection.enqueue(buffer.output, download.address)
             self._ended(Stage.SELECTION)
-        pictures: list[Any] = []
+        images: list[Any] = []
 
         def finish() -> None:
             """Wait for the rows and copy them; the last one to do so frees the slot."""
             slot.wait()
-            pictures.extend(selection.read(download.array))
+            images.extend(selection.read(download.array))
             slot.unread = [reader for reader in slot.unread if reader is not finish]
             self._ended(Stage.DOWNLOAD)
 
         def wait() -> list[Detections]:
-            if not pictures:
+            if not images:
                 finish()
-            selected = (selection.choose(picture) for picture in pictures)
+            selected = (selection.choose(image) for image in images)
             return self._detections(selected, letterboxes)
 
         slot.unread.append(finish)
@@ -216,7 +216,7 @@ class CudaBackend:
     def _detections(
         self, selections: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
-        """The detections of each picture, from what was selected of it."""
+        """The detections of each image, from what was selected of it."""
         detections = []
         for selection, letterbox in zip(selections, letterboxes, strict=True):
             detections.append(to_detections(selection, letterbox, self._contract))
@@ -224,7 +224,7 @@ class CudaBackend:
         return detections
 
     def _step(self, count: int) -> int:
-        """Pictures in a run of the network, where there are `count` in a batch.
+        """Images in a run of the network, where there are `count` in a batch.
 
         One that takes any number gets few different ones: each new one costs the planning of all
         its convolutions, or a new engine.
@@ -252,7 +252,7 @@ class CudaBackend:
         self._closed = True
         with contextlib.ExitStack() as stack:  # whatever fails, the rest is released
             stack.callback(self._gpu.close)
-            stack.callback(self._pictures.close)
+            stack.callback(self._images.close)
             stack.callback(self._network.close)
             for selection in self._selections.values():
                 stack.callback(selection.close)
@@ -271,21 +271,21 @@ class CudaBackend:
         return buffer.slot
 
     def _selection(
-        self, buffer: Batch, pictures: int, options: SelectionOptions
+        self, buffer: Batch, images: int, options: SelectionOptions
     ) -> SelectionKernels | HostSelection:
         """Kernels and workspace for heads of this shape, cached; the host needs neither."""
         _, first_length, second_length = buffer.output_shape
         if self._contract.layout is Layout.ROWS or options.suppresses_every_class:
             return HostSelection(
                 self._gpu,
-                (pictures, first_length, second_length),
+                (images, first_length, second_length),
                 self._network.output_dtype,
                 self._contract,
                 options,
             )
 
         head = HeadShape(
-            batch=pictures,
+            batch=images,
             rows=4 + self._contract.class_count,
             anchors=first_length if self._contract.anchors_first else second_length,
             anchors_first=self._contract.anchors_first,
@@ -315,7 +315,7 @@ class CudaBackend:
 def largest_batch(multiprocessors: int, room: int, canvas: Size) -> int:
     """The largest of `BATCHES` that suits the GPU, or the smallest.
 
-    More pictures at a time keep more multiprocessors busy, as far as they fit into memory.
+    More images at a time keep more multiprocessors busy, as far as they fit into memory.
     """
     fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
     limit = min(multiprocessors // MULTIPROCESSORS, fitting)

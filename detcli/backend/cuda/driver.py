@@ -237,7 +237,7 @@ class Gpu:
         return Graph(self)
 
     def load_kernels(self) -> None:
-        """Load all kernels, so that the first picture need not wait for them."""
+        """Load all kernels, so that the first image need not wait for them."""
         for name in entry_points():
             self.kernel(name)
 

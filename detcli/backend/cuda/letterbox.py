@@ -1,8 +1,8 @@
-"""Letterboxes pictures into the network's input: uploads, then one kernel.
+"""Letterboxes images into the network's input: uploads, then one kernel.
 
 Everything that the kernel reads lies in one area: what the 256 uint8 values of each channel become,
-a descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
-page-locked memory and uploaded with one copy, except pictures that lie in such memory already
+a descriptor for each image, the tables for resizing, and the images as decoded. It is staged in
+page-locked memory and uploaded with one copy, except images that lie in such memory already
 (`memory.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
 interpolations are done on the host, before the upload.
 """
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detcli.backend.cuda.memory import is_page_locked
 from detcli.backend.preprocess import DEFAULT, resize, values
-from detcli.data.geometry import Image, Letterbox
+from detcli.data.geometry import Letterbox, Pixels
 from detcli.model.contract import Interpolation, Preprocessing
 
 if TYPE_CHECKING:
@@ -33,26 +33,26 @@ BLOCK = 256  # threads: a tile of 32 by 8 pixels
 TILE_WIDTH = 32
 TILE_HEIGHT = 8
 
-PICTURE = np.dtype(
+IMAGE = np.dtype(
     [(name, np.uint64) for name in ("pixels", "columns", "rows", "pitch")]
     + [(name, np.uint32) for name in ("left", "top", "width", "height")]
 )
-"""`Picture` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
+"""`Image` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
 
 
 class LetterboxBatch:
-    """Pictures of any sizes that become one tensor, bit for bit that of `backend.preprocess`."""
+    """Images of any sizes that become one tensor, bit for bit that of `backend.preprocess`."""
 
     def __init__(
         self,
-        images: Sequence[Image],
+        images: Sequence[Pixels],
         letterboxes: Sequence[Letterbox],
         dtype: np.dtype[Any],
         preprocessing: Preprocessing = DEFAULT,
     ) -> None:
         """Lay out the staging area; nothing is copied yet.
 
-        Pictures are `(H, W, 3)` uint8 BGR, may be views, and share a canvas.
+        Images are `(H, W, 3)` uint8 BGR, may be views, and share a canvas.
         """
         self.shape = (len(images), 3, *letterboxes[0].canvas)
         self.size = 0
@@ -71,8 +71,8 @@ class LetterboxBatch:
             self._table_step = table.shape[1]
             self._values = self._reserve(in_bgr)
 
-        descriptors = np.zeros(len(images), PICTURE)
-        self._pictures = self._reserve(descriptors)
+        descriptors = np.zeros(len(images), IMAGE)
+        self._images = self._reserve(descriptors)
         if preprocessing.interpolation is Interpolation.LINEAR:
             resized_images = list(images)
         else:
@@ -100,7 +100,7 @@ class LetterboxBatch:
     ) -> None:
         """Stage everything, upload it and fill the tensor.
 
-        Pictures are copied before this returns, unless they lie in page-locked memory. The rest is
+        Images are copied before this returns, unless they lie in page-locked memory. The rest is
         asynchronous: neither these nor `staging` may change until the upload is done.
         """
         copies = [(device.address, staging.address, self.staged)]
@@ -111,7 +111,7 @@ class LetterboxBatch:
             staged_bytes = staging.array[offset : offset + part.nbytes]
             staged = staged_bytes.view(part.dtype).reshape(part.shape)
             np.copyto(staged, part)
-            if part.dtype == PICTURE:
+            if part.dtype == IMAGE:
                 for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
 
@@ -122,7 +122,7 @@ class LetterboxBatch:
             self._kernel,
             (math.ceil(width / TILE_WIDTH), math.ceil(height / TILE_HEIGHT), count),
             BLOCK,
-            device.address + self._pictures,
+            device.address + self._images,
             device.address + self._values,
             tensor,
             np.uint32(height),
@@ -132,8 +132,8 @@ class LetterboxBatch:
             np.uint32(self._table_step),
         )
 
-    def _describe(self, descriptor: Any, image: Image, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of PICTURE
-        """Fill in the descriptor of a picture, but for where its pixels are."""
+    def _describe(self, descriptor: Any, image: Pixels, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of IMAGE
+        """Fill in the descriptor of an image, but for where its pixels are."""
         height, width = letterbox.resized
         descriptor["columns"] = self._reserve_table(column_taps(image.shape[1], width))
         descriptor["rows"] = self._reserve_table(row_taps(image.shape[0], height))
@@ -151,13 +151,13 @@ class LetterboxBatch:
         return offset
 
     def _reserve_table(self, taps: Taps) -> int:
-        """Reserve room for a table, once for all pictures of a size, and return its offset."""
+        """Reserve room for a table, once for all images of a size, and return its offset."""
         if id(taps) not in self._tables:
             self._tables[id(taps)] = self._reserve(taps)
         return self._tables[id(taps)]
 
 
-@functools.lru_cache(maxsize=256)  # a few KiB each; most pictures share a few sizes
+@functools.lru_cache(maxsize=256)  # a few KiB each; most images share a few sizes
 def column_taps(source: int, target: int) -> Taps:
     """Taps along x, from a width of `source` pixels to one of `target`."""
     near, fraction = _positions(source, target)

@@ -1,6 +1,6 @@
-"""Memory of batches: pictures in page-locked memory, and a ring of slots from upload to rows.
+"""Memory of batches: images in page-locked memory, and a ring of slots from upload to rows.
 
-The GPU reads page-locked memory directly, so the host need not copy pictures that are decoded into
+The GPU reads page-locked memory directly, so the host need not copy images that are decoded into
 it. Locking pages is slow, so memory is used again: when an array and all its views are gone.
 
 A slot is the memory that one batch owns from its upload to its rows, which are copied before it is
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import psutil
 
-from detcli.data.geometry import Image, Size, new_image
+from detcli.data.geometry import Pixels, Size, new_image
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
-# Bytes that are page-locked for pictures, which the system cannot use otherwise; more only where
+# Bytes that are page-locked for images, which the system cannot use otherwise; more only where
 # the batches in flight are larger, up to an eighth of the machine's memory.
 LIMIT = 1 << 30
 MAX_LIMIT = 4 << 30
 SHARE = 8
-AHEAD = 6  # batches whose pictures are decoded, uploaded or awaited at the same time
+AHEAD = 6  # batches whose images are decoded, uploaded or awaited at the same time
 PAGE = 12  # bits of an address within one
 
 
-class PictureMemory:
-    """Lends memory to pictures, on any thread."""
+class ImageMemory:
+    """Lends memory to images, on any thread."""
 
     def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
         self._gpu = gpu
@@ -45,8 +45,8 @@ class PictureMemory:
         # Filled where Python drops an array, which may be within a call of ours.
         self._returned: deque[PinnedMemory] = deque()
 
-    def allocate(self, size: Size) -> Image:
-        """An array `(H, W, 3)` for a picture of (height, width), with any content.
+    def allocate(self, size: Size) -> Pixels:
+        """An array `(H, W, 3)` for an image of (height, width), with any content.
 
         It is in ordinary memory where the limit is reached, or the system locks no more pages.
         """
@@ -66,7 +66,7 @@ class PictureMemory:
         return np.asarray(Loan(self, memory, size))
 
     def follow(self, batch: int) -> None:
-        """Raise the limit, if needed, to suit batches whose pictures take this many bytes."""
+        """Raise the limit, if needed, to suit batches whose images take this many bytes."""
         with self._lock:
             self._limit = max(self._limit, min(AHEAD * batch, self._max_limit))
 
@@ -142,7 +142,7 @@ class PictureMemory:
 class Loan:
     """Page-locked memory for `numpy.asarray`, which keeps it as long as the array or a view."""
 
-    def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: Size) -> None:
+    def __init__(self, owner: ImageMemory, memory: "PinnedMemory", size: Size) -> None:
         self._owner = owner
         self._memory = memory
         self.__array_interface__ = {
@@ -156,8 +156,8 @@ class Loan:
         self._owner.give_back(self._memory)
 
 
-def is_page_locked(image: Image) -> bool:
-    """Whether an array or view lies in memory that `PictureMemory` lent, and has no gaps."""
+def is_page_locked(image: Pixels) -> bool:
+    """Whether an array or view lies in memory that `ImageMemory` lent, and has no gaps."""
     owner: object = image
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -165,7 +165,7 @@ def is_page_locked(image: Image) -> bool:
 
 
 def _rounded(size: int) -> int:
-    """Bytes to lock for a picture: up to an eighth more, so that similar pictures share them."""
+    """Bytes to lock for an image: up to an eighth more, so that similar images share them."""
     step = 1 << max(size.bit_length() - 4, PAGE)
     return -(-size // step) * step
 
@@ -184,7 +184,7 @@ class Slot:
         self._waits = False
         self.generation = 0
         self.unread: list[Callable[[], None]] = []  # each copies the rows of a selection
-        self.pictures: Sequence[Image] = ()
+        self.images: Sequence[Pixels] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """At least `size` bytes, reused while there are enough."""
@@ -209,7 +209,7 @@ class Slot:
         if self._event is not None and self._waits:
             self._event.wait()
             self._waits = False
-        self.pictures = ()
+        self.images = ()
 
     def read_all(self) -> None:
         """Wait for the rows of all selections and copy them."""
@@ -223,7 +223,7 @@ class Slot:
             pinned_memory.close()
         self._device.clear()
         self._pinned.clear()
-        self.pictures = ()
+        self.images = ()
 
 
 class Ring:

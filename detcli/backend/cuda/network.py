@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from detcli.backend.postprocess import HeadArray, of_pictures
+from detcli.backend.postprocess import HeadArray, of_images
 from detcli.backend.protocol import (
     BATCHES,
     closed_error,
@@ -120,7 +120,7 @@ class Network:
                 run_options = self._run_options(NO_GRAPH, wait=True)
                 inputs = {self._contract.input_name: zeros}
                 (head,) = self._session.run(None, inputs, run_options)
-            first_head = of_pictures(head, len(zeros), self._contract)[0]
+            first_head = of_images(head, len(zeros), self._contract)[0]
             anchors = first_head.shape[0 if self._contract.anchors_first else 1]
             self._anchors[height, width] = anchors
 
@@ -134,7 +134,7 @@ class Network:
     def run(self, input_address: int, output_address: int, shape: InputShape) -> None:
         """Enqueue the network on the session's stream.
 
-        The first run of a pair of addresses is an ordinary one, so a single picture need not wait
+        The first run of a pair of addresses is an ordinary one, so a single image need not wait
         for a capture. If graphs are used, the second run captures one and later runs replay it;
         with `only_repeated`, the first later run that ends a row of runs of its shape captures.
         Shape is `(B, 3, H, W)`; B is `batch` unless that is None.
@@ -174,7 +174,7 @@ class Network:
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
             output: HeadArray = io.copy_outputs_to_cpu()[0]
-            return of_pictures(output, shape[0], self._contract)
+            return of_images(output, shape[0], self._contract)
 
     def close(self) -> None:
         self._bindings.clear()
@@ -290,7 +290,7 @@ def _open_tensorrt(
             session = open_session(model.graph, (tensorrt, cuda), model.name)
             return Network(session, model.contract, ("cuda", ordinal))
         except OptionRefusedError as error:
-            log.info("TensorRT plans for each number of pictures anew: %s", error)
+            log.info("TensorRT plans for each number of images anew: %s", error)
     tensorrt = tensorrt_provider(ordinal, stream, options, model, {})
     session = open_session(model.graph, [tensorrt, cuda], model.name)
     return Network(session, model.contract, ("cuda", ordinal))

@@ -3,7 +3,7 @@
 `backend.postprocess` is the specification; the rows equal its rows bit for bit.
 
     class_max           best class, best and second best score of each anchor; those to look at
-    select              one block per picture: the best anchors, then the best of their scores
+    select              one block per image: the best anchors, then the best of their scores
     rank_anchors, nms   instead of `select` if there is an IoU limit
 
 To the kernels, logits are scores like any others: the host turns the confidence into a logit before
@@ -53,7 +53,7 @@ class HeadShape:
 
 
 Rows = tuple[npt.NDArray[np.float32], int]
-"""What was selected from one picture: `(M, 6)` x1, y1, x2, y2 in canvas pixels, score, class id;
+"""What was selected from one image: `(M, 6)` x1, y1, x2, y2 in canvas pixels, score, class id;
 and how many scores are NaN."""
 
 
@@ -76,7 +76,7 @@ class SelectionKernels:
         else:
             self.max_det = min(options.max_det, head.anchors)
         self.result_size = WORD * head.batch * (2 + COLUMNS * self.max_det)
-        self._ranked = head.anchors  # anchors that are ranked in each picture
+        self._ranked = head.anchors  # anchors that are ranked in each image
         if options.nms_iou is None:
             self._ranked = self.max_det
         self._spill = spill_capacity(self._ranked)
@@ -105,21 +105,21 @@ class SelectionKernels:
 
     def _workspace_sizes(self) -> dict[str, int]:
         """The bytes of each part of the workspace."""
-        pictures = WORD * self._head.batch
-        anchors = pictures * self._head.anchors
+        images = WORD * self._head.batch
+        anchors = images * self._head.anchors
         is_one_to_one = self._options.nms_iou is None
         return {
             "best_key": anchors,
             "second_key": anchors,
             "best_class": anchors,
             "survivors": 2 * anchors,
-            "ranked": pictures * self._ranked,
-            "wide": pictures * self.max_det if is_one_to_one else 0,
-            "row_class": 0 if is_one_to_one else pictures * self.max_det,
-            "ranked_count": pictures,
-            "survivor_count": pictures,
-            "nan_count": pictures,
-            "spill": 2 * pictures * self._spill,
+            "ranked": images * self._ranked,
+            "wide": images * self.max_det if is_one_to_one else 0,
+            "row_class": 0 if is_one_to_one else images * self.max_det,
+            "ranked_count": images,
+            "survivor_count": images,
+            "nan_count": images,
+            "spill": 2 * images * self._spill,
             "result": self.result_size,
         }
 
@@ -257,18 +257,18 @@ class SelectionKernels:
         return [self._address("nan_count"), result, rows]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:
-        """Copy the rows of each picture out of a downloaded result."""
+        """Copy the rows of each image out of a downloaded result."""
         counts = self._counts.unpack_from(result.data)
-        pictures = []
-        for picture in range(self._head.batch):
-            row_count, nan_count = counts[2 * picture : 2 * picture + 2]
-            start = self._counts.size + WORD * COLUMNS * picture * self.max_det
+        images = []
+        for image in range(self._head.batch):
+            row_count, nan_count = counts[2 * image : 2 * image + 2]
+            start = self._counts.size + WORD * COLUMNS * image * self.max_det
             rows = np.ndarray((row_count, COLUMNS), np.float32, result, start)
-            pictures.append((rows.copy(), nan_count))
-        return pictures
+            images.append((rows.copy(), nan_count))
+        return images
 
     def choose(self, rows: Rows) -> SelectedBoxes:
-        """What was selected from one picture, with a warning about NaN."""
+        """What was selected from one image, with a warning about NaN."""
         values, nan_count = rows
         warn_about_nan(nan_count, self._score_count)
         return as_selection(values, logits=self._head.logits)
@@ -310,10 +310,10 @@ class HostSelection:
         self._gpu.copy(download, output, self.result_size)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[HeadArray]:
-        """Copy the rows or head of each picture out of a downloaded result."""
+        """Copy the rows or head of each image out of a downloaded result."""
         outputs = result[: self.result_size].view(self._dtype).reshape(self._shape)
         return list(outputs.copy())
 
     def choose(self, output: HeadArray) -> SelectedBoxes:
-        """Select from one picture's rows or head, see `postprocess.detect`."""
+        """Select from one image's rows or head, see `postprocess.detect`."""
         return detect(output, self._options, self._contract)

@@ -1,7 +1,7 @@
-"""`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
+"""`detcli bench`: how long each stage takes, how many images a second, and whether it got slower.
 
-run.py         one measurement; its latency; the pictures, over and over
-throughput.py  pictures a second of the whole pipeline
+run.py         one measurement; its latency; the images, over and over
+throughput.py  images a second of the whole pipeline
 cold_start.py  whole processes, from their start to their end
 sampling.py    the clock, warm-up, confidence intervals
 machine.py     hardware, versions, what disturbed a measurement
@@ -25,7 +25,7 @@ from detcli.core.text import pluralize
 
 
 @command(
-    override_option("source", help="Pictures, folders or videos; default: a built-in picture."),
+    override_option("source", help="Images, folders or videos; default: a built-in image."),
     Runtime,
     override_option(
         "device",
@@ -77,7 +77,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
 ) -> None:
     """Measure latency by stage, or throughput.
 
-    Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr and
+    Without SOURCE it runs on a built-in image. Warnings about a noisy machine go to stderr and
     into the report.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)

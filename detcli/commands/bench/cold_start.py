@@ -33,17 +33,17 @@ PREDICTED = (
 """Options that a cold start has from the Config."""
 
 
-def predict_command(config: Config, picture: Path) -> list[str]:
-    """Write the command line of `detcli predict` for one picture, with the options to measure."""
+def predict_command(config: Config, image: Path) -> list[str]:
+    """Write the command line of `detcli predict` for one image, with the options to measure."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
     command += arguments_of(config, PREDICTED)
-    command += ["--", str(picture)]
+    command += ["--", str(image)]
     return command
 
 
 def measure_cold_start(config: Config, count: int) -> ColdStart | None:
-    """Measure how long whole processes of `detcli predict` take for the built-in picture.
+    """Measure how long whole processes of `detcli predict` take for the built-in image.
 
     A first run, which is not counted, fills the caches of detcli and of the file system, and
     compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of

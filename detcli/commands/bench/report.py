@@ -81,7 +81,7 @@ class Conditions:
     device: str
     batch: int
     workers: int
-    sources: tuple[str, ...]  # empty for the built-in picture
+    sources: tuple[str, ...]  # empty for the built-in image
     inputs_sha256: str
     canvas: tuple[int, int]  # height, width
 
@@ -137,14 +137,14 @@ class Throughput:
     interval: Interval | None
     pictures: int
     seconds: float
-    warm_up: WarmUp  # its `runs` are pictures
-    work_s: dict[str, float]  # per picture and stage, warm-up included; threads overlap
+    warm_up: WarmUp  # its `runs` are images
+    work_s: dict[str, float]  # per image and stage, warm-up included; threads overlap
     overhead: Overhead
 
 
 @frozen
 class ColdStart:
-    """Whole processes, such as `detcli predict` on the built-in picture; medians of several."""
+    """Whole processes, such as `detcli predict` on the built-in image; medians of several."""
 
     processes: int
     first_record_s: float  # from its start to the first line of its output
@@ -493,17 +493,17 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the throughput: rate, number of pictures, work of each stage."""
-    rate = f"{throughput.pictures_per_second:.1f} pictures/s"
+    """Yield labels and texts about the throughput: rate, number of images, work of each stage."""
+    rate = f"{throughput.pictures_per_second:.1f} images/s"
     if throughput.interval is not None:
         low = throughput.interval.low
         high = throughput.interval.high
         rate += f", 95% interval {low:.1f} to {high:.1f}"
     yield "throughput", rate
-    yield "measured", f"{throughput.pictures} pictures in {throughput.seconds:.1f} s"
-    yield "warm-up", throughput.warm_up.text("pictures")
+    yield "measured", f"{throughput.pictures} images in {throughput.seconds:.1f} s"
+    yield "warm-up", throughput.warm_up.text("images")
     stages = [f"{name} {format_seconds(spent_s)}" for name, spent_s in throughput.work_s.items()]
-    yield "work per picture", f"{', '.join(stages)}; the threads overlap"
+    yield "work per image", f"{', '.join(stages)}; the threads overlap"
     yield "overhead", str(throughput.overhead)
 
 
@@ -528,7 +528,7 @@ def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
     median = latency.undisturbed_median  # with its confidence interval
     if median is not None:
         bounds = f"{format_seconds(median.low)} to {format_seconds(median.high)}"
-        rate = f"{batch / median.estimate:.1f} pictures/s"
+        rate = f"{batch / median.estimate:.1f} images/s"
         yield "median", f"{format_seconds(median.estimate)}, 95% interval {bounds}; {rate}"
     missing = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
     if latency.wall.samples < MIN_FOR_P99:

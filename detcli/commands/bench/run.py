@@ -49,7 +49,7 @@ from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.external_data import ChangedError
 from detcli.run import locate, open_run
 from detcli.run.batches import BatchDetector
@@ -77,7 +77,7 @@ def measure(
 
     Args:
         config: The model, the inputs and the device. Without --batch, latency is that of one
-            picture, and throughput that of the batches that suit the device.
+            image, and throughput that of the batches that suit the device.
         mode: Whether to measure latency or throughput.
         seconds: For how long to measure, after a warm-up.
         cold_starts: How many whole processes to time before.
@@ -208,7 +208,7 @@ def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> C
     )
 
 
-# The pictures
+# The images
 
 HASHED = 16 << 20
 """Bytes hashed at the start of each file, besides its size."""
@@ -246,20 +246,20 @@ class TimeLimit:
             raise KeyboardInterrupt
         self._step = (RunningTime(), limit_s, error)
 
-    def load(self, item: Item) -> Picture:
-        """Read and decode a picture as a step; an error begins with the picture's name."""
+    def load(self, item: Item) -> Image:
+        """Read and decode an image as a step; an error begins with the image's name."""
         source = item.origin.source
         self.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
         try:
-            picture = item.load()
+            image = item.load()
         except InputError as error:
             raise error.about(source) from error
-        for problem in dict.fromkeys(picture.warnings):
+        for problem in dict.fromkeys(image.warnings):
             warning = f"{source}: {problem}"
-            if warning not in self._shown_warnings:  # each pass over the pictures would repeat it
+            if warning not in self._shown_warnings:  # each pass over the images would repeat it
                 self._shown_warnings.add(warning)
                 warnings.warn(warning, DetcliWarning, stacklevel=2)
-        return picture
+        return image
 
     def run(self, measure: Callable[[], T]) -> T:
         """Run a measurement on a thread of its own, and return its result.
@@ -293,11 +293,11 @@ class TimeLimit:
 
 
 def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Iterator[Item]:
-    """Yield the pictures and frames of some inputs, over and over without an end.
+    """Yield the images and frames of some inputs, over and over without an end.
 
     Args:
-        names: Files, folders, glob patterns or addresses; the built-in picture if there are none.
-        decode: How pictures are decoded; None for the usual.
+        names: Files, folders, glob patterns or addresses; the built-in image if there are none.
+        decode: How images are decoded; None for the usual.
     """
     while True:
         with Sources(names or (str(BUILT_IN),), decode=decode) as sources:
@@ -312,7 +312,7 @@ def digest(names: tuple[str, ...]) -> str:
     is passed over here, and is an error when it is loaded.
 
     Args:
-        names: Files, folders, glob patterns or addresses; the built-in picture if there are none.
+        names: Files, folders, glob patterns or addresses; the built-in image if there are none.
     """
     checksum = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
@@ -350,7 +350,7 @@ MIN_RUNS = 10
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes, with and without timed stages.
 
-    Both kinds of runs work the same pictures in the same order.
+    Both kinds of runs work the same images in the same order.
 
     Attributes:
         clock: The times of the stages of the last timed run.
@@ -370,16 +370,16 @@ class BatchRunner:
 
         Args:
             detector: The detector, which is open.
-            batch: How many pictures to work in a batch.
+            batch: How many images to work in a batch.
             names: The inputs, which are read over and over.
             time_limit: Ends a step that takes too long.
-            decode: How pictures are decoded; None for the usual.
+            decode: How images are decoded; None for the usual.
         """
         self._detector = detector
         self._batch_size = batch
         self._time_limit = time_limit
-        self._pictures_for_timed_runs = repeat(names, decode)
-        self._pictures_for_untimed_runs = repeat(names, decode)
+        self._images_for_timed_runs = repeat(names, decode)
+        self._images_for_untimed_runs = repeat(names, decode)
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1
@@ -395,7 +395,7 @@ class BatchRunner:
         if timed_first:
             self.run_timed()
         start = time.perf_counter()
-        self._run(self._pictures_for_untimed_runs, lambda _stage: None)
+        self._run(self._images_for_untimed_runs, lambda _stage: None)
         seconds = time.perf_counter() - start
         if not timed_first:
             self.run_timed()
@@ -406,26 +406,26 @@ class BatchRunner:
         self._detector.observe(self.clock.ended)
         try:
             self.clock.start()
-            self._run(self._pictures_for_timed_runs, self.clock.ended)
+            self._run(self._images_for_timed_runs, self.clock.ended)
             self.clock.stop()
         finally:
             self._detector.observe(None)
 
     def _run(self, items: Iterator[Item], report_end: Observer) -> None:
-        """Read the next pictures, detect in them and draw their boxes.
+        """Read the next images, detect in them and draw their boxes.
 
         Args:
-            items: The pictures, not read yet.
+            items: The images, not read yet.
             report_end: Called at the end of reading and of drawing. The detector itself reports the
                 ends of its stages.
         """
         batch = itertools.islice(items, self._batch_size)
-        pictures = [self._time_limit.load(item) for item in batch]
+        images = [self._time_limit.load(item) for item in batch]
         report_end(Stage.DECODE)
         self._time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
-        wait_for_detections = self._detector.submit(pictures)
-        for picture, detections in zip(pictures, wait_for_detections(), strict=True):
-            annotate(picture.pixels, detections)
+        wait_for_detections = self._detector.submit(images)
+        for image, detections in zip(images, wait_for_detections(), strict=True):
+            annotate(image.pixels, detections)
         report_end(Stage.DRAW)
 
 

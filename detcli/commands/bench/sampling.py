@@ -74,7 +74,7 @@ class WarmUp:
     stable: bool
 
     def text(self, what: str) -> str:
-        """Say it in words; `what` are the runs, such as "pictures"."""
+        """Say it in words; `what` are the runs, such as "images"."""
         outcome = "never stable"
         if self.stable:
             outcome = "until stable"

@@ -1,4 +1,4 @@
-"""Throughput: how many pictures a second the whole pipeline works."""
+"""Throughput: how many images a second the whole pipeline works."""
 
 import itertools
 import threading
@@ -27,17 +27,17 @@ MIN_STEPS = 2
 def measure_throughput(
     pipeline: Pipeline, at_once: int, inputs: Iterator[Item], seconds: float
 ) -> tuple[Throughput, Samples]:
-    """Measure how many pictures a second the pipeline of `detcli predict` works, after a warm-up.
+    """Measure how many images a second the pipeline of `detcli predict` works, after a warm-up.
 
     Args:
         pipeline: The pipeline.
         at_once: How many records may arrive together, as batches of all workers end. They are
             counted in steps of as many.
-        inputs: Pictures without an end.
+        inputs: Images without an end.
         seconds: For how long to measure.
 
     Returns:
-        The figures for the report; and the seconds for one picture in each of about WINDOWS parts
+        The figures for the report; and the seconds for one image in each of about WINDOWS parts
         of the measured time.
     """
     running = _RunningPipeline(pipeline, inputs)
@@ -49,34 +49,34 @@ def measure_throughput(
     in_flight_count = running.finish()
 
     step_count = len(arrival_times) - 1
-    picture_count = at_once * step_count
+    image_count = at_once * step_count
     duration_s = arrival_times[-1] - arrival_times[0]
-    # The pipeline counts the time of all pictures, also of those that were not measured.
-    all_picture_count = warm_up.runs + picture_count + in_flight_count
-    work_s = _seconds_per_picture(pipeline.times, running.reading_times, all_picture_count)
+    # The pipeline counts the time of all images, also of those that were not measured.
+    all_image_count = warm_up.runs + image_count + in_flight_count
+    work_s = _seconds_per_image(pipeline.times, running.reading_times, all_image_count)
 
     steps_per_window = max(1, step_count // WINDOWS)
     window_durations_s = np.diff(arrival_times[::steps_per_window])
-    pictures_per_window = at_once * steps_per_window
-    samples: list[float] = (window_durations_s / pictures_per_window).tolist()
+    images_per_window = at_once * steps_per_window
+    samples: list[float] = (window_durations_s / images_per_window).tolist()
     clock_cost_s = sampling.clock_cost(1)
     throughput = Throughput(
-        pictures_per_second=picture_count / duration_s,
+        pictures_per_second=image_count / duration_s,
         interval=_rate(sampling.interval(np.mean, samples)),
-        pictures=picture_count,
+        pictures=image_count,
         seconds=duration_s,
         warm_up=warm_up,
         work_s=work_s,
-        overhead=Overhead(clock_cost_s, clock_cost_s * picture_count / duration_s),
+        overhead=Overhead(clock_cost_s, clock_cost_s * image_count / duration_s),
     )
     return throughput, {WALL: samples}
 
 
 class _RunningPipeline:
-    """Feeds pictures to a pipeline and takes its records, until the measurement is finished.
+    """Feeds images to a pipeline and takes its records, until the measurement is finished.
 
     Attributes:
-        reading_times: How long the inputs took to give the next picture, as frames of videos are
+        reading_times: How long the inputs took to give the next image, as frames of videos are
             decoded then.
     """
 
@@ -94,12 +94,12 @@ class _RunningPipeline:
         return time.perf_counter() - start
 
     def finish(self) -> int:
-        """Give the pipeline no more pictures, and return how many were in it and came out."""
+        """Give the pipeline no more images, and return how many were in it and came out."""
         self._is_finished.set()
         return sum(1 for _ in self._records)
 
     def _items(self) -> Iterator[Item]:
-        """Yield pictures until the measurement is finished."""
+        """Yield images until the measurement is finished."""
         while not self._is_finished.is_set():
             with self.reading_times.stage(Stage.DECODE):
                 item = next(self._inputs)
@@ -124,7 +124,7 @@ def _warm_up(running: _RunningPipeline, at_once: int) -> WarmUp:
         at_once: How many records to take in each step.
 
     Returns:
-        How many pictures it took, how long, and whether the pace became steady.
+        How many images it took, how long, and whether the pace became steady.
     """
     first_s = running.take(1)
     steps = sampling.warm_up(partial(running.take, at_once))
@@ -136,25 +136,25 @@ def _warm_up(running: _RunningPipeline, at_once: int) -> WarmUp:
     )
 
 
-def _seconds_per_picture(
-    pipeline_times: Mapping[Stage, float], reading_times: Mapping[Stage, float], picture_count: int
+def _seconds_per_image(
+    pipeline_times: Mapping[Stage, float], reading_times: Mapping[Stage, float], image_count: int
 ) -> dict[str, float]:
-    """Compute how long each stage works on one picture.
+    """Compute how long each stage works on one image.
 
     Args:
         pipeline_times: Seconds that each stage of the pipeline has taken, over all threads.
         reading_times: Seconds that reading from the inputs has taken, which count as decoding.
-        picture_count: The number of pictures that this was for.
+        image_count: The number of images that this was for.
     """
     seconds_by_stage: dict[str, float] = {}
     for stage, spent_s in pipeline_times.items():
         stage_s = spent_s + reading_times.get(stage, 0.0)
-        seconds_by_stage[stage] = stage_s / picture_count
+        seconds_by_stage[stage] = stage_s / image_count
     return seconds_by_stage
 
 
 def _rate(pace: Interval | None) -> Interval | None:
-    """Convert an interval of seconds for one picture to one of pictures a second.
+    """Convert an interval of seconds for one image to one of images a second.
 
     The reciprocal of the longest time is the lowest rate, so the bounds change places.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @command(
     MODEL_ARGUMENT,
-    override_option("recursive", needs={"calibrate": "name a folder of pictures"}),
+    override_option("recursive", needs={"calibrate": "name a folder of images"}),
     override_option("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
     *("names", "box_format", "preprocess"),
     Verbosity,
@@ -33,13 +33,13 @@ def convert(
 ) -> None:
     """Convert a model file: cut, float16, 8 bits, batch, size, names, selection.
 
-    Both models run on a picture. If their detections differ by more than the tolerance, nothing
+    Both models run on an image. If their detections differ by more than the tolerance, nothing
     is written and the exit code is 6.
     """
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.convert.run import built_in, load_pictures
+    from detcli.commands.convert.run import built_in, load_images
     from detcli.commands.convert.run import convert as run
     from detcli.core.opencv import silence_opencv
     from detcli.run import locate
@@ -56,22 +56,22 @@ def convert(
         located = locate(config, show)
     shows_progress = bool(conversion.calibrate) and not quiet
     with (
-        Sources(compared_on) as picture,
+        Sources(compared_on) as image,
         Sources(conversion.calibrate, config.inputs) as sources,
         progress(lambda: sources.progress.total, enabled=shows_progress) as advance,
     ):
         item = built_in()
         if compared_on:
-            item = next(iter(picture))
-        calibration_pictures = None
+            item = next(iter(image))
+        calibration_images = None
         if conversion.calibrate:
-            calibration_pictures = partial(load_pictures, sources, advance)
-        report = run(located, conversion, item, calibration_pictures)
+            calibration_images = partial(load_images, sources, advance)
+        report = run(located, conversion, item, calibration_images)
     write_report(report, report_format, render, other_results=[output])
     if report.failures:
         raise CheckError(
             f"{output} was not written: {'; '.join(report.failures)}",
-            "--image FILE compares on another picture; --tolerance sets what is allowed",
+            "--image FILE compares on another image; --tolerance sets what is allowed",
         )
 
 

@@ -13,7 +13,7 @@ TWICE = "convert twice, into two files"
 
 
 def _batch(text: str) -> int | Literal["dynamic"]:
-    """A number of pictures, or `dynamic`."""
+    """A number of images, or `dynamic`."""
     if text == "dynamic":
         return "dynamic"
     if not text.isdecimal() or not int(text):
@@ -72,18 +72,18 @@ class ConversionOptions:
         False,
         "--int8",
         "Compute convolutions in 8 bits; needs --calibrate.",
-        needs={"calibrate": "name a folder of about a hundred typical pictures with --calibrate"},
+        needs={"calibrate": "name a folder of about a hundred typical images with --calibrate"},
     )
     calibrate: tuple[str, ...] = option(
         (),
         "--calibrate FOLDER",
-        "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob pattern; "
+        "Images to calibrate --int8 and --half on: a folder, a file or a quoted glob pattern; "
         "repeatable.",
         panel=INPUT,
         needs={"int8 half": "leave it out, or add one"},
     )
     batch: int | Literal["dynamic"] | None = option(
-        None, "--batch N|dynamic", "Pictures in a batch.", parse=_batch
+        None, "--batch N|dynamic", "Images in a batch.", parse=_batch
     )
     metadata: tuple[tuple[str, str], ...] = option(
         (),
@@ -107,7 +107,7 @@ class ConversionOptions:
     image: str | None = option(
         None,
         "--image FILE",
-        "Picture to compare both models on; default: a built-in one.",
+        "Image to compare both models on; default: a built-in one.",
         panel=INPUT,
     )
     tolerance: dict[str, float] | None = option(

@@ -62,8 +62,8 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     "as in the input" and so holds for any batch.
 
     Args:
-        model: A model that takes pictures `[B, 3, H, W]`.
-        size: The number of pictures in a batch; None for any.
+        model: A model that takes images `[B, 3, H, W]`.
+        size: The number of images in a batch; None for any.
 
     Raises:
         ModelError: The graph cannot take another batch.
@@ -71,7 +71,7 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     hint = HINT.format("batch")
     changed = copied(model)
     graph = changed.graph
-    image = _picture_input(graph, "batch")
+    image = _image_input(graph, "batch")
     old_size = known_size(shape(image)[0])
     if old_size == size:
         return changed
@@ -94,8 +94,8 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     return changed
 
 
-def _picture_input(graph: GraphProto, option: str) -> ValueInfoProto:
-    """Find the input of a graph that takes pictures.
+def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
+    """Find the input of a graph that takes images.
 
     Args:
         graph: The graph.
@@ -123,7 +123,7 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
     Args:
         graph: The graph, which is changed.
         index: An index of the same graph with inferred shapes.
-        image: The name of the input for pictures.
+        image: The name of the input for images.
         batch: The size of the batch that the graph is written for.
     """
     names = tensor_names(graph)
@@ -147,10 +147,10 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
-    """Make a graph that takes pictures of any size take square ones of one size.
+    """Make a graph that takes images of any size take square ones of one size.
 
     Args:
-        model: A model that takes pictures `[B, 3, H, W]`.
+        model: A model that takes images `[B, 3, H, W]`.
         size: Height and width in pixels.
 
     Raises:
@@ -158,20 +158,20 @@ def set_image_size(model: ModelProto, size: int) -> ModelProto:
     """
     hint = HINT.format("imgsz")
     changed = copied(model)
-    image = _picture_input(changed.graph, "imgsz")
+    image = _image_input(changed.graph, "imgsz")
     height_dim, width_dim = shape(image)[2:]
     height = known_size(height_dim)
     width = known_size(width_dim)
     if height == width == size:
         return changed
     if height is not None and width is not None:
-        raise ModelError(f"--imgsz: the graph only takes {width}x{height} pictures", hint)
+        raise ModelError(f"--imgsz: the graph only takes {width}x{height} images", hint)
     for dim in image.type.tensor_type.shape.dim[2:]:
         dim.dim_value = size
     try:
         return renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(f"the graph cannot take {size}x{size} pictures: {error}", hint) from error
+        raise ModelError(f"the graph cannot take {size}x{size} images: {error}", hint) from error
 
 
 def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
@@ -223,7 +223,7 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
 
     Args:
         graph: The graph, whose nodes must be sorted.
-        image: The name of the input for pictures.
+        image: The name of the input for images.
         depth: How far to go: a convolution is found if the image reaches it through fewer than
             this many others.
 

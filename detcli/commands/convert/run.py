@@ -12,13 +12,13 @@ from onnx import ModelProto
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, serialised, tensor_of
+from detcli.commands.convert.steps import Images, Step, Steps, Tensor, serialised, tensor_of
 from detcli.compare.detections import (
     DetectionsReport,
     Rules,
     Totals,
     compare,
-    picture_report,
+    image_report,
     tolerance_for,
 )
 from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, rows_of
@@ -27,7 +27,7 @@ from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, InputError, UsageError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
@@ -41,11 +41,11 @@ from detcli.source.loading import Item, load_in_time
 from detcli.source.reading import load_file
 from detcli.storage.files import AtomicFile, DirectFile, open_output, write_output
 
-MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
+MAX_IMAGES = 512  # used for calibration; more would hardly widen the ranges
 # Detections above the first are compared; if neither model finds any, those above the next.
 CONFIDENCES = (DEFAULT_CONF, 0.05, 0.0)
 MIN_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
-MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
+MIN_SCALE = 0.001  # scores of a class that is not in the image are noise
 
 # Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
 INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
@@ -92,21 +92,21 @@ class Conversion:
 
 
 def built_in() -> Item:
-    """The picture that is part of detcli."""
+    """The image that is part of detcli."""
     return Item(Origin(BUILT_IN.name), lambda: load_file(BUILT_IN))
 
 
-def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Picture]:
-    """Load the first MAX_PICTURES items, with a warning for each that cannot be read."""
-    for item in itertools.islice(items, MAX_PICTURES):
+def load_images(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Image]:
+    """Load the first MAX_IMAGES items, with a warning for each that cannot be read."""
+    for item in itertools.islice(items, MAX_IMAGES):
         try:
-            picture = load_in_time(item)
+            image = load_in_time(item)
         except InputError as error:
             _warn(f"{item.origin.source}: {error}")
         else:
-            for warning in picture.warnings:
+            for warning in image.warnings:
                 _warn(f"{item.origin.source}: {warning}")
-            yield picture
+            yield image
         advance()
 
 
@@ -114,15 +114,15 @@ def convert(
     model: ModelFile,
     options: ConversionOptions,
     item: Item,
-    pictures: Pictures | None = None,
+    images: Images | None = None,
 ) -> Conversion:
-    """Convert a model, and write the result if the detections on a picture stay the same.
+    """Convert a model, and write the result if the detections on an image stay the same.
 
     Args:
         model: The model to convert.
         options: What to change, and where to write the result.
-        item: The picture that both models run on.
-        pictures: Returns the pictures for the calibration of half and int8; None for that one.
+        item: The image that both models run on.
+        images: Returns the images for the calibration of half and int8; None for that one.
 
     Returns:
         What was done, how the detections differ, and why nothing was written if so.
@@ -131,10 +131,10 @@ def convert(
     output = options.output
     settings = options.config.settings
     try:
-        picture = load_in_time(item)
+        image = load_in_time(item)
     except InputError as error:
         raise error.about(source) from error
-    item = Item(item.origin, lambda: picture)  # so that it is loaded once
+    item = Item(item.origin, lambda: image)  # so that it is loaded once
     target = _open_output(model.path, output, force=options.force)
     try:
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
@@ -143,8 +143,8 @@ def convert(
             old_warnings = old.detector().warnings
             for warning in old_warnings:
                 _warn(f"{model.path.name}: {warning}")
-            calibration_pictures = pictures or (lambda: [picture])
-            steps = Steps(_with_contract(old), model.path.name, options, calibration_pictures)
+            calibration_images = images or (lambda: [image])
+            steps = Steps(_with_contract(old), model.path.name, options, calibration_images)
             with damage_reported(model.path):  # converters raise errors of any type
                 steps.run()
             converted = serialised(steps.model)
@@ -175,7 +175,7 @@ def convert(
 
 
 def _weak_evidence(difference: Difference) -> str:
-    """The warning that neither model finds an object in the picture above the usual confidence."""
+    """The warning that neither model finds an object in the image above the usual confidence."""
     box_count = max(difference.old, difference.new)
     return (
         f"neither model finds anything above {CONFIDENCES[0]:g} in {difference.source}; "
@@ -269,7 +269,7 @@ def _with_contract(file: ModelFile) -> ModelProto:
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
-    """Run the old and the new model on a picture, and compare their detections.
+    """Run the old and the new model on an image, and compare their detections.
 
     Where neither finds anything, they are compared with a lower confidence.
 
@@ -277,12 +277,12 @@ def compare_models(
         old: The model before the conversion.
         new: The model after it.
         options: What was changed, and how much the detections may differ.
-        item: The picture.
+        item: The image.
 
     Returns:
         How the detections differ, and a sentence for each reason why that is too much.
     """
-    picture = item.load()
+    image = item.load()
     tolerance = _tolerance(old, new, options)
     settings = replace(options.config.settings, nms=old.detector().nms, names=None)
     with warnings.catch_warnings():
@@ -293,17 +293,17 @@ def compare_models(
             if report.left or report.right:
                 break
     failures = report.failures(tolerance)
-    not_finite = _count_not_finite(new, picture)
-    if not_finite and not _count_not_finite(old, picture):
+    not_finite = _count_not_finite(new, image)
+    if not_finite and not _count_not_finite(old, image):
         failures.append(
             f"{not_finite} values of the head are NaN or infinite, and none were before"
         )
     batch_difference = None
     if options.batch is not None:
-        batch_difference = _batch_difference(new, picture)
+        batch_difference = _batch_difference(new, image)
     if batch_difference is not None and batch_difference > tolerance.tensor:
         failures.append(
-            "in a batch, the output for a picture depends on the others: by "
+            "in a batch, the output for an image depends on the others: by "
             f"{batch_difference:.3g} of the largest value ({tolerance.tensor:g} allowed)"
         )
     difference = Difference(
@@ -343,64 +343,64 @@ def _tolerance(old: ModelFile, new: ModelFile, options: ConversionOptions) -> To
 def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    """Compare the detections of both models on a picture, with the confidence of the settings.
+    """Compare the detections of both models on an image, with the confidence of the settings.
 
     Both models select the same number of detections: as many as the new graph does, if it selects
     itself. They run with a confidence that is lower by the tolerance, so that a detection at the
     threshold is not missing on one side.
     """
-    picture = item.load()
+    image = item.load()
     max_det = rows_of(new) or settings.max_det
     limit_of_old = old.detector().max_detections
     if limit_of_old:
         max_det = min(max_det, limit_of_old)
     rules = Rules(settings.effective_conf(None), MIN_IOU, max_det, tolerance)
     lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    left = _detect(old, picture, lowered_settings)
+    left = _detect(old, image, lowered_settings)
     if new.selection:
         # A detector would leave out the selection at the end of the graph, which is to be compared.
-        [right] = GraphSide(new, lowered_settings).detect([picture])
+        [right] = GraphSide(new, lowered_settings).detect([image])
     else:
-        right = _detect(new, picture, lowered_settings)
-    report = picture_report(item.origin, compare(left, right, rules), rules)
+        right = _detect(new, image, lowered_settings)
+    report = image_report(item.origin, compare(left, right, rules), rules)
     totals = Totals(rules)
     totals.add(report)
     return totals.report([report])
 
 
-def _detect(file: ModelFile, picture: Picture, settings: Settings) -> Detections:
-    """Run a model on a picture on the CPU, with detcli's selection."""
+def _detect(file: ModelFile, image: Image, settings: Settings) -> Detections:
+    """Run a model on an image on the CPU, with detcli's selection."""
     with BatchDetector(file.path, "cpu", settings) as detector:
-        [detections] = DetectorSide(detector).detect([picture])
+        [detections] = DetectorSide(detector).detect([image])
     return detections
 
 
-def _count_not_finite(file: ModelFile, picture: Picture) -> int:
+def _count_not_finite(file: ModelFile, image: Image) -> int:
     """Count the NaN and infinite values in the head, which make no detections to compare."""
     contract = file.detector()
     session = open_tensors("cpu", file.body().SerializeToString(), file.path.name)
-    [head] = session.run_watched(contract.input_name, tensor_of(picture, contract)).values()
+    [head] = session.run_watched(contract.input_name, tensor_of(image, contract)).values()
     return int(np.count_nonzero(~np.isfinite(head)))
 
 
-def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
-    """Measure how much the output for a picture depends on the others in its batch.
+def _batch_difference(new: ModelFile, image: Image) -> float | None:
+    """Measure how much the output for an image depends on the others in its batch.
 
-    A batch in which the picture and its mirror image take turns is compared with batches of one of
+    A batch in which the image and its mirror image take turns is compared with batches of one of
     the two.
 
     Returns:
         The largest difference, as a share of the largest value; None if the graph takes one
-        picture at a time.
+        image at a time.
     """
     contract = new.detector()
     size = contract.batch or 2
     if size == 1:
         return None
-    mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
-    batches = [tensor_of(picture, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
-    pictures_in_turns = [batches[index % 2][:1] for index in range(size)]  # (1, 3, H, W) each
-    mixed_batch = np.concatenate(pictures_in_turns)  # (B, 3, H, W)
+    mirrored = Image.whole(np.ascontiguousarray(image.pixels[:, ::-1]))
+    batches = [tensor_of(image, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
+    images_in_turns = [batches[index % 2][:1] for index in range(size)]  # (1, 3, H, W) each
+    mixed_batch = np.concatenate(images_in_turns)  # (B, 3, H, W)
     graph = (new.selection or new.reading()).body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
     mixed_outputs = session.run_watched(contract.input_name, mixed_batch)

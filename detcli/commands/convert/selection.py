@@ -32,13 +32,13 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     """Append nodes to a graph that select detections, so that it ends in `[B, K, 6]`.
 
     The columns are x1, y1, x2, y2, score and class id; the rows are sorted by score, best first.
-    K is `max_det`, or the number of scores if that is less. No confidence is applied, so a picture
+    K is `max_det`, or the number of scores if that is less. No confidence is applied, so an image
     with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
     Args:
-        model: A model with one input for pictures, and the head among its tensors.
+        model: A model with one input for images, and the head among its tensors.
         contract: How to read the head.
-        max_det: How many detections to select from a picture.
+        max_det: How many detections to select from an image.
 
     Raises:
         ModelError: The selection cannot be appended to this graph.
@@ -138,7 +138,7 @@ def _check(model: ModelProto, contract: Contract) -> None:
         )
     if contract.box_fractions and contract.input_size is None:
         size_options = "--imgsz N"
-        if contract.follows_picture:
+        if contract.follows_image:
             size_options = "--preprocess stretch --imgsz N"
         raise ModelError(
             "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
@@ -165,7 +165,7 @@ class _SelectionWriter:
     best, of all C classes. So only A anchors have to be sorted by class.
 
     The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N). In comments of shapes, B are
-    pictures, "rows" are box rows or classes. The names of tensors in the text are part of the files
+    images, "rows" are box rows or classes. The names of tensors in the text are part of the files
     that `convert` writes.
     """
 
@@ -176,7 +176,7 @@ class _SelectionWriter:
 
         Args:
             contract: How to read the head.
-            max_det: How many detections to select from a picture.
+            max_det: How many detections to select from an image.
             opset_version: The version of the ONNX operators that the graph uses.
             anchors_first: Whether the head is (B, N, 4 + C).
         """

@@ -20,7 +20,7 @@ from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.text import pluralize
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
@@ -31,7 +31,7 @@ from detcli.model.recognise import Reading, read_graph
 
 MAX_LISTED = 3
 
-MARGIN = 4.0  # factor by which values may be larger on other pictures than on those observed
+MARGIN = 4.0  # factor by which values may be larger on other images than on those observed
 MAX_HALF = 65504.0 / MARGIN  # of observed values; 65504 is the largest number of float16
 # Operators that square their input internally, where no tensor shows an overflow.
 SQUARING = frozenset(
@@ -40,7 +40,7 @@ SQUARING = frozenset(
 )
 
 # For each, see docs/convert.md.
-# Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the sake
+# Share of the images whose lowest and whose highest value an int8 model may cut off: for the sake
 # of few, the steps between all values would widen.
 OUTLYING = 0.1
 # Convolutions that stay in float32 at the end of each branch of class scores in an int8 model: they
@@ -51,7 +51,7 @@ FLOAT_START = 2
 
 Tensor = npt.NDArray[Any]
 Ranges = dict[str, tuple[float, float]]  # the lowest and the highest value of tensors
-Pictures = Callable[[], Iterable[Picture]]  # the pictures to calibrate on, from the start
+Images = Callable[[], Iterable[Image]]  # the images to calibrate on, from the start
 
 
 @frozen
@@ -76,7 +76,7 @@ class Steps:
     _reading: Reading  # what that is
 
     def __init__(
-        self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
+        self, model: ModelProto, title: str, options: ConversionOptions, images: Images
     ) -> None:
         """Prepare to convert a model.
 
@@ -84,13 +84,13 @@ class Steps:
             model: The model, which stays as it is.
             title: What errors call it.
             options: The passes to run.
-            pictures: Returns the pictures for calibration, from the start each time.
+            images: Returns the images for calibration, from the start each time.
         """
         self.model = model  # after the passes so far
         self.done: list[Step] = []  # these passes
         self._title = title
         self._options = options
-        self._pictures = pictures
+        self._images = images
 
     def run(self) -> None:
         """Run the passes that the options ask for, always in this order."""
@@ -158,7 +158,7 @@ class Steps:
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:
-        """Make the graph take square pictures of one size, where it takes any."""
+        """Make the graph take square images of one size, where it takes any."""
         size = self._options.config.settings.imgsz or 0
         contract = self._reading.contract
         replace(contract, input_size=None).input_shape(size)  # raises unless the stride divides it
@@ -170,7 +170,7 @@ class Steps:
         return self._updated(resized, "imgsz", str([size, size])), f"{size}x{size}, was {before}"
 
     def _batch(self) -> tuple[ModelProto, str]:
-        """Fix the number of pictures in a batch, or leave it open."""
+        """Fix the number of images in a batch, or leave it open."""
         contract = self._reading.contract
         size = None
         if isinstance(self._options.batch, int):
@@ -207,7 +207,7 @@ class Steps:
         """Make the network compute in float16, except where that would be too coarse or overflow.
 
         Boxes are decoded in float32. Where values may exceed the range of float16 is seen by
-        running the network on the pictures for calibration.
+        running the network on the images for calibration.
         """
         graph = self._shaped.graph
         if is_half(self._shaped):
@@ -216,8 +216,8 @@ class Steps:
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        ranges, picture_count = self._observed(float_tensors(self._shaped))
-        for tensor in graph.initializer:  # constants, whose range needs no picture
+        ranges, image_count = self._observed(float_tensors(self._shaped))
+        for tensor in graph.initializer:  # constants, whose range needs no image
             if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
                 values = onnx.numpy_helper.to_array(tensor)
                 ranges[tensor.name] = (float(values.min()), float(values.max()))
@@ -235,7 +235,7 @@ class Steps:
         if overflowing:
             examples = ", ".join(sorted(overflowing)[:MAX_LISTED])
             finding += f"; {len(overflowing)} that might overflow, such as {examples}"
-        return half, f"{finding} (calibrated on {picture_count})"
+        return half, f"{finding} (calibrated on {image_count})"
 
     def _decode_nodes(self) -> set[str]:
         """The nodes that decode boxes and those after the head, by their first outputs."""
@@ -251,8 +251,8 @@ class Steps:
         """Make convolutions compute in 8 bits, except those whose errors would count most.
 
         These are the convolutions that decode boxes, the last ones before the class scores, and the
-        first ones after the picture. The ranges of all values are seen by running the network on
-        the pictures for calibration.
+        first ones after the image. The ranges of all values are seen by running the network on
+        the images for calibration.
         """
         graph = self._shaped.graph
         head = self._reading.adaptation.head
@@ -276,33 +276,33 @@ class Steps:
         for node in quantised:
             tensors.add(node.input[0])
             tensors.add(node.output[0])
-        ranges, picture_count = self._observed(sorted(tensors), OUTLYING)
+        ranges, image_count = self._observed(sorted(tensors), OUTLYING)
         to_int8 = partial(passes.to_int8, self.model, ranges, exact)
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
         share = f"{len(quantised)} of {len(convolutions)} convolutions"
-        return converted, f"{share}, calibrated on {picture_count}"
+        return converted, f"{share}, calibrated on {image_count}"
 
     def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
-        """Run the network on the pictures for calibration, and see which values tensors take.
+        """Run the network on the images for calibration, and see which values tensors take.
 
         Args:
             tensors: The tensors to look at.
-            outlying: A share of the pictures whose lowest and highest values are left out.
+            outlying: A share of the images whose lowest and highest values are left out.
 
         Returns:
-            The range of each tensor, and the number of pictures as text.
+            The range of each tensor, and the number of images as text.
         """
         if not tensors:
-            return {}, pluralize(0, "picture")  # a network that returns nothing cannot run
+            return {}, pluralize(0, "image")  # a network that returns nothing cannot run
         contract = self._reading.contract
-        batches = (tensor_of(picture, contract) for picture in self._pictures())
+        batches = (tensor_of(image, contract) for image in self._images())
         network = self._reading.with_image_input(self._shaped)
         ranges, batch_count = observe(network, tensors, batches, self._title, outlying)
         if not batch_count:
             raise SourceError(
-                "no picture to calibrate on", "name a folder of pictures with --calibrate"
+                "no image to calibrate on", "name a folder of images with --calibrate"
             )
-        return ranges, pluralize(batch_count, "picture")
+        return ranges, pluralize(batch_count, "image")
 
     def _selection(self) -> tuple[ModelProto, str]:
         """Append nodes that select detections to the network, in place of its own selection."""
@@ -316,7 +316,7 @@ class Steps:
             max_det = min(max_det, contract.max_detections)
         converted = append_selection(body, contract, max_det)
         if is_adapted:
-            # The new output no longer shows the family, nor how pictures are to be prepared.
+            # The new output no longer shows the family, nor how images are to be prepared.
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             converted = set_metadata(converted, entries)
         dims = [str(dim) for dim in shape(converted.graph.output[0])]
@@ -359,12 +359,12 @@ def _tensors_beyond(limit: float, ranges: Ranges) -> set[str]:
     return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
 
-def tensor_of(picture: Picture, contract: Contract) -> Tensor:
-    """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
+def tensor_of(image: Image, contract: Contract) -> Tensor:
+    """An image as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
     preprocessing = contract.preprocessing
-    letterbox = fit_letterbox(picture.size, contract.input_shape(), preprocessing)
+    letterbox = fit_letterbox(image.size, contract.input_shape(), preprocessing)
     batch = contract.batch or 1
-    return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
+    return to_batch(image, letterbox, preprocessing, contract.input_dtype, batch)
 
 
 def float_tensors(model: ModelProto) -> list[str]:

@@ -77,7 +77,7 @@ trial (float[1, 3, 32, 32] images) => (float[1, 6, 256] head)
 }
 """
 EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 20.0]}
-"""Score and box (x1, y1, x2, y2) of each class in the test picture."""
+"""Score and box (x1, y1, x2, y2) of each class in the test image."""
 TOLERANCE = 0.01  # TensorRT rounds more than the others
 
 CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub", "tuned")
@@ -393,7 +393,7 @@ def _lacking(device: Device) -> list[DoctorProblem]:
 
 
 def _detect(device: str) -> "Detections":
-    """Run the test detector on a grey picture with a red and a green cell."""
+    """Run the test detector on a grey image with a red and a green cell."""
     import numpy as np
     import onnx.parser
 

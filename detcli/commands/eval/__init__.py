@@ -1,4 +1,4 @@
-"""`detcli eval`: measures a model on labelled pictures.
+"""`detcli eval`: measures a model on labelled images.
 
 run.py         detections beside labels
 labels.py      COCO's and YOLO's data
@@ -41,13 +41,13 @@ class EvalRequest:
     data: Path = option(
         REQUIRED,
         "--data DATA",
-        "Labelled pictures: COCO's instances.json, YOLO's data.yaml, a list (.txt) or a folder.",
+        "Labelled images: COCO's instances.json, YOLO's data.yaml, a list (.txt) or a folder.",
         panel=INPUT,
     )
     images: Path | None = option(
         None,
         "--images FOLDER",
-        "Pictures of an instances.json; default: images beside it.",
+        "Images of an instances.json; default: images beside it.",
         panel=INPUT,
     )
     split: str | None = option(
@@ -87,7 +87,7 @@ class EvalRequest:
     ),
     override_option(
         "max_det",
-        help="Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
+        help="Keep at most N detections in an image; COCO's evaluation takes the best 100 of a "
         "class.",
     ),
     override_option(
@@ -97,15 +97,15 @@ class EvalRequest:
     ),
     "report_link",
     Verbosity,
-    without="classes region",  # labels are of whole pictures
+    without="classes region",  # labels are of whole images
 )
 def evaluate(
     config: Config, request: EvalRequest, report_format: ReportFormat | None = REPORT_FORMAT
 ) -> None:
-    """Measure a model on labelled pictures: COCO's mAP and recall, by class and size.
+    """Measure a model on labelled images: COCO's mAP and recall, by class and size.
 
-    Pictures run as in predict; hotcoco computes the figures, pycocotools' to the last digit.
-    Pictures that cannot be read are left out and listed, and the exit code is 3.
+    Images run as in predict; hotcoco computes the figures, pycocotools' to the last digit.
+    Images that cannot be read are left out and listed, and the exit code is 3.
     """
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
@@ -126,8 +126,8 @@ def evaluate(
     with open_evaluation(config, model, read, request.plots) as evaluation:
         counts = Counts()
         start_s = time.perf_counter()
-        pictures = len(evaluation.samples)
-        with progress(lambda: pictures, enabled=not quiet) as advance:
+        images = len(evaluation.samples)
+        with progress(lambda: images, enabled=not quiet) as advance:
             for record in evaluation.records():
                 counts.add(record)
                 print_new_messages(counts, quiet=quiet)

@@ -26,8 +26,8 @@ Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
-PER_CLASS = 100  # detections of a class in a picture that the evaluator considers, best first
-PICTURES_AT_ONCE = 500  # how many pictures are matched in one run of the evaluator
+PER_CLASS = 100  # detections of a class in an image that the evaluator considers, best first
+IMAGES_AT_ONCE = 500  # how many images are matched in one run of the evaluator
 
 CategoryPair = tuple[int | None, int | None]
 """Indexes of an object's category and of the category that it was detected as; None for none."""
@@ -56,8 +56,8 @@ def figure_text(value: float) -> str:
     return f"{value:.3f}"
 
 
-class EvaluatedPicture(NamedTuple):
-    """The labels and the detections of a picture, with boxes in pixels."""
+class EvaluatedImage(NamedTuple):
+    """The labels and the detections of an image, with boxes in pixels."""
 
     image_id: int
     objects: StructuredRows  # (M,) of OBJECT
@@ -159,50 +159,50 @@ class _Matching(NamedTuple):
 class Evaluator:
     """Compares labels with detections.
 
-    The boxes of all pictures are held in two arrays, one of objects and one of detections, in the
-    order of the pictures' ids.
+    The boxes of all images are held in two arrays, one of objects and one of detections, in the
+    order of the images' ids.
     """
 
-    def __init__(self, pictures: Sequence[EvaluatedPicture], categories: Sequence[int]) -> None:
-        """Gather the boxes of all pictures.
+    def __init__(self, images: Sequence[EvaluatedImage], categories: Sequence[int]) -> None:
+        """Gather the boxes of all images.
 
         Args:
-            pictures: The pictures in any order. Where scores are equal, detections in the picture
+            images: The images in any order. Where scores are equal, detections in the image
                 with the lower id rank first.
             categories: The categories to evaluate, as indexes of the data's categories; boxes of
                 others do not take part.
         """
         self._categories = list(categories)
-        # Pictures are numbered from 1 on in place of their ids, which have up to 18 digits: more
+        # Images are numbered from 1 on in place of their ids, which have up to 18 digits: more
         # than the evaluator's floats hold.
-        self._picture_numbers = list(range(1, len(pictures) + 1))
-        ordered = sorted(pictures, key=lambda picture: picture.image_id)
-        self._image_ids = [picture.image_id for picture in ordered]
-        self._object_pictures, self._objects = self._gather(
-            OBJECT, [picture.objects for picture in ordered]
+        self._image_numbers = list(range(1, len(images) + 1))
+        ordered = sorted(images, key=lambda image: image.image_id)
+        self._image_ids = [image.image_id for image in ordered]
+        self._object_images, self._objects = self._gather(
+            OBJECT, [image.objects for image in ordered]
         )
-        self._detection_pictures, self._detections = self._gather(
-            DETECTION, [picture.detections for picture in ordered]
+        self._detection_images, self._detections = self._gather(
+            DETECTION, [image.detections for image in ordered]
         )
 
     def _gather(
-        self, dtype: np.dtype[np.void], rows_of_pictures: list[StructuredRows]
+        self, dtype: np.dtype[np.void], rows_of_images: list[StructuredRows]
     ) -> tuple[Indices, StructuredRows]:
-        """Join the rows of all pictures to one array, without those of other categories.
+        """Join the rows of all images to one array, without those of other categories.
 
         Args:
             dtype: The type of a row, OBJECT or DETECTION.
-            rows_of_pictures: The rows of each picture.
+            rows_of_images: The rows of each image.
 
         Returns:
-            The number of the picture that each row belongs to, and the rows.
+            The number of the image that each row belongs to, and the rows.
         """
-        row_counts = [len(rows) for rows in rows_of_pictures]
-        picture_numbers = np.repeat(self._picture_numbers, row_counts)
-        no_rows = np.zeros(0, dtype)  # so that there is something to join without pictures
-        all_rows = np.concatenate([no_rows, *rows_of_pictures])
+        row_counts = [len(rows) for rows in rows_of_images]
+        image_numbers = np.repeat(self._image_numbers, row_counts)
+        no_rows = np.zeros(0, dtype)  # so that there is something to join without images
+        all_rows = np.concatenate([no_rows, *rows_of_images])
         takes_part = np.isin(all_rows["category"], self._categories)
-        return picture_numbers[takes_part], all_rows[takes_part]
+        return image_numbers[takes_part], all_rows[takes_part]
 
     def score(self) -> tuple[Score, dict[int, Score]]:
         """Compute the result for all categories together, and for each one by its index."""
@@ -247,7 +247,7 @@ class Evaluator:
         )
 
     def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
-        """Count which categories are detected as which others, and in which pictures.
+        """Count which categories are detected as which others, and in which images.
 
         The detections above a confidence are matched with objects of any category, those with the
         highest scores first.
@@ -266,24 +266,24 @@ class Evaluator:
             if matched_object >= 0:
                 true_category = int(self._objects["category"][matched_object])
             category = int(self._detections["category"][detection])
-            image_id = self._image_id(self._detection_pictures[detection])
+            image_id = self._image_id(self._detection_images[detection])
             image_ids.setdefault((true_category, category), []).append(image_id)
         for missed_object in matching.missed_objects:
             true_category = int(self._objects["category"][missed_object])
-            image_id = self._image_id(self._object_pictures[missed_object])
+            image_id = self._image_id(self._object_images[missed_object])
             image_ids.setdefault((true_category, None), []).append(image_id)
 
         pairs = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
         return {pair: image_ids[pair] for pair in pairs}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
-        """Find out what became of the boxes of each picture, matched by class at IoU 0.5.
+        """Find out what became of the boxes of each image, matched by class at IoU 0.5.
 
         Args:
             confidence: Only detections that score more take part.
 
         Returns:
-            By image id, the detections of the picture with the highest score first, then the
+            By image id, the detections of the image with the highest score first, then the
             objects that were missed.
         """
         matching = self._match(confidence, PER_CLASS)
@@ -304,37 +304,37 @@ class Evaluator:
                 kind=kind,
                 label=label,
             )
-            outcomes[self._image_id(self._detection_pictures[index])].append(outcome)
+            outcomes[self._image_id(self._detection_images[index])].append(outcome)
         for index in matching.missed_objects:
             missed_object = self._objects[index]
             outcome = MatchedBox(
                 int(missed_object["category"]), missed_object["box"].tolist(), None, MISSED
             )
-            outcomes[self._image_id(self._object_pictures[index])].append(outcome)
+            outcomes[self._image_id(self._object_images[index])].append(outcome)
         return outcomes
 
-    def _image_id(self, picture_number: int) -> int:
-        """The image id of a picture by its number, which counts from 1."""
-        return self._image_ids[picture_number - 1]
+    def _image_id(self, image_number: int) -> int:
+        """The image id of an image by its number, which counts from 1."""
+        return self._image_ids[image_number - 1]
 
     def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
         """Match detections with objects at IoU 0.5, those with the highest scores first.
 
-        Each picture is matched by itself. What the evaluator says of a match takes ten times the
-        memory of its boxes, so it runs on some pictures at a time.
+        Each image is matched by itself. What the evaluator says of a match takes ten times the
+        memory of its boxes, so it runs on some images at a time.
 
         Args:
             confidence: Only detections that score more take part.
-            max_detections: How many of them at most, in each picture: of each class, if matched by
+            max_detections: How many of them at most, in each image: of each class, if matched by
                 class.
             by_class: Whether a detection only matches objects of its own class.
         """
-        no_rows = np.zeros(0, np.int64)  # so that there is something to join without pictures
+        no_rows = np.zeros(0, np.int64)  # so that there is something to join without images
         matchings = [_Matching(no_rows, no_rows, no_rows)]
-        for start in range(0, len(self._picture_numbers), PICTURES_AT_ONCE):
-            picture_numbers = self._picture_numbers[start : start + PICTURES_AT_ONCE]
+        for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
+            image_numbers = self._image_numbers[start : start + IMAGES_AT_ONCE]
             matchings.append(
-                self._match_pictures(picture_numbers, confidence, max_detections, by_class=by_class)
+                self._match_images(image_numbers, confidence, max_detections, by_class=by_class)
             )
         return _Matching(
             np.concatenate([matching.detections for matching in matchings]),
@@ -342,21 +342,21 @@ class Evaluator:
             np.concatenate([matching.objects for matching in matchings]),
         )
 
-    def _match_pictures(
+    def _match_images(
         self,
-        picture_numbers: Sequence[int],
+        image_numbers: Sequence[int],
         confidence: float,
         max_detections: int,
         *,
         by_class: bool,
     ) -> _Matching:
-        """Match the boxes of consecutive pictures in one run of the evaluator, see `_match`."""
-        object_rows = _rows_of(picture_numbers, self._object_pictures)
-        all_detection_rows = _rows_of(picture_numbers, self._detection_pictures)
+        """Match the boxes of consecutive images in one run of the evaluator, see `_match`."""
+        object_rows = _rows_of(image_numbers, self._object_images)
+        all_detection_rows = _rows_of(image_numbers, self._detection_images)
         is_above = self._detections["score"][all_detection_rows] > confidence
         detection_rows = all_detection_rows[is_above]
         evaluator = self._evaluate(
-            picture_numbers,
+            image_numbers,
             object_rows,
             detection_rows,
             iou_thrs=[IOU],
@@ -382,20 +382,20 @@ class Evaluator:
         )
 
     def _accumulated(self) -> tuple[Doubles, Doubles]:
-        """Run the evaluator on all pictures, and return the precision and recall of `Metrics.of`.
+        """Run the evaluator on all images, and return the precision and recall of `Metrics.of`.
 
         The arrays are copied, so that the rest of the evaluator, which is large, can be freed.
         """
         all_objects = np.arange(len(self._objects))
         all_detections = np.arange(len(self._detections))
-        evaluator = self._evaluate(self._picture_numbers, all_objects, all_detections)
+        evaluator = self._evaluate(self._image_numbers, all_objects, all_detections)
         evaluator.accumulate()
         result: Any = evaluator.eval
         return result["precision"].copy(), result["recall"].copy()
 
     def _evaluate(
         self,
-        picture_numbers: Sequence[int],
+        image_numbers: Sequence[int],
         object_rows: Indices,
         detection_rows: Indices,
         **parameters: object,
@@ -403,9 +403,9 @@ class Evaluator:
         """Run the evaluator, hotcoco, on some of the boxes.
 
         Args:
-            picture_numbers: The pictures to evaluate.
-            object_rows: Rows of the objects in these pictures.
-            detection_rows: Rows of the detections in these pictures that take part.
+            image_numbers: The images to evaluate.
+            object_rows: Rows of the objects in these images.
+            detection_rows: Rows of the detections in these images that take part.
             parameters: Values of the evaluator's parameters that are not its defaults.
 
         Returns:
@@ -420,9 +420,9 @@ class Evaluator:
         # The evaluator ignores objects larger than every range of areas.
         area[objects["ignored"] & ~objects["crowd"]] = np.inf
         truth = COCO.from_arrays(
-            [{"id": number} for number in picture_numbers],
+            [{"id": number} for number in image_numbers],
             [{"id": category, "name": str(category)} for category in self._categories],
-            self._object_pictures[object_rows],
+            self._object_images[object_rows],
             objects["category"],
             objects["box"],
             area=area,
@@ -430,7 +430,7 @@ class Evaluator:
         )
         results = np.column_stack(
             [
-                self._detection_pictures[detection_rows],
+                self._detection_images[detection_rows],
                 detections["box"],
                 detections["score"],
                 detections["category"],
@@ -439,19 +439,19 @@ class Evaluator:
         evaluator = COCOeval(truth, truth.load_res(results), "bbox")
         for name, value in parameters.items():
             setattr(evaluator.params, name, value)
-        evaluator.params.img_ids = list(picture_numbers)
+        evaluator.params.img_ids = list(image_numbers)
         evaluator.params.cat_ids = self._categories
         evaluator.evaluate()
         return evaluator
 
 
-def _rows_of(picture_numbers: Sequence[int], picture_of_row: Indices) -> Indices:
-    """The rows that belong to some consecutive pictures.
+def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
+    """The rows that belong to some consecutive images.
 
     Args:
-        picture_numbers: The numbers of the pictures, ascending without gaps.
-        picture_of_row: The number of the picture that each row belongs to, ascending.
+        image_numbers: The numbers of the images, ascending without gaps.
+        image_of_row: The number of the image that each row belongs to, ascending.
     """
-    start = np.searchsorted(picture_of_row, picture_numbers[0])
-    stop = np.searchsorted(picture_of_row, picture_numbers[-1], side="right")
+    start = np.searchsorted(image_of_row, image_numbers[0])
+    stop = np.searchsorted(image_of_row, image_numbers[-1], side="right")
     return np.arange(start, stop)

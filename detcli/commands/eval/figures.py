@@ -32,7 +32,7 @@ from detcli.page.page import (
     Curves,
     Page,
     PageBox,
-    PagePicture,
+    PageImage,
     PageTable,
     RunInfo,
     versions,
@@ -227,23 +227,23 @@ KINDS = (
 
 
 class EvaluationPage:
-    """A page whose pictures are written during the run, and the rest when all are compared."""
+    """A page whose images are written during the run, and the rest when all are compared."""
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
         self._page = Page(path, RunInfo("eval", [*versions()], KINDS), inputs, linked=linked)
-        # Image id, JSON without boxes, and picture of each, until all are compared.
+        # Image id, JSON without boxes, and image of each, until all are compared.
         self._records: list[tuple[int, RecordJson, Fields]] = []
         self._conclusion = Conclusion()
 
     def keep(self, image_id: int, record: Record) -> None:
-        """Write the picture of a record."""
+        """Write the image of a record."""
         fields = record.to_json()
-        picture = Fields()
+        image = Fields()
         if record.picture is not None:
             fields["detections"] = []
-            page_picture = partial(PagePicture, record.picture.pixels, record.origin.path)
-            picture = self._page.store(page_picture)
-        self._records.append((image_id, fields, picture))
+            page_image = partial(PageImage, record.picture.pixels, record.origin.path)
+            image = self._page.store(page_image)
+        self._records.append((image_id, fields, image))
 
     def finish(
         self,
@@ -253,7 +253,7 @@ class EvaluationPage:
         names: Sequence[str],
         scores: Scores,
     ) -> None:
-        """Add the boxes of all pictures and the figures to the page, after the evaluation.
+        """Add the boxes of all images and the figures to the page, after the evaluation.
 
         Boxes are shown above the confidence of the report's confusions.
 
@@ -275,7 +275,7 @@ class EvaluationPage:
         for class_report in report.classes:
             wrong_records[class_report.class_id] = []
             counts[class_report.class_id] = [0] * len(KINDS)
-        for image_id, fields, picture in self._records:
+        for image_id, fields, image in self._records:
             boxes = []
             wrong_classes = set()
             for outcome in outcomes.get(image_id, ()):
@@ -284,7 +284,7 @@ class EvaluationPage:
                 boxes.append(_page_box(outcome, class_id, names[class_id]))
                 if outcome.kind != CORRECT:
                     wrong_classes.add(class_id)
-            number = self._page.add(fields, picture, boxes)
+            number = self._page.add(fields, image, boxes)
             record_numbers[image_id] = number
             for class_id in wrong_classes:
                 wrong_records[class_id].append(number)

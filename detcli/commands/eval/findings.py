@@ -1,4 +1,4 @@
-"""What is odd about labelled pictures: kinds of findings, counted with a few examples."""
+"""What is odd about labelled images: kinds of findings, counted with a few examples."""
 
 from collections import Counter, defaultdict
 from enum import Enum, StrEnum
@@ -11,7 +11,7 @@ MAX_EXAMPLES = 5
 class Level(StrEnum):
     """How serious a finding is."""
 
-    FAILURE = "failure"  # pictures are left out: exit code 3
+    FAILURE = "failure"  # images are left out: exit code 3
     WARNING = "warning"  # the figures may not mean what the reader thinks
     NOTE = "note"
 
@@ -29,7 +29,7 @@ class Kind(Enum):
     OTHER_SIZE = (
         "picture of another size than the data says",
         Level.WARNING,
-        "boxes are compared unchanged; they may belong to another picture or orientation",
+        "boxes are compared unchanged; they may belong to another image or orientation",
     )
     UNLABELLED = "picture without a label file", Level.NOTE, "treated as background"
     BAD_LABEL = "unreadable label", Level.WARNING, _LEFT_OUT
@@ -60,7 +60,7 @@ class Kind(Enum):
     )
     NO_AREA = "box without area", Level.WARNING, "kept, although no detection can match it"
     UNKNOWN_CATEGORY = "box of an unknown category", Level.WARNING, _LEFT_OUT
-    UNKNOWN_PICTURE = "box of an unknown picture", Level.WARNING, _LEFT_OUT
+    UNKNOWN_IMAGE = "box of an unknown picture", Level.WARNING, _LEFT_OUT
     REPEATED_CATEGORY = (
         "category listed twice",
         Level.WARNING,
@@ -82,7 +82,7 @@ class Kind(Enum):
     CUT = (
         "picture with more detections of a class than are evaluated",
         Level.NOTE,
-        "only the best 100 of each class in a picture are evaluated",
+        "only the best 100 of each class in an image are evaluated",
     )
     HIGH_CONFIDENCE = (
         "high --conf",

@@ -1,4 +1,4 @@
-"""Reads label files in YOLO's form: a text file for each picture, a line for each object."""
+"""Reads label files in YOLO's form: a text file for each image, a line for each object."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ class LabelReader:
     """Reads files of labels in YOLO's form, and notes what is odd about them.
 
     Each line is `class cx cy w h`, maybe with keypoints behind, or a class and a polygon; all
-    numbers but the class are fractions of the picture's width or height.
+    numbers but the class are fractions of the image's width or height.
     """
 
     def __init__(self, class_count: int, keypoints: int | None, findings: Findings) -> None:
@@ -77,7 +77,7 @@ class LabelReader:
             self._findings.add(Kind.KEYPOINTS, example, line_count)
 
     def _box(self, numbers: list[float], where: str) -> tuple[float, float, float, float]:
-        """Convert the numbers of a line, after the class, to a box in fractions of the picture.
+        """Convert the numbers of a line, after the class, to a box in fractions of the image.
 
         They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
         ...`. The polygons are counted, see `report_form`.

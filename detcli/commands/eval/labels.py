@@ -1,16 +1,16 @@
-"""Labelled pictures in COCO's and YOLO's form.
+"""Labelled images in COCO's and YOLO's form.
 
-COCO's `instances.json` has pictures, categories and boxes in one file; boxes are x, y, width,
-height in pixels (https://cocodataset.org/#format-data). YOLO's data is a text file per picture, its
+COCO's `instances.json` has images, categories and boxes in one file; boxes are x, y, width,
+height in pixels (https://cocodataset.org/#format-data). YOLO's data is a text file per image, its
 lines `class cx cy w h` in fractions of the sides:
 
     data.yaml      path, train, val, test; names (a list or a mapping) or nc
-    a list         .txt, one picture a line
-    a folder       its pictures, and those of its subfolders
+    a list         .txt, one image a line
+    a folder       its images, and those of its subfolders
 
-The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line with a
+The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the image. A line with a
 polygon, `class x y x y x y ...`, stands for the box around it. Where a data.yaml has `kpt_shape`,
-keypoints follow the box, `class cx cy w h x y x y ...`, and are passed over. A picture without
+keypoints follow the box, `class cx cy w h x y x y ...`, and are passed over. An image without
 labels, or without a label file, is background (https://docs.ultralytics.com/datasets/detect/).
 """
 
@@ -61,7 +61,7 @@ class Category(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A labelled picture."""
+    """A labelled image."""
 
     name: str  # in the data
     path: Path | None  # None if the file is missing
@@ -72,7 +72,7 @@ class Sample(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """Labelled pictures."""
+    """Labelled images."""
 
     form: Form
     split: str | None  # None for data without parts
@@ -83,7 +83,7 @@ class Dataset(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """All that was read, and the pictures: nothing may be written over them."""
+        """All that was read, and the images: nothing may be written over them."""
         paths: list[Path | None] = list(self.origins)
         for sample in self.samples:
             paths.append(sample.path)
@@ -92,11 +92,11 @@ class Dataset(NamedTuple):
 
 
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
-    """Read labelled pictures from COCO's `instances.json`.
+    """Read labelled images from COCO's `instances.json`.
 
     Args:
         path: The `instances.json`.
-        images: The folder of the pictures; None for the folder `images` beside the file.
+        images: The folder of the images; None for the folder `images` beside the file.
         findings: Collects what is odd about the data.
 
     Raises:
@@ -105,7 +105,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     content = _read_instances(path)
     folder = images or path.with_name("images")
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: no such folder", "name the pictures' folder: --images FOLDER")
+        raise UsageError(f"{folder}: no such folder", "name the images' folder: --images FOLDER")
     names: dict[int, str] = {}
     sizes: dict[int, tuple[int, int] | None] = {}
     try:
@@ -155,14 +155,14 @@ def _read_instances(path: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
-    """Find the files of pictures in a folder.
+    """Find the files of images in a folder.
 
     Args:
         folder: The folder.
-        names: The name of each picture, by its image id; it may begin with folders.
+        names: The name of each image, by its image id; it may begin with folders.
 
     Returns:
-        The file of each picture, by its image id; None for those that are missing.
+        The file of each image, by its image id; None for those that are missing.
     """
     paths = {image_id: coco_path(name) for image_id, name in names.items()}
     file_names = Counter(path.name for path in paths.values())
@@ -171,7 +171,7 @@ def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
         candidates = []
         if not path.is_absolute() and ".." not in path.parts:
             candidates.append(folder / path)
-        # Data may list `val2014/name.jpg` where the folder has `name.jpg`. That is no other picture
+        # Data may list `val2014/name.jpg` where the folder has `name.jpg`. That is no other image
         # if no other one has this file name.
         if file_names[path.name] == 1:
             candidates.append(folder / path.name)
@@ -249,11 +249,11 @@ def _objects(
     Args:
         annotations: The objects as the file has them; those that cannot be read are left out.
         category_index: The index of each category, by its id.
-        names: The names of the pictures, by image id.
+        names: The names of the images, by image id.
         findings: Collects what is left out.
 
     Returns:
-        The objects of each picture, by its image id.
+        The objects of each image, by its image id.
     """
     objects: defaultdict[int, list[Object]] = defaultdict(list)
     for position, annotation in enumerate(annotations):
@@ -270,7 +270,7 @@ def _objects(
             findings.add(Kind.BAD_LABEL, str(error))
             continue
         if image_id not in names:
-            findings.add(Kind.UNKNOWN_PICTURE, f"{where}: image_id {image_id}")
+            findings.add(Kind.UNKNOWN_IMAGE, f"{where}: image_id {image_id}")
         elif category_id not in category_index:
             findings.add(Kind.UNKNOWN_CATEGORY, f"{names[image_id]}: category_id {category_id}")
         else:
@@ -289,10 +289,10 @@ NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
-    """Read labelled pictures in YOLO's form.
+    """Read labelled images in YOLO's form.
 
     Args:
-        data: A `data.yaml`, a list of pictures, or a folder.
+        data: A `data.yaml`, a list of images, or a folder.
         split: The part of a `data.yaml` to read; None for val.
         class_count: The number of the model's classes, for data that does not name its own.
         findings: Collects what is odd about the data.
@@ -322,7 +322,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     for category_id, name in zip(ids, names, strict=True):
         categories.append(Category(category_id, name))
     reader = LabelReader(len(names), _keypoint_count(path, content), findings)
-    samples = _samples(_pictures(folders, roots), reader, findings)
+    samples = _samples(_images(folders, roots), reader, findings)
     reader.report_form()
     return Dataset("yolo", part, tuple(categories), has_names, samples, (path, *folders))
 
@@ -340,7 +340,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     """Read a `data.yaml`. All its values are text, so that a class may be named no."""
     import yaml
 
-    hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
+    hint = "give a data.yaml with val (a folder of images) and names (of the classes)"
     try:
         content = yaml.load(read_text(path), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
     except OSError as error:
@@ -423,7 +423,7 @@ def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
 def _folders_of_split(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
-    """Find the pictures of a part of the data, such as val, which a `data.yaml` names.
+    """Find the images of a part of the data, such as val, which a `data.yaml` names.
 
     It names a folder or a list, or several of them.
 
@@ -435,7 +435,7 @@ def _folders_of_split(
         entries = [entries]
     entries = [entry for entry in entries if entry.strip() not in NOTHING]
     if not entries:
-        hint = "name its folder of pictures"
+        hint = "name its folder of images"
         parts = [part for part in SPLITS if str(content.get(part) or "") not in NOTHING]
         if parts:
             hint = f"it has {', '.join(parts)}: --split {parts[0]}"
@@ -450,15 +450,15 @@ def _folders_of_split(
         existing = [candidate for candidate in candidates if os.path.exists(candidate)]
         if not existing:
             raise UsageError(
-                f"{path}: its {split} pictures do not exist: {candidates[0]}",
+                f"{path}: its {split} images do not exist: {candidates[0]}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
         folders.append(existing[0])
     return folders, roots
 
 
-def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
-    """Yield the names of the pictures in folders and lists; a list may name missing ones.
+def _images(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
+    """Yield the names of the images in folders and lists; a list may name missing ones.
 
     Args:
         folders: The folders and lists.
@@ -472,16 +472,16 @@ def _pictures(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
                     raise UsageError(reason, "check its permissions")
                 yield from (name for name in names if not is_video(name))
         elif folder.suffix.lower() == ".txt":
-            yield from _listed_pictures(folder, [folder.parent, *roots, Path.cwd()])
+            yield from _listed_images(folder, [folder.parent, *roots, Path.cwd()])
         else:
             raise UsageError(
-                f"{folder} is neither a folder of pictures nor a list of them",
+                f"{folder} is neither a folder of images nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
 
 
-def _listed_pictures(path: Path, bases: Sequence[Path]) -> Iterator[str]:
-    """Yield the pictures that a list names: where they exist below one of the bases, in order."""
+def _listed_images(path: Path, bases: Sequence[Path]) -> Iterator[str]:
+    """Yield the images that a list names: where they exist below one of the bases, in order."""
     for entry in read_list(str(path), Event(), null_separated=False):
         if isinstance(entry, SourceError):
             raise UsageError(f"{path}: {entry}", entry.hint)
@@ -491,10 +491,10 @@ def _listed_pictures(path: Path, bases: Sequence[Path]) -> Iterator[str]:
             yield _first_file(candidates) or candidates[0]
 
 
-def _samples(pictures: Iterable[str], reader: LabelReader, findings: Findings) -> list[Sample]:
-    """Read the labels of pictures in YOLO's form; a picture that is named twice counts once."""
+def _samples(images: Iterable[str], reader: LabelReader, findings: Findings) -> list[Sample]:
+    """Read the labels of images in YOLO's form; an image that is named twice counts once."""
     name_of_path: dict[str, str] = {}
-    for name in pictures:
+    for name in images:
         path = os.path.abspath(name)
         if path in name_of_path:
             findings.add(Kind.REPEATED, name)
@@ -524,7 +524,7 @@ def _samples(pictures: Iterable[str], reader: LabelReader, findings: Findings) -
 
 
 def _image_ids(paths: Sequence[str]) -> list[int]:
-    """Ids of pictures: their file names if all are numbers, as COCO's are, else 1, 2, 3 ..."""
+    """Ids of images: their file names if all are numbers, as COCO's are, else 1, 2, 3 ..."""
     stems = [Path(path).stem for path in paths]
     ids = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
     if len(set(ids)) < len(stems):
@@ -533,7 +533,7 @@ def _image_ids(paths: Sequence[str]) -> list[int]:
 
 
 def _label_file(path: str) -> Path | None:
-    """Find the labels of a picture: in a folder `labels` beside `images`, else beside it."""
+    """Find the labels of an image: in a folder `labels` beside `images`, else beside it."""
     candidates = [Path(path).with_suffix(".txt")]
     root, images, path_in_images = path.rpartition(f"{os.sep}images{os.sep}")
     if images:
@@ -545,11 +545,11 @@ def _label_file(path: str) -> Path | None:
 def open_dataset(
     data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
 ) -> Dataset:
-    """Read labelled pictures in COCO's or YOLO's form.
+    """Read labelled images in COCO's or YOLO's form.
 
     Args:
         data: What the user named: a file or a folder.
-        images: The folder of the pictures of COCO's `instances.json`; None for the usual one.
+        images: The folder of the images of COCO's `instances.json`; None for the usual one.
         split: The part of a `data.yaml` to read; None for val.
         class_count: The number of the model's classes, for data that does not name its own.
         findings: Collects what is odd about the data.
@@ -566,7 +566,7 @@ def open_dataset(
     else:
         if images is not None:
             raise UsageError(
-                f"--images: {data} itself says where its pictures are",
+                f"--images: {data} itself says where its images are",
                 "leave it out; it belongs to COCO's instances.json",
             )
         dataset = read_yolo(data, split, class_count, findings)
@@ -574,7 +574,7 @@ def open_dataset(
         if sample.path is None:
             findings.add(Kind.MISSING, sample.name)
     if not dataset.samples:
-        raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
+        raise UsageError(f"{data} lists no images", "check whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):
         reasons = [
             f"{finding.kind} ({finding.count}): {finding.examples[0]}"
@@ -583,7 +583,7 @@ def open_dataset(
         if dataset.form == "yolo":
             reasons.append("labels are looked for in a folder labels beside images")
         raise UsageError(
-            f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
+            f"{data}: none of the {len(dataset.samples)} images has a labelled object",
             "; ".join(reasons) or "check whether it is the right file",
         )
     return dataset

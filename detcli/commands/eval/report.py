@@ -30,19 +30,19 @@ class EvalModel:
     file: str  # its path or name, as given
     sha256: str  # of the file
     device: str  # where it ran
-    input_size: tuple[int, int]  # height and width that pictures were letterboxed to
+    input_size: tuple[int, int]  # height and width that images were letterboxed to
     classes: int  # number of classes it knows
 
 
 @frozen
 class EvalData:
-    """The labelled pictures."""
+    """The labelled images."""
 
     path: Path  # as given
     form: Form  # the format of the labels
     split: str | None  # the part of the data
-    listed: int  # number of pictures it has
-    evaluated: int  # number of pictures that took part
+    listed: int  # number of images it has
+    evaluated: int  # number of images that took part
     boxes: int  # number of boxes to be found in these, of classes that the model knows
     mapped_by: MappedBy  # how classes were assigned to categories
     categories: int  # number of categories the model has a class for
@@ -53,8 +53,8 @@ class EvalLimits:
     """The detections that took part."""
 
     conf: float  # their scores are above it
-    max_det: int  # at most this many in a picture, or in a tile
-    per_class: int  # at most this many of a class in a picture, a limit of the evaluator
+    max_det: int  # at most this many in an image, or in a tile
+    per_class: int  # at most this many of a class in an image, a limit of the evaluator
     nms: float | None  # IoU of the non-maximum suppression; None without one
     tile: str | None  # side of the tiles and their overlap, as in `640,overlap=0.2`; None without
 
@@ -90,8 +90,8 @@ class Confusions:
 
 
 @frozen
-class UnevaluatedPicture:
-    """A picture that could not be evaluated, and why."""
+class UnevaluatedImage:
+    """An image that could not be evaluated, and why."""
 
     source: str
     error: str
@@ -103,14 +103,14 @@ class EvalReport:
 
     evaluator: str  # the program that computed the figures, with its version
     model: EvalModel  # the evaluated model
-    data: EvalData  # the labelled pictures
+    data: EvalData  # the labelled images
     limits: EvalLimits  # the detections that took part
     metrics: Metrics  # over all classes with boxes
     classes: tuple[ClassReport, ...]  # each class that is a category of the data
     confusions: Confusions  # classes taken for others
     advice: ConfidenceAdvice | None  # the confidences; None unless asked for or none is right
     findings: tuple[Finding, ...]  # problems and notes, the most serious first
-    failed: tuple[UnevaluatedPicture, ...]  # pictures that were left out
+    failed: tuple[UnevaluatedImage, ...]  # images that were left out
     plots: tuple[Path, ...]  # files that were written
 
 
@@ -172,7 +172,7 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
     if data.split:
         labels += f", {data.split}"
     yield "data", f"{data.path} ({labels})"
-    yield "pictures", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
+    yield "images", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
     mapped = f"{data.categories} of the model's {model.classes} are categories of the data"
     yield "classes", f"{mapped}, by {data.mapped_by}"
     yield "detections", _limits(report.limits)
@@ -181,7 +181,7 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
 
 def _limits(limits: EvalLimits) -> str:
     """Which detections take part."""
-    area = "picture"
+    area = "image"
     if limits.tile is not None:
         area = f"tile ({limits.tile})"
     text = f"above {limits.conf:g}, at most {limits.max_det} in a {area}"

@@ -1,4 +1,4 @@
-"""Runs pictures through the pipeline of `predict` and compares detections with labels."""
+"""Runs images through the pipeline of `predict` and compares detections with labels."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from detcli.commands.eval.evaluator import (
     DETECTION,
     IOU,
     PER_CLASS,
-    EvaluatedPicture,
+    EvaluatedImage,
     Evaluator,
     Score,
     require_evaluator,
@@ -30,7 +30,7 @@ from detcli.commands.eval.report import (
     EvalLimits,
     EvalModel,
     EvalReport,
-    UnevaluatedPicture,
+    UnevaluatedImage,
 )
 from detcli.config.config import DEFAULT_CONF, Config
 from detcli.core.errors import loading
@@ -45,7 +45,7 @@ from detcli.source.loading import Item
 from detcli.source.reading import load_file
 from detcli.storage.files import make_folder, open_output
 
-TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
+TOLERANCE = 1.0  # pixels that a box may extend beyond its image, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
 
 
@@ -95,20 +95,20 @@ def open_evaluation(
 
 
 class Evaluation(CocoIds):
-    """The evaluation of a model on labelled data: detects on all pictures, then compares.
+    """The evaluation of a model on labelled data: detects on all images, then compares.
 
-    It also says which ids pictures and classes have in the file of `--save-coco`: those of the
+    It also says which ids images and classes have in the file of `--save-coco`: those of the
     data.
     """
 
     def __init__(
         self, run: Run, dataset: Dataset, mapping: ClassMapping, findings: Findings
     ) -> None:
-        """Prepare to run on the pictures that are there.
+        """Prepare to run on the images that are there.
 
         Args:
             run: The pipeline of `predict`, with the model loaded.
-            dataset: The labelled pictures.
+            dataset: The labelled images.
             mapping: Which class of the model stands for which category of the data.
             findings: Collects what is odd about the data.
         """
@@ -119,16 +119,16 @@ class Evaluation(CocoIds):
         self._mapping = mapping
         self.findings = findings
         self.samples: list[Sample] = []  # in the order in which they run
-        self.pictures: list[EvaluatedPicture] = []
-        self.failed: list[UnevaluatedPicture] = []
+        self.images: list[EvaluatedImage] = []
+        self.failed: list[UnevaluatedImage] = []
         for sample in dataset.samples:
             if sample.path is None:
-                self.failed.append(UnevaluatedPicture(sample.name, "no such file"))
+                self.failed.append(UnevaluatedImage(sample.name, "no such file"))
             else:
                 self.samples.append(sample)
 
     def image_id(self, record: Record) -> int:
-        """The picture's id in the data."""
+        """The image's id in the data."""
         return self.samples[record.index].image_id
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:  # noqa: ARG002
@@ -137,7 +137,7 @@ class Evaluation(CocoIds):
         return None if index is None else self._dataset.categories[index].id
 
     def records(self) -> Iterator[Record]:
-        """Detect on all pictures, and yield the record of each one as soon as it is there.
+        """Detect on all images, and yield the record of each one as soon as it is there.
 
         Records are collected for the evaluation, and written to COCO results and to the page where
         the user asked for these.
@@ -161,28 +161,28 @@ class Evaluation(CocoIds):
                 yield record
 
     def _items(self) -> Iterator[Item]:
-        """Yield the pictures as the pipeline takes them, to be loaded when it is their turn."""
+        """Yield the images as the pipeline takes them, to be loaded when it is their turn."""
         for sample in self.samples:
             if sample.path is not None:
                 load = partial(load_file, sample.path, self._run.decode)
                 yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:
-        """Collect the labels and detections of a picture, both in pixels.
+        """Collect the labels and detections of an image, both in pixels.
 
-        Detections of classes that have no category in the data are left out. A picture that could
+        Detections of classes that have no category in the data are left out. An image that could
         not be read is noted as failed.
         """
         sample = self.samples[record.index]
         if record.picture is None or record.detections is None:
             reason = str(record.error or "no result")
             self.findings.add(Kind.UNREADABLE, f"{sample.name}: {reason}")
-            self.failed.append(UnevaluatedPicture(sample.name, reason))
+            self.failed.append(UnevaluatedImage(sample.name, reason))
             return
 
         height, width = record.picture.size
         objects = sample.objects.copy()
-        if self._dataset.form == "yolo":  # whose boxes are in fractions of the picture
+        if self._dataset.form == "yolo":  # whose boxes are in fractions of the image
             objects["box"] *= (width, height, width, height)
 
         rows = np.zeros(len(record.detections), DETECTION)
@@ -191,9 +191,9 @@ class Evaluation(CocoIds):
         rows["category"] = self._category_by_class()[record.detections.class_id]
         rows["score"] = record.detections.score
         rows = rows[rows["category"] >= 0]
-        picture = EvaluatedPicture(sample.image_id, objects, rows)
-        self.pictures.append(picture)
-        self._report_oddities(sample, picture, (height, width))
+        image = EvaluatedImage(sample.image_id, objects, rows)
+        self.images.append(image)
+        self._report_oddities(sample, image, (height, width))
 
     def _category_by_class(self) -> npt.NDArray[np.int64]:
         """`(C,)` the index of each class's category, by class id; -1 for classes without one."""
@@ -203,13 +203,13 @@ class Evaluation(CocoIds):
         return np.array(categories, np.int64)
 
     def _report_oddities(
-        self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]
+        self, sample: Sample, image: EvaluatedImage, size: tuple[int, int]
     ) -> None:
-        """Report what is odd about the labels of a picture, such as boxes beyond its edges.
+        """Report what is odd about the labels of an image, such as boxes beyond its edges.
 
         Args:
-            sample: The picture as the data describes it.
-            picture: Its labels and detections, in pixels.
+            sample: The image as the data describes it.
+            image: Its labels and detections, in pixels.
             size: Its height and width as it was decoded.
         """
         height, width = size
@@ -219,17 +219,17 @@ class Evaluation(CocoIds):
                 Kind.OTHER_SIZE,
                 f"{sample.name}: {width}x{height}, not {labelled_width}x{labelled_height}",
             )
-        detection_counts = np.bincount(picture.detections["category"])  # by category
+        detection_counts = np.bincount(image.detections["category"])  # by category
         if (detection_counts > PER_CLASS).any():
             self.findings.add(Kind.CUT, f"{sample.name}: {detection_counts.max()}")
 
-        objects = picture.objects
+        objects = image.objects
         left_top = objects["box"][:, :2]
         width_height = objects["box"][:, 2:]
         right_bottom = left_top + width_height
-        picture_corner = np.array([width, height])
+        image_corner = np.array([width, height])
         is_before = left_top < -TOLERANCE
-        is_beyond = right_bottom > picture_corner + TOLERANCE
+        is_beyond = right_bottom > image_corner + TOLERANCE
         for kind, is_odd in (
             (Kind.OUTSIDE, (is_before | is_beyond).any(axis=1)),
             (Kind.NO_AREA, (width_height <= 0).any(axis=1)),
@@ -254,9 +254,9 @@ class Evaluation(CocoIds):
         detector = self._run.detector
         names = detector.contract.names
         conf = detector.conf
-        evaluator = Evaluator(self.pictures, self._mapping.categories)
-        picture_count = len(self.pictures)
-        self.pictures.clear()  # the evaluator has copied their boxes
+        evaluator = Evaluator(self.images, self._mapping.categories)
+        image_count = len(self.images)
+        self.images.clear()  # the evaluator has copied their boxes
         overall, score_of_category = evaluator.score()
         classes = tuple(self._class_reports(score_of_category))
         if conf > MAX_CONFIDENCE:
@@ -276,12 +276,12 @@ class Evaluation(CocoIds):
         scores.append(("all", overall))
         plot_files: tuple[Path, ...] = ()
         if plots is not None:
-            title = f"{detector.model_name} on {data}, {picture_count} pictures"
+            title = f"{detector.model_name} on {data}, {image_count} images"
             plot_files = plot(plots, title, scores, confusions)
         report = EvalReport(
             require_evaluator(),
             self._model_report(),
-            self._data_report(data, picture_count, overall.curve.boxes),
+            self._data_report(data, image_count, overall.curve.boxes),
             self._limits_report(),
             overall.metrics,
             classes,
@@ -306,12 +306,12 @@ class Evaluation(CocoIds):
             len(detector.contract.names),
         )
 
-    def _data_report(self, data: Path, picture_count: int, box_count: int) -> EvalData:
+    def _data_report(self, data: Path, image_count: int, box_count: int) -> EvalData:
         """What the report says of the data.
 
         Args:
             data: What the user named as the data.
-            picture_count: How many pictures were evaluated.
+            image_count: How many images were evaluated.
             box_count: How many labelled boxes there were to be detected.
         """
         return EvalData(
@@ -319,7 +319,7 @@ class Evaluation(CocoIds):
             self._dataset.form,
             self._dataset.split,
             listed=len(self._dataset.samples),
-            evaluated=picture_count,
+            evaluated=image_count,
             boxes=box_count,
             mapped_by=self._mapping.by,
             categories=len(self._mapping.categories),

@@ -216,8 +216,8 @@ def _free_size(detector: "DetectorFacts") -> str:
         return f"any; {width}x{height} unless --imgsz says otherwise"
     multiple = preprocessing.get("multiple", 1)
     if multiple == 1:
-        return "any; it follows each picture"
-    return f"any; it follows each picture, its sides multiples of {multiple}"
+        return "any; it follows each image"
+    return f"any; it follows each image, its sides multiples of {multiple}"
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:

@@ -104,7 +104,7 @@ def advise_on_detector(
         steps = ", ".join(contract.unknown_preprocessing)
         yield ModelAdvice(
             "preprocessing-unknown",
-            f"nothing says how pictures are prepared for it: {steps}",
+            f"nothing says how images are prepared for it: {steps}",
             "--preprocess, and detcli convert to write it into a copy",
         )
     origins = {contract.names_origin}

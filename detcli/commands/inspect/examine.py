@@ -91,7 +91,7 @@ class DynamicAxis:
 
 @frozen
 class FedInput:
-    """An input beside the picture, which detcli feeds."""
+    """An input beside the image, which detcli feeds."""
 
     name: str
     wants: Role

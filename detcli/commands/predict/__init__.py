@@ -1,4 +1,4 @@
-"""`detcli predict`: boxes from pictures and videos."""
+"""`detcli predict`: boxes from images and videos."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ detcli predict camera:0 --model codes --conf 0.5
 """,
 )
 def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str, Any]) -> None:
-    """Detect objects in pictures and videos.
+    """Detect objects in images and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
     error; the others are completed, and the exit code is 3. A list that is given again adds to the
@@ -50,7 +50,7 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
     inputs = config.inputs
     in_shards = config.outputs.in_shards
     if not inputs.source and inputs.files_from is None and not in_shards:
-        raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
+        raise UsageError("no inputs given", "name images or videos, or use --files-from")
     if inputs.fps is not None and "-" not in inputs.source:
         hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
         raise UsageError("--fps is the rate of frames on standard input, no input here", hint)

@@ -30,7 +30,7 @@ from detcli.core.timing import Stage, StageTimes
 from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
-from detcli.run import Run, is_one_picture, locate, open_run
+from detcli.run import Run, is_one_image, locate, open_run
 from detcli.run.conditions import Condition, check_conditions, parse_condition
 from detcli.run.counts import Counts
 from detcli.run.model_settings import prepare_for
@@ -63,7 +63,7 @@ WRITE_LIMIT_S = 2.0
 def predict_here(
     config: Config, states_before: Mapping[Path, OutputState] = NOTHING_KNOWN
 ) -> Counts:
-    """Detect in all inputs of a run in this process, and write records, pictures and labels.
+    """Detect in all inputs of a run in this process, and write records, images and labels.
 
     Args:
         config: The options of the run.
@@ -145,9 +145,9 @@ def _parse_conditions(run: Run) -> list[Condition]:
 
 
 class _RecordFinisher:
-    """Completes the record of each picture between the detector and the files.
+    """Completes the record of each image between the detector and the files.
 
-    It adds tracks, zones and provenance, hides the classes of --blur in the picture, and leaves out
+    It adds tracks, zones and provenance, hides the classes of --blur in the image, and leaves out
     the detections that a person has marked as wrong, in the file of --apply.
     """
 
@@ -190,7 +190,7 @@ class _RecordFinisher:
         return corrected
 
     def _count_hidden(self, record: Record, corrected: Record) -> None:
-        """Count for the summary what a user of --blur has to know about a picture.
+        """Count for the summary what a user of --blur has to know about an image.
 
         Args:
             record: The record with all detections.
@@ -228,7 +228,7 @@ def _detect(
     config = run.config
     pipeline = run.pipeline()
     is_silent = config.verbosity.quiet or summary.destination.on_terminal
-    has_bar = not (is_silent or is_one_picture(config))
+    has_bar = not (is_silent or is_one_image(config))
 
     def skip(item: Item) -> bool:
         if not has_record(item):
@@ -372,12 +372,12 @@ def _kind_of_run(config: Config) -> str:
     """Name the kind of run as the tables of `detcli tune` do.
 
     Returns:
-        "one" for live sources, whose frames come one by one; "start" for a single picture, where
+        "one" for live sources, whose frames come one by one; "start" for a single image, where
         the time to start matters; "many" for anything else.
     """
     if any(is_live(source) for source in config.inputs.source):
         return "one"
-    if is_one_picture(config):
+    if is_one_image(config):
         return "start"
     return "many"
 
@@ -391,7 +391,7 @@ class _Summary:
         self.complete = False  # whether all inputs were read
         self.skipped = 0  # inputs of which the journal has the records
         self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
-        self.at_max_det = 0  # pictures that --blur may show parts of, as --max-det left out boxes
+        self.at_max_det = 0  # images that --blur may show parts of, as --max-det left out boxes
         self._row_count = 0  # rows of the output, in a format with a row for each detection
         self._frame_count = 0  # frames of videos and streams
         self._has_tracks = config.watched.track is not None
@@ -465,11 +465,11 @@ class _Summary:
         yield from self._lines_about_files()
         if self.hidden_boxes_dropped:
             detections = pluralize(self.hidden_boxes_dropped, "detection")
-            yield f"{detections} dropped by marks, and blurred in the pictures all the same"
+            yield f"{detections} dropped by marks, and blurred in the images all the same"
         if self.at_max_det:
-            pictures = pluralize(self.at_max_det, "picture")
+            images = pluralize(self.at_max_det, "image")
             yield (
-                f"{pictures} with as many detections as --max-det admits: what it left out is not "
+                f"{images} with as many detections as --max-det admits: what it left out is not "
                 "blurred; raise it"
             )
         if self._has_tracks and self.counts.input_count and not self._frame_count:

@@ -246,7 +246,7 @@ def begin(
             if entries is None:
                 raise UsageError(
                     f"no inputs given, and {store} has no {FIRST} to go on with",
-                    "name pictures or videos, or use --files-from",
+                    "name images or videos, or use --files-from",
                 )
             size = shard_size or _default_shard_size(len(names))
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
@@ -381,7 +381,7 @@ def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_
         shards = pluralize(len(opened.manifest), "shard")
         print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
         hint = "a / at the end of --output begins a run in shards, of records only"
-        print_line(f"  hint: {hint}; annotated pictures go to a folder with --save", prefix="")
+        print_line(f"  hint: {hint}; annotated images go to a folder with --save", prefix="")
     if opened.repeated:
         print_line(f"{pluralize(opened.repeated, 'name')} given again, and worked once")
     if opened.gone:

@@ -46,16 +46,16 @@ detcli tune yolov10n --data coco/instances.json
 def tune(
     *,
     config: Config,
-    pictures: tuple[str, ...] = option(
+    images: tuple[str, ...] = option(
         (),
-        "PICTURES...",
-        "Pictures to compare and to time on: files, folders, quoted glob patterns; default: a "
-        "built-in picture.",
+        "IMAGES...",
+        "Images to compare and to time on: files, folders, quoted glob patterns; default: a "
+        "built-in image.",
     ),
     data: Path | None = option(
         None,
         "--data DATA",
-        "Labelled pictures, as in eval: adds mAP. Without PICTURES, those in its folder images.",
+        "Labelled images, as in eval: adds mAP. Without IMAGES, those in its folder images.",
         panel=INPUT,
     ),
     tolerance: dict[str, float] | None = option(
@@ -101,7 +101,7 @@ def tune(
 
     silence_opencv()
     page = config.outputs.report
-    inputs = InputGuard([config.runtime.model, *pictures])
+    inputs = InputGuard([config.runtime.model, *images])
     # Errors now, not after the measurement.
     if page is not None:
         PageFolder(page, inputs).close()
@@ -111,7 +111,7 @@ def tune(
     with download_progress() as show:
         located = locate(config, show)
     with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
-        tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
+        tuning = Tuning(config, located, Path(folder), images, tolerance, budget, data)
         with progress(
             lambda: tuning.steps,
             enabled=not quiet,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = {
-    "many": "many pictures",
-    "one": "one picture after the other",
-    "start": "one picture, with the start",
+    "many": "many images",
+    "one": "one image after the other",
+    "start": "one image, with the start",
 }
 """What a configuration is chosen for, and what people call it."""
 
@@ -43,7 +43,7 @@ def _format_estimate(estimate: float) -> str:
 
 @frozen
 class Measurement:
-    """A figure of a configuration, such as pictures a second, measured in one round or several.
+    """A figure of a configuration, such as images a second, measured in one round or several.
 
     Attributes:
         turns: Estimate, low and high of each round, where low and high are the bounds of the
@@ -164,8 +164,8 @@ class TuneRow:
     Attributes:
         name: What people call the configuration.
         way: The configuration.
-        many: Pictures a second, from files to records, when there are many.
-        one: Seconds for one picture, when they come one after the other.
+        many: Images a second, from files to records, when there are many.
+        one: Seconds for one image, when they come one after the other.
         start: Seconds from the start of a process to its first record.
         host_peak_bytes: The most memory that a process took.
         device_bytes: The most memory that it took on a GPU.
@@ -243,7 +243,7 @@ def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
 
 
 def _fastest(measurements: Sequence[Measurement], kind: str) -> Measurement:
-    """Return the best figure: the most pictures a second of "many", else the fewest seconds."""
+    """Return the best figure: the most images a second of "many", else the fewest seconds."""
     choose = min
     if kind == "many":
         choose = max
@@ -299,7 +299,7 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
 def _explain_columns(report: TuneReport) -> Iterator["RenderableType"]:
     """Yield the lines that say what the columns of the table are."""
     yield styled_line(
-        ("/s: many pictures; one s: one after the other; start s: with the start", "dim")
+        ("/s: many images; one s: one after the other; start s: with the start", "dim")
     )
     tolerance = report.tolerance
     pairs = f"pairs within {tolerance.score:g} in score and {tolerance.corner:g} pixels"

@@ -43,7 +43,7 @@ ROUNDS = 3
 PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
 COLD_STARTS = 2  # processes for each measurement of a start
 BATCHES = (1, 4, 16)
-SHOWN = 4  # pictures in the command line of a choice
+SHOWN = 4  # images in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
 READ_BY_CONVERT = ("box_format", "preprocess")
@@ -73,7 +73,7 @@ class Tuning:
         config: Config,
         located: ModelFile,
         folder: Path,
-        pictures: tuple[str, ...],
+        images: tuple[str, ...],
         tolerance: Mapping[str, float] | None,
         budget_s: float,
         data: Path | None,
@@ -84,14 +84,14 @@ class Tuning:
             config: The options of the run.
             located: The model.
             folder: A folder for temporary files, such as records.
-            pictures: The pictures that the user named; may be none.
+            images: The images that the user named; may be none.
             tolerance: How far boxes may differ, by name, as --tolerance has it; else the usual.
             budget_s: How long everything may take.
             data: Labelled data to measure the accuracy with, if any.
         """
         self._config = config
         self._folder = folder
-        self._named_pictures = pictures
+        self._named_images = images
         self._data = data
         self._start_s = time.monotonic()
         self._budget_s = budget_s
@@ -100,16 +100,16 @@ class Tuning:
         prepared = prepare_for(located, config.settings)
         self._sha256 = prepared.sha256
         self._conf = config.settings.effective_conf(prepared.contract.min_conf)
-        pictures_to_try = pictures or pictures_of(data)
-        self._pictures = pictures_to_try or (str(BUILT_IN),)
+        images_to_try = images or images_of(data)
+        self._images = images_to_try or (str(BUILT_IN),)
         self._model = config.runtime.model
         self._int8: str | DetcliError | None = None
         self._measurement_count = 0
         self._disturbances: list[str] = []  # what disturbed measurements
         self._fewest_boxes = math.inf  # that were compared for any configuration
         self._advance: Callable[[str], None] = lambda _: None
-        # The built-in picture is too little to calibrate on.
-        configurations = _configurations(config.runtime.device, int8=bool(pictures_to_try))
+        # The built-in image is too little to calibrate on.
+        configurations = _configurations(config.runtime.device, int8=bool(images_to_try))
         self._rows = [TuneRow(str(tried), tried) for tried in configurations]
         self._reference = self._rows[0]
         self._reference.keeps_boxes = True
@@ -248,11 +248,11 @@ class Tuning:
         return self._int8
 
     def _convert_to_int8(self) -> str:
-        """Convert the model to 8 bits, calibrated on the pictures; returns the path of the copy."""
+        """Convert the model to 8 bits, calibrated on the images; returns the path of the copy."""
         path = str(self._folder / f"{self._name}-int8.onnx")
         options = ["-o", path, "--int8"]
-        for picture in self._pictures:
-            options += ["--calibrate", picture]
+        for image in self._images:
+            options += ["--calibrate", image]
         options += ["--tolerance", ANYTHING]
         options += arguments_of(self._config, READ_BY_CONVERT)
         self._run_command("convert", options, [self._model])
@@ -279,15 +279,15 @@ class Tuning:
         lowest_score = str(max(0.0, self._conf - self._tolerance.score))
         options = self._options(row)
         options += ["--conf", lowest_score, "-o", self._records(row), "--model", model]
-        self._run_command("predict", options, self._pictures)
+        self._run_command("predict", options, self._images)
         if row is not self._reference:
             report = self._verify(row)
             row.keeps_boxes = report["agree"]
             self._note_agreement(row, report["detections"])
         if self._data is not None and row.way.is_plain:
             options = [*self._options(row), "--data", str(self._data)]
-            if self._data.suffix == ".json" and len(self._named_pictures) == 1:
-                options += ["--images", self._named_pictures[0]]
+            if self._data.suffix == ".json" and len(self._named_images) == 1:
+                options += ["--images", self._named_images[0]]
             report = self._run_command("eval", options, [model])
             row.map50_95 = report["metrics"]["map50_95"]
 
@@ -339,7 +339,7 @@ class Tuning:
         options = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
         options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         options += self._options(row)
-        report = self._run_command("bench", options, self._pictures)
+        report = self._run_command("bench", options, self._images)
         self._measurement_count += 1
         self._disturbances += report["noise"]["warnings"][:1]
         peaks = report["memory"]
@@ -348,13 +348,13 @@ class Tuning:
         return report
 
     def _measure_alone(self, row: TuneRow) -> None:
-        """Measure how long one picture takes, and a whole process up to its first record."""
+        """Measure how long one image takes, and a whole process up to its first record."""
         report = self._bench(row, "latency", COLD_STARTS)
         row.one = Measurement.add(row.one, **report["latency"]["undisturbed_median"])
         row.start = Measurement.add(row.start, report["cold_start"]["first_record_s"])
 
     def _measure_many(self, row: TuneRow) -> None:
-        """Measure how many pictures a second are worked when there are many."""
+        """Measure how many images a second are worked when there are many."""
         report = self._bench(row, "throughput", 0)
         row.batch = report["conditions"]["batch"]
         row.workers = report["conditions"]["workers"]
@@ -424,10 +424,10 @@ class Tuning:
             reason = f"{disturbed} were disturbed: {self._disturbances[-1]}"
             doubts.append(f"these figures may be off: {reason}")
         if any(row.many and not row.boxes for row in self._rows[1:]):
-            doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
+            doubts.append(f"no boxes above {self._conf:g} were compared: name images with some")
         # With so few boxes, the share of them that may differ is less than one box.
         if self._fewest_boxes * self._tolerance.boxes < 1:
-            doubts.append(f"only {self._fewest_boxes} boxes were compared: name more pictures")
+            doubts.append(f"only {self._fewest_boxes} boxes were compared: name more images")
         if self.left_s <= 0:
             doubts.append(f"{LATE}: {MORE_TIME}")
         return doubts
@@ -453,7 +453,7 @@ class Tuning:
             model = self._cached(Path(self._model_of(recommended.way)))
             options["model"] = model
         command = ["detcli", "predict", "--model", model]
-        command += self._options(recommended) + self._pictures_to_type()
+        command += self._options(recommended) + self._images_to_type()
 
         gain = getattr(recommended, kind).estimate / getattr(self._reference, kind).estimate
         if kind != "many":
@@ -468,12 +468,12 @@ class Tuning:
             command=shell_line(command),
         )
 
-    def _pictures_to_type(self) -> list[str]:
-        """Return the pictures for a command to copy: the first that were named, or PICTURES."""
-        if not self._named_pictures:
-            return ["PICTURES"]
-        names = [public_name(name) for name in self._named_pictures[:SHOWN]]
-        if len(self._named_pictures) > SHOWN:
+    def _images_to_type(self) -> list[str]:
+        """Return the images for a command to copy: the first that were named, or IMAGES."""
+        if not self._named_images:
+            return ["IMAGES"]
+        names = [public_name(name) for name in self._named_images[:SHOWN]]
+        if len(self._named_images) > SHOWN:
             names.append("...")
         return names
 
@@ -507,8 +507,8 @@ class Tuning:
         return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
 
 
-def pictures_of(data: Path | None) -> tuple[str, ...]:
-    """Find the folder with the pictures of labelled data, in the places where it usually is.
+def images_of(data: Path | None) -> tuple[str, ...]:
+    """Find the folder with the images of labelled data, in the places where it usually is.
 
     Args:
         data: The file or folder of labels; None if there is none.
@@ -531,8 +531,8 @@ def pictures_of(data: Path | None) -> tuple[str, ...]:
     for folder in usual_folders:
         if folder.is_dir():
             return (str(folder),)
-    hint = "name them: PICTURES..."
-    raise UsageError(f"--data {data} does not say where its pictures are", hint)
+    hint = "name them: IMAGES..."
+    raise UsageError(f"--data {data} does not say where its images are", hint)
 
 
 def _configurations(devices: Sequence[Device], *, int8: bool) -> list[Configuration]:

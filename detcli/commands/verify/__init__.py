@@ -1,7 +1,7 @@
 """`detcli verify`: whether two models, devices, selections or saved runs find the same.
 
 request.py is what is asked for; running.py compares sides that run, and class_pairs.py pairs their
-classes; saved.py compares saved runs, which saved_run.py reads. pictures.py adds pictures up and
+classes; saved.py compares saved runs, which saved_run.py reads. images.py adds images up and
 shows them on a page; tensors.py compares raw outputs, and bisection.py finds the first node that
 differs. report.py is the result as JSON and in certificates, tables.py for people.
 """
@@ -163,9 +163,9 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
     if report.unlike:
         steps.append(f"the runs are not alike: {report.unlike[0]}")
     has_page = request.config.outputs.report is not None
-    has_pictures = request.random is None and report.compared > 0
-    if has_pictures and not has_page:
-        steps.append("--report DIR shows the pictures")
+    has_images = request.random is None and report.compared > 0
+    if has_images and not has_page:
+        steps.append("--report DIR shows the images")
     # A graph's own selection follows the same network, in which no node differs.
     is_one_network = request.other is None and report.right.selection == "graph"
     if not (request.bisect or request.is_saved or is_one_network):
@@ -192,15 +192,15 @@ def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
             message += f": {_first(report.failures)}"
         raise CheckError(message, hint)
     if not report.compared:
-        reason = "name records of the same pictures"
+        reason = "name records of the same images"
         if report.failed:
             reason = "the errors above say why"
-        raise SourceError("no picture could be compared", reason)
+        raise SourceError("no image could be compared", reason)
     if not report.agree:
         conf = report.detections.conf if report.detections else 0
         raise CheckError(
             f"neither side found anything above {conf:g}, so nothing was compared",
-            "use pictures with objects the model knows, lower --conf, or compare --tensors",
+            "use images with objects the model knows, lower --conf, or compare --tensors",
         )
     if report.failed:
         raise typer.Exit(InputError.exit_code)

@@ -28,7 +28,7 @@ from detcli.commands.verify.tensors import (
     compare_tensors,
     rank,
 )
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, reads
 
 Nodes = Sequence[NodeProto]
@@ -50,19 +50,19 @@ ALIKE = "the node is the same on both sides: the precision, runtime or device ma
 def bisect(outputs: OutputComparison) -> BisectReport | None:
     """Find the first node at which two networks differ.
 
-    The search runs on the picture where their outputs differ most. If the outputs agree even there,
+    The search runs on the image where their outputs differ most. If the outputs agree even there,
     it looks for float16 overflows that the outputs do not show.
 
     Args:
-        outputs: The comparison of the networks' outputs on all pictures.
+        outputs: The comparison of the networks' outputs on all images.
 
     Returns:
-        What the search found; None if no picture was compared.
+        What the search found; None if no image was compared.
     """
     if outputs.worst is None:
         return None
-    report, picture, output_names = outputs.worst
-    search = _Search(outputs, picture, report.source, output_names)
+    report, image, output_names = outputs.worst
+    search = _Search(outputs, image, report.source, output_names)
     if report.agrees:
         return search.find_overflow()
     return search.find_first_difference()
@@ -77,27 +77,27 @@ class _Surroundings(NamedTuple):
 
 
 class _Search:
-    """A search for the first node at which two graphs differ, on one picture.
+    """A search for the first node at which two graphs differ, on one image.
 
     A tensor goes by its name in the left graph. All tensors that the search compares have the same
     name in the right graph, except for the outputs at which it starts.
     """
 
     def __init__(
-        self, outputs: OutputComparison, picture: Picture, source: str, output_names: TensorPair
+        self, outputs: OutputComparison, image: Image, source: str, output_names: TensorPair
     ) -> None:
         """Prepare a search, which has ten minutes from now.
 
         Args:
             outputs: Compares the networks, and has a probe of each that reads any tensor.
-            picture: What the networks run on.
-            source: The file of the picture, for the report.
+            image: What the networks run on.
+            source: The file of the image, for the report.
             output_names: Names, in the left and in the right graph, of the outputs that differ.
         """
         self._outputs = outputs
         self._left = outputs.left
         self._right = outputs.right
-        self._picture = picture
+        self._image = image
         self._source = source
         self._output, self._right_output = output_names
         self._rounds = 0  # how often the networks ran
@@ -183,7 +183,7 @@ class _Search:
             None if none of the tensors overflows in this network only.
         """
         self._rounds += 1
-        for name, tensor in probe.fetch(self._picture, names).items():
+        for name, tensor in probe.fetch(self._image, names).items():
             if tensor.dtype == np.float16 and not np.isfinite(tensor).all():
                 report = self._report_overflow(probe, name)
                 if report is not None:
@@ -272,8 +272,8 @@ class _Search:
         """
         self._rounds += 1
         right_names = {name: self._right_name(name) for name in names}
-        left_tensors = self._left.fetch(self._picture, names)
-        right_tensors = self._right.fetch(self._picture, right_names.values())
+        left_tensors = self._left.fetch(self._image, names)
+        right_tensors = self._right.fetch(self._image, right_names.values())
         for name, right_name in right_names.items():
             if name not in left_tensors or right_name not in right_tensors:
                 self._common.remove(name)  # it is no tensor but a sequence, say

@@ -30,7 +30,7 @@ FIGURES = {
     "extra": "extra boxes",
     "largest_score_difference": "largest score difference",
     "largest_corner_difference": "largest corner difference",
-    "reordered": "pictures with pairs in another order",
+    "reordered": "images with pairs in another order",
     "disagreeing": "share of disagreeing boxes",
 }
 """Numbers that may change while the verdict stays, and what a check calls them."""
@@ -217,7 +217,7 @@ class CertifiedSide:
 
 
 @frozen
-class CertifiedPicture:
+class CertifiedImage:
     source: str
     sha256: str | None  # of the record, else of the file; None where it is not found either
     found: bool = True  # whether the file was there to be looked at
@@ -232,7 +232,7 @@ class Certificate:
     request: dict[str, Any]  # which `--check` uses again
     left: CertifiedSide
     right: CertifiedSide
-    pictures: list[CertifiedPicture]
+    pictures: list[CertifiedImage]
     report: VerifyReport
 
 
@@ -294,12 +294,12 @@ class _Recheck:
             yield from self._compare(
                 f"tolerance of {name}", "report", "tolerance", name, matters=True
             )
-        yield from _picture_changes(self.before.get("pictures"), self.after["pictures"])
+        yield from _image_changes(self.before.get("pictures"), self.after["pictures"])
         yield from self._compare("confidence", "report", "detections", "conf", matters=True)
         yield from self._compare(
             "IoU of a match", "report", "detections", "least_iou", matters=True
         )
-        yield from self._compare("pictures compared", "report", "compared")
+        yield from self._compare("images compared", "report", "compared")
         for name, title in FIGURES.items():
             yield from self._compare(title, "report", "detections", name)
 
@@ -348,25 +348,23 @@ def _value_at(document: object, path: Iterable[str]) -> object:
     return value
 
 
-def _picture_changes(
-    certified: object, pictures: list[dict[str, Any]]
-) -> Iterator[CertificateChange]:
+def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[CertificateChange]:
     """Yield the inputs whose files changed, are gone, or are new since the certificate.
 
     Args:
-        certified: The pictures of the certificate, as in its JSON.
-        pictures: The pictures of the same comparison now.
+        certified: The images of the certificate, as in its JSON.
+        images: The images of the same comparison now.
     """
     certified_sources = set()
-    for entry in _pictures(certified):
+    for entry in _images(certified):
         if entry.get("found") is True:
             certified_sources.add(entry["source"])
     # An input whose file was there then and is not now is gone. If it was not there then either, as
     # with saved runs of another machine, the hash in its record is what is compared.
     present = []
-    for picture in pictures:
-        if picture["found"] or picture["source"] not in certified_sources:
-            present.append(picture)
+    for image in images:
+        if image["found"] or image["source"] not in certified_sources:
+            present.append(image)
     certified_hashes = _hashes(certified)
     current_hashes = _hashes(present)
     # Of the pairs of an input and its hash, those that only one of the comparisons has.
@@ -378,22 +376,20 @@ def _picture_changes(
         yield CertificateChange(title, before, hash_now.get(source), matters=True)
 
 
-def _hashes(pictures: object) -> FileCounts:
+def _hashes(images: object) -> FileCounts:
     """Count the pairs of an input and its file's hash; an input may be there several times."""
-    return Counter(
-        (picture["source"], _shown(picture.get("sha256"))) for picture in _pictures(pictures)
-    )
+    return Counter((image["source"], _shown(image.get("sha256"))) for image in _images(images))
 
 
-def _pictures(pictures: object) -> list[dict[str, Any]]:
-    """The pictures of a certificate that name their source."""
-    if not isinstance(pictures, list):
+def _images(images: object) -> list[dict[str, Any]]:
+    """The images of a certificate that name their source."""
+    if not isinstance(images, list):
         return []
-    named_pictures = []
-    for picture in pictures:
-        if isinstance(picture, dict) and isinstance(picture.get("source"), str):
-            named_pictures.append(picture)
-    return named_pictures
+    named_images = []
+    for image in images:
+        if isinstance(image, dict) and isinstance(image.get("source"), str):
+            named_images.append(image)
+    return named_images
 
 
 def _shown(value: object) -> str | None:

@@ -51,7 +51,7 @@ CONFIG_OPTIONS: tuple[str | OptionOverride, ...] = (
         default=None,
         complete=complete_side,
     ),
-    override_option("recursive", needs={"images": "name a folder of pictures"}),
+    override_option("recursive", needs={"images": "name a folder of images"}),
     override_option(
         "device",
         help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
@@ -100,28 +100,28 @@ class VerifyRequest:
     images: tuple[str, ...] = option(
         (),
         "--images FOLDER",
-        "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of saved "
-        "records the folder where the pictures are now.",
+        "Images to compare on: a folder, a file or a quoted glob pattern; repeatable. Of saved "
+        "records the folder where the images are now.",
         panel=INPUT,
     )
     random: int | None = option(
         None,
         "--random SEED",
-        "Use a random picture instead; only for --tensors and --bisect.",
+        "Use a random image instead; only for --tensors and --bisect.",
         panel=INPUT,
         range=(0, None),
         excludes={
             "images": (
                 "--images and --random are mutually exclusive",
-                "name a folder of real pictures with --images",
+                "name a folder of real images with --images",
             ),
             "report": (
-                "--report shows detections, and random pictures have none",
+                "--report shows detections, and random images have none",
                 "name a folder with --images",
             ),
             "certificate": ABOUT_DETECTIONS,
             **{
-                name: (f"--{name} is about detections, and random pictures have none", "omit it")
+                name: (f"--{name} is about detections, and random images have none", "omit it")
                 for name in ("conf", "iou")
             },
         },
@@ -158,7 +158,7 @@ class VerifyRequest:
     coco_images: str | None = option(
         None,
         "--coco-images FILE",
-        "COCO instances.json with the ids of pictures and categories in COCO results.",
+        "COCO instances.json with the ids of images and categories in COCO results.",
         panel=INPUT,
     )
     certificate: Path | None = option(
@@ -278,17 +278,17 @@ class VerifyRequest:
                 )
 
     def _check_running(self) -> None:
-        """Check that there are pictures to run the models on, which show what is compared."""
+        """Check that there are images to run the models on, which show what is compared."""
         if self.coco_images is not None:
             raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
         if not self.images and self.random is None:
             raise UsageError(
-                "no pictures to compare on", "name a folder of real pictures with --images"
+                "no images to compare on", "name a folder of real images with --images"
             )
         if self.random is not None and not self.compares_tensors:
             raise UsageError(
-                "random pictures cannot compare detections: two detectors that find nothing agree",
-                "name a folder of pictures with --images; or compare --tensors or --bisect",
+                "random images cannot compare detections: two detectors that find nothing agree",
+                "name a folder of images with --images; or compare --tensors or --bisect",
             )
 
     def _check_saved(self) -> None:
@@ -315,9 +315,7 @@ class VerifyRequest:
             if values[name] is not None and values[name] is not False:
                 raise about_running(f"--{name.replace('_', '-')}")
         if len(self.images) > 1:
-            raise UsageError(
-                "saved records have their pictures in one folder", "give --images once"
-            )
+            raise UsageError("saved records have their images in one folder", "give --images once")
 
 
 def uncertified_names() -> set[str]:

@@ -1,4 +1,4 @@
-"""Compares two models that run, or one in two ways: detections and tensors on each picture."""
+"""Compares two models that run, or one in two ways: detections and tensors on each image."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from detcli.backend import open_backend, open_tensors
 from detcli.cli.console import download_progress, progress
 from detcli.commands.verify.bisection import bisect
 from detcli.commands.verify.class_pairs import ClassPairs, pair_classes, warn_about_differences
-from detcli.commands.verify.pictures import Results, open_results
+from detcli.commands.verify.images import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
     CertifiedSide,
@@ -31,7 +31,7 @@ from detcli.config.config import Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record
 from detcli.model.contract import METADATA
 from detcli.model.external_data import ChangedError
@@ -40,7 +40,7 @@ from detcli.model.graph import known_size, shape
 from detcli.model.precision import precision_in
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
-from detcli.page.page import PagePicture
+from detcli.page.page import PageImage
 from detcli.run.batches import BatchDetector
 from detcli.run.machine import describe_run
 from detcli.run.model_settings import prepare_for
@@ -58,7 +58,7 @@ SIDES_HINT = (
 )
 
 Side = DetectorSide | GraphSide
-"""What detects in pictures: detcli, or a graph that selects its own boxes."""
+"""What detects in images: detcli, or a graph that selects its own boxes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -126,7 +126,7 @@ class RunningPlan:
         usual one of the first detector.
 
         Raises:
-            ModelError: The networks take inputs of different sizes, or do not take pictures.
+            ModelError: The networks take inputs of different sizes, or do not take images.
             UsageError: A network does not take the size that the user asked for.
         """
         fixed_sizes = self._fixed_input_sizes()
@@ -351,9 +351,9 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
-    """A picture of (height, width) random pixels, the same for the same seed."""
+    """An image of (height, width) random pixels, the same for the same seed."""
     pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
-    return Item(Origin(f"random:{seed}"), lambda: Picture.whole(pixels))
+    return Item(Origin(f"random:{seed}"), lambda: Image.whole(pixels))
 
 
 def compare_running(
@@ -362,13 +362,13 @@ def compare_running(
     results: Results,
     advance: Callable[[], None] = lambda: None,
 ) -> Certificate:
-    """Run both sides on all pictures, and compare their detections and tensors.
+    """Run both sides on all images, and compare their detections and tensors.
 
     Args:
         plan: What to compare.
-        items: The pictures; those that cannot be read are reported.
+        items: The images; those that cannot be read are reported.
         results: Adds up the comparisons.
-        advance: Moves the progress bar on by one picture.
+        advance: Moves the progress bar on by one image.
 
     Raises:
         DeviceError: A device cannot be used.
@@ -379,24 +379,24 @@ def compare_running(
     """
     request = plan.request
     report = results.report
-    loaded_pictures = _load(items, results, advance)
+    loaded_images = _load(items, results, advance)
     with ExitStack() as stack:
         sides = _open_sides(plan, stack, report)
         outputs = None
         if request.compares_tensors:
             outputs = _output_comparison(plan)
-        # As many pictures at a time as the devices work on at once, so that they could disturb one
+        # As many images at a time as the devices work on at once, so that they could disturb one
         # another as they do in `predict`.
         chunk_size = max((side.chunk for side in sides), default=1)
-        for chunk in _chunks(loaded_pictures, chunk_size):
-            pairs = _detect(sides, [picture for _, picture in chunk], plan.classes)
-            for (item, picture), detections in zip(chunk, pairs, strict=True):
+        for chunk in _chunks(loaded_images, chunk_size):
+            pairs = _detect(sides, [image for _, image in chunk], plan.classes)
+            for (item, image), detections in zip(chunk, pairs, strict=True):
                 if detections:
-                    _add_detections(results, item, picture, detections)  # which counts it, too
+                    _add_detections(results, item, image, detections)  # which counts it, too
                 else:
                     report.compared += 1
                 if outputs is not None:
-                    outputs.add(picture, item.origin.source)
+                    outputs.add(image, item.origin.source)
         if outputs is not None:
             report.tensors = outputs.reports
             report.bisect = bisect(outputs) if request.bisect else None
@@ -414,60 +414,60 @@ def _output_comparison(plan: RunningPlan) -> OutputComparison:
 
 
 def _chunks(
-    loaded_pictures: Iterator[tuple[Item, Picture]], size: int
-) -> Iterator[list[tuple[Item, Picture]]]:
-    """Yield the pictures in lists of `size`; the last list may be shorter."""
-    chunk = list(islice(loaded_pictures, size))
+    loaded_images: Iterator[tuple[Item, Image]], size: int
+) -> Iterator[list[tuple[Item, Image]]]:
+    """Yield the images in lists of `size`; the last list may be shorter."""
+    chunk = list(islice(loaded_images, size))
     while chunk:
         yield chunk
-        chunk = list(islice(loaded_pictures, size))
+        chunk = list(islice(loaded_images, size))
 
 
 def _detect(
-    sides: Sequence[Side], pictures: Sequence[Picture], classes: ClassPairs | None
+    sides: Sequence[Side], images: Sequence[Image], classes: ClassPairs | None
 ) -> list[tuple[Detections, ...]]:
-    """Run both sides on some pictures.
+    """Run both sides on some images.
 
     Args:
         sides: The two sides; none if detections are not compared.
-        pictures: The pictures to detect in.
+        images: The images to detect in.
         classes: Which class of the second side is which of the first; None if ids are the same.
 
     Returns:
-        For each picture the detections of the first side and those of the second, which have the
+        For each image the detections of the first side and those of the second, which have the
         class ids of the first; an empty tuple if there are no sides.
     """
     if not sides:
-        return [() for _ in pictures]
+        return [() for _ in images]
     left_side, right_side = sides
-    left_detections = left_side.detect(pictures)
-    right_detections = right_side.detect(pictures)
+    left_detections = left_side.detect(images)
+    right_detections = right_side.detect(images)
     if classes is not None:
         right_detections = [classes.with_first_ids(detections) for detections in right_detections]
     return list(zip(left_detections, right_detections, strict=True))
 
 
 def _add_detections(
-    results: Results, item: Item, picture: Picture, detections: Sequence[Detections]
+    results: Results, item: Item, image: Image, detections: Sequence[Detections]
 ) -> None:
-    """Add a picture to the results.
+    """Add an image to the results.
 
     Args:
         results: Compares the detections and shows them on the page.
-        item: Where the picture is from.
-        picture: The picture itself.
+        item: Where the image is from.
+        image: The image itself.
         detections: Those of the first side and those of the second.
     """
-    results.certify(item.origin, picture=picture)
-    shown_record = Record(item.origin, 0, "", "", picture, detections[0]).to_json()
-    page_picture = partial(PagePicture, picture.pixels, item.origin.path)
-    results.add(shown_record, detections, page_picture)
+    results.certify(item.origin, image=image)
+    shown_record = Record(item.origin, 0, "", "", image, detections[0]).to_json()
+    page_image = partial(PageImage, image.pixels, item.origin.path)
+    results.add(shown_record, detections, page_image)
 
 
 def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> list[Side]:
     """Load the models of both sides.
 
-    Where only tensors can be compared, the report says why, and there are no sides: random pictures
+    Where only tensors can be compared, the report says why, and there are no sides: random images
     show no objects, and a network that is not a detector finds none.
 
     Args:
@@ -483,28 +483,28 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
                 raise
             report.no_detections = str(error)
     else:
-        report.no_detections = "random pictures cannot compare detections"
+        report.no_detections = "random images cannot compare detections"
     report.left, report.right = (replace(side, selection=None) for side in plan.reports)
     return []
 
 
 def _load(
     items: Iterable[Item], results: Results, advance: Callable[[], None]
-) -> Iterator[tuple[Item, Picture]]:
-    """Load pictures, and yield each with its item; those that cannot be read are reported.
+) -> Iterator[tuple[Item, Image]]:
+    """Load images, and yield each with its item; those that cannot be read are reported.
 
     Args:
-        items: Where the pictures are from.
+        items: Where the images are from.
         results: Reports what cannot be read.
-        advance: Moves the progress bar on by one picture.
+        advance: Moves the progress bar on by one image.
     """
     for item in items:
         try:
-            picture = load_in_time(item)
+            image = load_in_time(item)
         except InputError as error:
             results.fail(item.origin, error)
         else:
-            for warning in picture.warnings:
+            for warning in image.warnings:
                 warnings.warn(f"{item.origin.source}: {warning}", DetcliWarning, stacklevel=3)
-            yield item, picture
+            yield item, image
         advance()

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from detcli.cli.console import progress
-from detcli.commands.verify.pictures import Results, open_results
+from detcli.commands.verify.images import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
     tolerance_of,
@@ -416,9 +416,9 @@ def _lowest_confs(recorded_confs: Mapping[SavedRun, float]) -> list[float]:
 
 
 def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
-    """The limits that the runs had for the number of detections in a picture.
+    """The limits that the runs had for the number of detections in an image.
 
-    A run with tiles has no such limit: it holds for each tile, and a picture has several.
+    A run with tiles has no such limit: it holds for each tile, and an image has several.
     """
     limits = []
     for run in runs:
@@ -463,7 +463,7 @@ def _compare_records(
     if results.certifies:
         digest = left.get("sha256") or right.get("sha256")
         results.certify(Origin(source, finder.path_of(source), frame), digest)
-    # The page says once, and not beside each picture, which models and devices are compared.
+    # The page says once, and not beside each image, which models and devices are compared.
     shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
     sides = [_detections(left, left_names), _detections(right, right_names)]
     results.add(shown_record, sides, lambda: finder.shown(left))

@@ -16,35 +16,35 @@ from detcli.commands.verify.report import (
     TensorReport,
     VerifyReport,
 )
-from detcli.compare.detections import DetectionsReport, PictureReport
+from detcli.compare.detections import DetectionsReport, ImageReport
 from detcli.config.values import Tolerance
 from detcli.core.text import escape_unprintable
 
-MAX_WORST = 10  # pictures in the table of the worst; also kept of saved runs although they agree
+MAX_WORST = 10  # images in the table of the worst; also kept of saved runs although they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
-# Of the table of the worst pictures; those in NUMBERS are aligned to the right.
-COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
+# Of the table of the worst images; those in NUMBERS are aligned to the right.
+COLUMNS = ("image", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
 
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report for a terminal.
 
-    It yields, in this order: both sides, the sums over all pictures, the worst pictures, the raw
+    It yields, in this order: both sides, the sums over all images, the worst images, the raw
     outputs, the first node that differs, and whether the sides agree.
     """
     yield facts_table([("left", side_text(report.left)), ("right", side_text(report.right))])
     yield Text()
     if report.detections is not None:
         yield facts_table(_sums(report.detections, report.tolerance, report.compared))
-        yield from _worst_pictures(report.detections, report.tolerance)
+        yield from _worst_images(report.detections, report.tolerance)
     elif report.no_detections:
         yield Text(
             f"detections were not compared: {escape_unprintable(report.no_detections)}", "yellow"
         )
     if report.tensors is not None:
-        lines = ["raw outputs, each on its worst picture"]
+        lines = ["raw outputs, each on its worst image"]
         for tensor in report.tensors:
             lines += _tensor_lines(f"{tensor.name} on {_file(tensor.source)}", tensor)
         yield _paragraph(lines, "italic")
@@ -154,14 +154,14 @@ def side_text(side: SideReport) -> str:
 def _sums(
     detections: DetectionsReport, tolerance: Tolerance, compared: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the sums over all pictures as pairs of a label and a text.
+    """Yield the sums over all images as pairs of a label and a text.
 
     Args:
         detections: The comparison of the detections.
         tolerance: How much the sides may differ.
-        compared: The number of pictures.
+        compared: The number of images.
     """
-    yield "pictures", f"{compared}, {detections.reordered} with pairs in another order"
+    yield "images", f"{compared}, {detections.reordered} with pairs in another order"
     boxes = f"{detections.left} on the left, {detections.right} on the right"
     yield "boxes", f"{boxes}, above {detections.conf:g}"
     yield "pairs", f"{detections.pairs}, {detections.over} over the tolerance"
@@ -174,24 +174,22 @@ def _sums(
     yield "disagreeing boxes", f"{detections.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
 
 
-def _worst_pictures(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
-    """Lay out a table of the pictures whose detections differ most; nothing if none differs.
+def _worst_images(detections: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
+    """Lay out a table of the images whose detections differ most; nothing if none differs.
 
-    Pictures beyond the tolerance are red.
+    Images beyond the tolerance are red.
     """
     different = []
-    for picture in detections.pictures:
-        if picture.severity(tolerance) > (0, 0.0):
-            different.append(picture)
+    for image in detections.pictures:
+        if image.severity(tolerance) > (0, 0.0):
+            different.append(image)
     if not different:
         return
     yield Text()
-    table = _table("worst pictures", COLUMNS)
-    for picture in heapq.nlargest(
-        MAX_WORST, different, key=lambda picture: picture.severity(tolerance)
-    ):
-        row = picture_row(picture)
-        name_style = "" if picture.agrees else "red"
+    table = _table("worst images", COLUMNS)
+    for image in heapq.nlargest(MAX_WORST, different, key=lambda image: image.severity(tolerance)):
+        row = image_row(image)
+        name_style = "" if image.agrees else "red"
         cells = [Text(str(row[0]), name_style)]
         for value in row[1:]:
             text = str(value)
@@ -202,25 +200,25 @@ def _worst_pictures(detections: DetectionsReport, tolerance: Tolerance) -> Itera
     yield table
 
 
-def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
-    """The cells of a picture in the table of the worst pictures, in the order of `COLUMNS`."""
-    name = escape_unprintable(_file(picture.source))
-    if picture.frame is not None:
-        name += f" frame {picture.frame}"
+def image_row(image: ImageReport) -> tuple[str | int | float, ...]:
+    """The cells of an image in the table of the worst images, in the order of `COLUMNS`."""
+    name = escape_unprintable(_file(image.source))
+    if image.frame is not None:
+        name += f" frame {image.frame}"
     return (
         name,
-        picture.pairs,
-        picture.over,
-        picture.largest_score_difference,
-        picture.largest_corner_difference,
-        str(picture.order),
-        _boxes(picture.missing),
-        _boxes(picture.extra),
+        image.pairs,
+        image.over,
+        image.largest_score_difference,
+        image.largest_corner_difference,
+        str(image.order),
+        _boxes(image.missing),
+        _boxes(image.extra),
     )
 
 
 def _file(source: str) -> str:
-    """The name of a picture's file without its folder, which is only in the JSON."""
+    """The name of an image's file without its folder, which is only in the JSON."""
     return PurePath(source).name or source
 
 

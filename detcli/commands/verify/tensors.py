@@ -1,4 +1,4 @@
-"""Raw outputs of two networks, compared picture by picture."""
+"""Raw outputs of two networks, compared image by image."""
 
 import math
 import warnings
@@ -16,7 +16,7 @@ from detcli.backend.protocol import Tensors
 from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.contract import Contract
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
@@ -38,7 +38,7 @@ class _Session(NamedTuple):
 
 
 class Probe:
-    """Runs a network on pictures and returns any of its tensors.
+    """Runs a network on images and returns any of its tensors.
 
     ONNX Runtime only returns the outputs of a graph. So the graph is loaded with the tensors that
     are asked for as its outputs.
@@ -64,7 +64,7 @@ class Probe:
                 boxes and scores; other graphs stay whole.
 
         Raises:
-            ModelError: The network does not take pictures.
+            ModelError: The network does not take images.
         """
         network_input = image_input(file)
         self.name = file.path.name
@@ -84,13 +84,13 @@ class Probe:
         self._options = replace(options, half=half)
         self._session: _Session | None = None
 
-    def fetch(self, picture: Picture, names: Iterable[str]) -> dict[str, Tensor]:
-        """Run the network on a picture and return some of its tensors.
+    def fetch(self, image: Image, names: Iterable[str]) -> dict[str, Tensor]:
+        """Run the network on an image and return some of its tensors.
 
         The graph is loaded again only if other tensors are asked for than before.
 
         Args:
-            picture: The picture.
+            image: The image.
             names: The tensors to return.
 
         Returns:
@@ -105,8 +105,8 @@ class Probe:
         if self._session is None or self._session.names != unique_names:
             self._session = None  # frees its memory before the next one takes more
             self._session = _Session(unique_names, self._open_session(unique_names))
-        letterbox = fit_letterbox(picture.size, self._size, self._preprocessing)
-        model_input = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
+        letterbox = fit_letterbox(image.size, self._size, self._preprocessing)
+        model_input = to_batch(image, letterbox, self._preprocessing, self._dtype, self._batch)
         return self._session.tensors.run_watched(self._input, model_input)
 
     def _open_session(self, names: Sequence[str]) -> Tensors:
@@ -122,7 +122,7 @@ class Probe:
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
-    """The input `[B, 3, H, W]` of a network that takes pictures, as it runs.
+    """The input `[B, 3, H, W]` of a network that takes images, as it runs.
 
     Raises:
         ModelError: The network has no such input, or others as well.
@@ -132,7 +132,7 @@ def image_input(file: ModelFile) -> ValueInfoProto:
     inputs = GraphIndex(file.model.graph).image_inputs()
     if len(inputs) != 1 or not _takes_image(inputs[0]):
         raise ModelError(
-            f"{file.path.name} does not take a picture: it should have one input [B, 3, H, W] of "
+            f"{file.path.name} does not take an image: it should have one input [B, 3, H, W] of "
             "float32 or float16",
             "see its inputs with detcli inspect",
         )
@@ -140,7 +140,7 @@ def image_input(file: ModelFile) -> ValueInfoProto:
 
 
 def _takes_image(network_input: ValueInfoProto) -> bool:
-    """Whether an input is `[B, 3, H, W]` of a number type that pictures can be converted to."""
+    """Whether an input is `[B, 3, H, W]` of a number type that images can be converted to."""
     dims = shape(network_input)
     has_channels = len(dims) == 4 and dims[1] in {3, None}
     return has_channels and network_input.type.tensor_type.elem_type in DTYPES
@@ -169,7 +169,7 @@ def compare_tensors(
         right: The tensor of the second network.
         limit: The largest difference that is allowed, as a share of the largest magnitude on the
             left.
-        source: The file of the picture, for the report.
+        source: The file of the image, for the report.
     """
     without_figures = TensorReport(
         name=name,
@@ -268,7 +268,7 @@ def _cosine(left: Tensor, right: Tensor) -> float:
 
 
 class OutputComparison:
-    """Compares the outputs of two networks, picture by picture.
+    """Compares the outputs of two networks, image by image.
 
     Of detectors the heads are compared, in either axis order, boxes and scores separately: a
     score is small next to pixels. Outputs of other networks are paired by name, else by order.
@@ -288,27 +288,27 @@ class OutputComparison:
         self.left = left
         self.right = right
         self.limit = limit
-        # The largest difference so far, the picture that it was on, and the pair of tensors.
-        self.worst: tuple[TensorReport, Picture, TensorPair] | None = None
+        # The largest difference so far, the image that it was on, and the pair of tensors.
+        self.worst: tuple[TensorReport, Image, TensorPair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
 
     @property
     def reports(self) -> tuple[TensorReport, ...]:
-        """Each pair, on the picture where it differs most."""
+        """Each pair, on the image where it differs most."""
         return tuple(self._reports.values())
 
-    def add(self, picture: Picture, source: str) -> None:
-        """Run both networks on one more picture, and compare their outputs.
+    def add(self, image: Image, source: str) -> None:
+        """Run both networks on one more image, and compare their outputs.
 
-        Of each pair of outputs the report of the picture with the largest difference is kept.
+        Of each pair of outputs the report of the image with the largest difference is kept.
 
         Args:
-            picture: The picture.
+            image: The image.
             source: Its file, for the report.
         """
-        left_tensors = self.left.fetch(picture, [left_name for left_name, _ in self._pairs])
-        right_tensors = self.right.fetch(picture, [right_name for _, right_name in self._pairs])
+        left_tensors = self.left.fetch(image, [left_name for left_name, _ in self._pairs])
+        right_tensors = self.right.fetch(image, [right_name for _, right_name in self._pairs])
         pairs = []
         for left_name, right_name in self._pairs:
             if left_name in left_tensors and right_name in right_tensors:
@@ -326,7 +326,7 @@ class OutputComparison:
                 earlier_report = self._reports.get(report.name, report)
                 self._reports[report.name] = max(earlier_report, report, key=rank)
                 if self.worst is None or rank(report) > rank(self.worst[0]):
-                    self.worst = (report, picture, pair)
+                    self.worst = (report, image, pair)
 
     def compare(
         self, pair: TensorPair, left: Tensor, right: Tensor, source: str
@@ -340,7 +340,7 @@ class OutputComparison:
             pair: The names of the outputs.
             left: The output of the first network; a head is (B, 4 + C, N) or (B, N, 4 + C).
             right: The output of the second network.
-            source: The file of the picture, for the report.
+            source: The file of the image, for the report.
 
         Returns:
             A report for each part that was compared.

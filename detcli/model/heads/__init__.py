@@ -47,7 +47,7 @@ class Decoded(NamedTuple):
 class Queries(StrEnum):
     """What the queries of a transformer begin with."""
 
-    LEARNT = "learnt"  # the same for every picture
+    LEARNT = "learnt"  # the same for every image
     MAPS = "maps"  # the best places of maps, as convolutions leave them
     ENCODED = "encoded"  # the best places behind a transformer's encoder
 
@@ -221,7 +221,7 @@ class Head:
 
     @property
     def takes_any_size(self) -> bool:
-        """True if its graph takes pictures of any size, whatever it says."""
+        """True if its graph takes images of any size, whatever it says."""
         return self.grid is not None and self.grid.spec.takes_any_size
 
     @property

@@ -7,7 +7,7 @@ which a `GridSpec` describes; `detcli.model.adapt` adds the nodes that decode th
 
 An output may hold one scale or all scales, and one of these parts or several. Its shape is
 `[B, channels, H, W]`, `[B, N, channels]` or `[B, channels, N]`, or the same without B where a graph
-takes a single picture.
+takes a single image.
 """
 
 import itertools
@@ -569,7 +569,7 @@ def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     )
     if boxes[0].activation is Activation.LINEAR or spec.offset is Offset.SIGMOID:
         return head
-    # The graph decodes its boxes itself; the family only says how pictures are prepared.
+    # The graph decodes its boxes itself; the family only says how images are prepared.
     if len(boxes) != 1:
         return None
     graph_decode = boxes_of(index, boxes[0].tensor)

@@ -25,8 +25,8 @@ from detcli.model.heads.channels import cut_along
 from detcli.model.heads.decode import MAX_FACTOR, boxes_of, layer_of, moved_inputs, to_corners
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
-PICTURE_COLUMN, CLASS_COLUMN = 0, 1
-"""Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
+IMAGE_COLUMN, CLASS_COLUMN = 0, 1
+"""Columns of what NonMaxSuppression gives: image of the batch, class, box."""
 MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 
@@ -90,8 +90,8 @@ def selected_detections(index: GraphIndex) -> Head | None:
     scores = [part for part in candidates if not is_integral(index, part.tensor)]
     labels = []
     for part in candidates:
-        is_picture_number = suppressed_column(index, part.tensor) == PICTURE_COLUMN
-        if part not in scores and not is_picture_number:
+        is_image_number = suppressed_column(index, part.tensor) == IMAGE_COLUMN
+        if part not in scores and not is_image_number:
             labels.append(part)
     if len(labels) != 1 or len(scores) != 1:
         return None
@@ -133,15 +133,15 @@ def _scores_or_labels(
         parts: All columns of the outputs.
         boxes: The columns of the boxes.
     """
-    depend_on_picture: set[str] = set()
+    depend_on_image: set[str] = set()
     for image in index.image_inputs():
         if len(index.shapes[image.name]) >= BATCHED:
-            depend_on_picture |= index.moved_from(image.name)
+            depend_on_image |= index.moved_from(image.name)
     in_same_tensor = [part for part in parts if part.columns.tensor == boxes.tensor]
     # A column that does not depend on the images is an image's position in the batch.
     candidates = []
     for part in in_same_tensor:
-        if part.columns != boxes and part.tensor in depend_on_picture:
+        if part.columns != boxes and part.tensor in depend_on_image:
             candidates.append(part)
     if len(candidates) > 1:
         return candidates

@@ -1,6 +1,6 @@
 "use strict";
 
-/* Boxes over a picture, as vectors. */
+/* Boxes over an image, as vectors. */
 
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
@@ -35,7 +35,7 @@ function titleOf(box) {
   return trackText(box) + classNameOf(box);
 }
 
-/* x1, y1, x2 and y2 of a box, in pixels of the picture. */
+/* x1, y1, x2 and y2 of a box, in pixels of the image. */
 function coordinatesOf(box) {
   return boxColumns.coordinates.slice(4 * box, 4 * box + 4);
 }
@@ -62,7 +62,7 @@ function outline([x1, y1, x2, y2]) {
   return `M${x1} ${y1}H${x2}V${y2}H${x1}Z`;
 }
 
-/* A drawing in the pixels of a picture. */
+/* A drawing in the pixels of an image. */
 function overlay({ width, height }, ...parts) {
   const viewBox = `0 0 ${width} ${height}`;
   return vector(
@@ -72,7 +72,7 @@ function overlay({ width, height }, ...parts) {
   );
 }
 
-/* A path in a colour, which a dark one beneath sets off from any picture. */
+/* A path in a colour, which a dark one beneath sets off from any image. */
 function cased(path, colour) {
   return [
     vector("path.casing", { d: path }),
@@ -80,12 +80,12 @@ function cased(path, colour) {
   ];
 }
 
-/* A sentence in place of a picture. */
+/* A sentence in place of an image. */
 function placeholder(text) {
   return element("span.missing", text);
 }
 
-/* A picture; a sentence takes its place if it cannot be shown. */
+/* An image; a sentence takes its place if it cannot be shown. */
 function pictureImage(source, attributes = {}) {
   const image = element("img", {
     alt: "",
@@ -94,7 +94,7 @@ function pictureImage(source, attributes = {}) {
     ...attributes,
   });
   image.onerror = () =>
-    image.replaceWith(placeholder("The picture cannot be shown"));
+    image.replaceWith(placeholder("The image cannot be shown"));
   image.src = source;
   return image;
 }
@@ -107,7 +107,7 @@ function thumbnailAddress(record) {
   return `thumbnails/${record.picture}.jpg`;
 }
 
-/* Shows a part of a picture, and what is drawn over it, in all of the room that they have. */
+/* Shows a part of an image, and what is drawn over it, in all of the room that they have. */
 function showPart(record, [image, ...drawings], [left, top, width, height]) {
   for (const svg of drawings)
     svg.setAttribute("viewBox", `${left} ${top} ${width} ${height}`);
@@ -141,8 +141,8 @@ function drawThumbnail(record) {
   return svg;
 }
 
-/* The boxes of a large picture, with labels whose size does not depend on the picture's.
-   `scale` is in CSS pixels for each pixel of the picture; `side` of a comparison, or undefined. */
+/* The boxes of a large image, with labels whose size does not depend on the image's.
+   `scale` is in CSS pixels for each pixel of the image; `side` of a comparison, or undefined. */
 function drawLarge(record, boxes, scale, side) {
   const svg = overlay(record);
   if (side !== undefined) svg.dataset.side = side;
@@ -198,7 +198,7 @@ function drawBox(box, side) {
   return vector("g", attributes, ...parts);
 }
 
-/* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
+/* A zone, or a line with an arrow, and its caption at the highest point that is in the image. */
 function drawShape(record, shape, scale, layout) {
   const { name, colour, isFractional, coordinates } = shape;
   const unitX = isFractional ? record.width : 1;
@@ -270,7 +270,7 @@ function shortened(text) {
   return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
-/* Width and height of a label, in pixels of the picture. */
+/* Width and height of a label, in pixels of the image. */
 function labelSize(text, scale) {
   const textWidth = MEASURE.measureText(text).width;
   return [(textWidth + 10) / scale, 18 / scale];
@@ -308,7 +308,7 @@ function newLayout(boxes) {
   return { labels: [], boxes, coveredAreas: boxes.map(() => 0) };
 }
 
-/* The part of a box that is in the picture. */
+/* The part of a box that is in the image. */
 function inPicture([x1, y1, x2, y2], { width, height }) {
   const clampX = (x) => Math.max(0, Math.min(x, width));
   const clampY = (y) => Math.max(0, Math.min(y, height));
@@ -337,7 +337,7 @@ function placeLabel([x1, y1, x2, y2], [width, height], record, layout) {
 }
 
 /* Where a label may begin along one axis: before the box, at its first side, at its last, behind
-   it; always in the picture. */
+   it; always in the image. */
 function labelStarts(from, to, labelLength, pictureLength) {
   const starts = [from - labelLength, from, to - labelLength, to];
   return starts.map((start) =>

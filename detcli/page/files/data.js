@@ -11,7 +11,7 @@
 const boxColumns = {
   classNumber: [], // index in page.classes
   score: [], // NaN for an object of a label
-  coordinates: [], // four a box: x1, y1, x2, y2 in pixels of the picture
+  coordinates: [], // four a box: x1, y1, x2, y2 in pixels of the image
   kindNumber: [], // index in page.kinds
   counterpart: new Map(), // by box: score, x1, y1, x2, y2 on the other side of a comparison
   track: [], // 0 without, NaN where it has no number yet
@@ -186,7 +186,7 @@ function scoreBin(score, binCount) {
   return Math.min(binCount - 1, bin);
 }
 
-/* Whether a picture was kept: of a video every stride-th, which grows as the video does. So while
+/* Whether an image was kept: of a video every stride-th, which grows as the video does. So while
    more of it may be loaded, only the first frame is certain to have one. */
 function hasPicture({ picture: name, video, frameIndex }) {
   if (name === undefined) return false;
@@ -247,7 +247,7 @@ function numberText(value) {
     : value.toFixed(3);
 }
 
-/* "1 picture", "2 pictures". */
+/* "1 image", "2 images". */
 function countText(count, noun, plural = `${noun}s`) {
   return `${numberText(count)} ${count === 1 ? noun : plural}`;
 }

@@ -42,7 +42,7 @@ function scoreFigure(counts) {
 }
 
 function sizeFigure(counts) {
-  const note = "The square root of the area, in pixels of the picture";
+  const note = "The square root of the area, in pixels of the image";
   const bars = counts.map((count, bin) => {
     const range = [SIZES[bin], SIZES[bin + 1] ?? Infinity];
     return { label: String(SIZES[bin]), count, filter: { size: range } };
@@ -50,7 +50,7 @@ function sizeFigure(counts) {
   return barFigure("Box sizes", note, bars);
 }
 
-/* A bar chart, each bar of which leads to the pictures of its filter. */
+/* A bar chart, each bar of which leads to the images of its filter. */
 function barFigure(title, note, bars) {
   const maxCount = Math.max(1, ...bars.map(({ count }) => count));
   const shortNumber = new Intl.NumberFormat("en", {
@@ -75,7 +75,7 @@ function barFigure(title, note, bars) {
   return figure(title, note, element("div.bars", ...slots));
 }
 
-/* The address of the pictures with these filters besides those that are set. */
+/* The address of the images with these filters besides those that are set. */
 function addressOfPictures(filter) {
   return addressOf({ ...filter, view: "pictures", picture: "" });
 }
@@ -137,7 +137,7 @@ function tableFigures() {
 }
 
 /* A click on a column sorts by it, a second one the other way round. The first cell of a row opens
-   the pictures that the row is about, to which it narrows the page. */
+   the images that the row is about, to which it narrows the page. */
 function sortableTable(title, columns, rows, pictures) {
   const entries = rows.map((cells, index) => {
     return { cells, row: tableRow(cells, pictures?.[index] || []) };
@@ -187,14 +187,14 @@ function sortEntries(entries, column, isNumeric, isAscending) {
   });
 }
 
-/* A row of a table about the pictures with these numbers, if any. */
+/* A row of a table about the images with these numbers, if any. */
 function tableRow(values, pictureNumbers) {
   const isOpener = pictureNumbers.length > 0;
   const cells = values.map((value, column) => {
     const isNumber = typeof value === "number";
     let content = element("bdi", isNumber ? numberText(value) : (value ?? "-"));
     if (isOpener && column === 0) {
-      const title = `Open ${countText(pictureNumbers.length, "picture")}`;
+      const title = `Open ${countText(pictureNumbers.length, "image")}`;
       content = button({ title }, content);
     }
     const isText = typeof value === "string";
@@ -205,7 +205,7 @@ function tableRow(values, pictureNumbers) {
   return row;
 }
 
-/* Narrows the page to pictures, and opens the first of them. */
+/* Narrows the page to images, and opens the first of them. */
 function openPictures(numbers) {
   Object.assign(state, initialValues(FILTERS), { among: numbers });
   selectRecords();
@@ -238,7 +238,7 @@ function curveFigure(title, [acrossTitle, upTitle], curves, marked) {
   );
   let note = "";
   if (marked !== null) {
-    note = `Pictures show what is above ${marked}`;
+    note = `Images show what is above ${marked}`;
     svg.append(
       vector("path", { d: `M${100 * marked} 0V100`, class: "marked" }),
     );

@@ -1,6 +1,6 @@
 "use strict";
 
-/* Which boxes and pictures are shown, and in which order. */
+/* Which boxes and images are shown, and in which order. */
 
 let shownRecords = []; // those in the grid, in their order
 
@@ -59,7 +59,7 @@ function makeClassRank() {
   return (box) => ranks[boxColumns.classNumber[box]];
 }
 
-/* The square root of the area, in pixels of the picture. */
+/* The square root of the area, in pixels of the image. */
 function sizeOf(box) {
   const [x1, y1, x2, y2] = coordinatesOf(box);
   return Math.sqrt(Math.max(0, x2 - x1) * Math.max(0, y2 - y1));
@@ -143,7 +143,7 @@ function searchWords() {
   });
 }
 
-/* Boxes of the records that count, one by one; frames without a picture count too. */
+/* Boxes of the records that count, one by one; frames without an image count too. */
 function forEachBox(visit, except) {
   const passesFilter = boxTest(except);
   const passesSearch = findTest();
@@ -155,7 +155,7 @@ function forEachBox(visit, except) {
   }
 }
 
-/* Chooses and sorts the pictures. */
+/* Chooses and sorts the images. */
 function selectRecords() {
   const passesFilter = boxTest();
   const passesSearch = findTest();

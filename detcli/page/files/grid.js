@@ -1,6 +1,6 @@
 "use strict";
 
-/* Pictures, or crops of them. Only tiles near the visible part exist, however many there are. */
+/* Images, or crops of them. Only tiles near the visible part exist, however many there are. */
 
 const GAP = 12;
 const OVERSCAN_ROWS = 2; // above and below
@@ -12,7 +12,7 @@ const LAYOUTS = {
   pictures: {
     minWidth: 210, // of a tile, where the window has room
     minColumns: 2,
-    heightPerWidth: 0.75, // of the picture
+    heightPerWidth: 0.75, // of the image
     captionHeight: 50,
     items: () => shownRecords,
   },
@@ -153,7 +153,7 @@ function pictureTile(record) {
   const tallyText = tally(record);
   const image = hasPicture(record)
     ? thumbnail(record)
-    : placeholder("No picture");
+    : placeholder("No image");
   const frameParts = [image];
   if (record.width) frameParts.push(drawThumbnail(record));
   const attributes = { "aria-label": `${name} ${tallyText}` };

@@ -13,7 +13,7 @@ const VIEWS = {
 
 const listLengths = {}; // how many items of each kind a list has before it is cut
 let currentView = null;
-let drawnAddress = null; // of what is drawn, whichever picture is open
+let drawnAddress = null; // of what is drawn, whichever image is open
 
 const scheduleRefresh = onceAFrame(() => {
   selectRecords();
@@ -40,7 +40,7 @@ function cutList(items, noun, step) {
   return { listed, moreButton };
 }
 
-/* How much there is: in the title, beside the views and above the pictures. */
+/* How much there is: in the title, beside the views and above the images. */
 function showCounts() {
   const title = titleText();
   byId("title").textContent = title;
@@ -54,13 +54,13 @@ function showCounts() {
   timelineLink.hidden = !page.videos.length;
 
   const isEmpty = shownRecords.length === 0;
-  const text = isEmpty ? "No picture passes the filter" : shownText();
+  const text = isEmpty ? "No image passes the filter" : shownText();
   byId("shown").textContent = text;
   const isLoaded = page.loadedChunks === page.chunkCount;
   if (isLoaded) byId("announce").textContent = text;
 }
 
-/* "3 pictures and 20 frames, 40 detections", of the whole run. */
+/* "3 images and 20 frames, 40 detections", of the whole run. */
 function titleText() {
   let pictureCount = 0;
   let frameCount = 0;
@@ -74,7 +74,7 @@ function titleText() {
   }
   const inputs = [];
   if (pictureCount || !frameCount)
-    inputs.push(countText(pictureCount, "picture"));
+    inputs.push(countText(pictureCount, "image"));
   if (frameCount) inputs.push(countText(frameCount, "frame"));
   const isComparison = page.kinds.length > 0;
   const boxes = isComparison
@@ -83,9 +83,9 @@ function titleText() {
   return `${inputs.join(" and ")}, ${boxes}`;
 }
 
-/* "3 crops of 2 pictures shown", and whether some are out of reach. */
+/* "3 crops of 2 images shown", and whether some are out of reach. */
 function shownText() {
-  let text = countText(shownRecords.length, "picture");
+  let text = countText(shownRecords.length, "image");
   if (state.view === "wall") {
     const crops = grid.items.filter(({ box }) => box !== undefined);
     text = `${countText(crops.length, "crop")} of ${text}`;
@@ -125,7 +125,7 @@ function showProgress() {
   byId("state").textContent = texts.join(". ");
 }
 
-/* What a comparison has found, above the pictures, and what made the records, below them. */
+/* What a comparison has found, above the images, and what made the records, below them. */
 function showAbout() {
   const { lastRun } = page;
   if (!lastRun) return;
@@ -166,7 +166,7 @@ function applyState() {
   showOpenPicture();
 }
 
-/* Opens the picture that the state names, or closes the viewer. */
+/* Opens the image that the state names, or closes the viewer. */
 function showOpenPicture() {
   const [number, boxOfRecord] = state.picture.split(".");
   const record = page.records[number];

@@ -1,8 +1,8 @@
 "use strict";
 
-/* Marks on pictures and boxes, and the forms in which they are handed back. */
+/* Marks on images and boxes, and the forms in which they are handed back. */
 
-const marks = new Map(); // keep or drop, by what `picture` of an address says of a picture or a box
+const marks = new Map(); // keep or drop, by what `picture` of an address says of an image or a box
 
 /* The forms: the name of a file, and what makes its text of marked items. */
 const FORMS = {
@@ -55,7 +55,7 @@ function markFocused(mark) {
   if (item && !isGroup) setMark(idOf(item), mark);
 }
 
-/* In the viewer the box that was chosen, or the picture; outside a tile, if one has the focus. */
+/* In the viewer the box that was chosen, or the image; outside a tile, if one has the focus. */
 function focusedItem() {
   const { record, chosenBox } = viewer;
   if (record && chosenBox !== null) return { record, box: chosenBox };

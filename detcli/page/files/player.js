@@ -7,7 +7,7 @@ const FRAME_RATE = 25; // of a video whose frames have no times
 const player = {
   playback: null, // a token of what plays now
   momentsKey: "", // what the moments are of
-  moments: [], // {record: the frame nearest to it that has a picture, text}
+  moments: [], // {record: the frame nearest to it that has an image, text}
 };
 
 function framesWithPicture(records) {

@@ -1,6 +1,6 @@
 "use strict";
 
-/* On paper, where nothing scrolls: all pictures that the filter lets through, up to a limit. */
+/* On paper, where nothing scrolls: all images that the filter lets through, up to a limit. */
 
 const PRINTED_PICTURES = 500; // twelve to a page
 
@@ -12,7 +12,7 @@ function fillPaper() {
 
   const leftOutCount = shownRecords.length - PRINTED_PICTURES;
   if (leftOutCount > 0) {
-    const total = countText(shownRecords.length, "picture");
+    const total = countText(shownRecords.length, "image");
     const leftOut = `${numberText(leftOutCount)} are left out`;
     const text = `The first ${PRINTED_PICTURES} of ${total}; ${leftOut}: a filter chooses others`;
     paper.append(element("p", text));
@@ -30,7 +30,7 @@ function startPrint() {
   document.addEventListener("keydown", async (event) => {
     const isPrintKey = event.key === "p" && (event.ctrlKey || event.metaKey);
     if (!isPrintKey) return;
-    event.preventDefault(); // a browser would not wait for the pictures
+    event.preventDefault(); // a browser would not wait for the images
     await fillPaper();
     window.print();
   });

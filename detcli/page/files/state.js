@@ -54,7 +54,7 @@ const ADDRESS_KEYS = {
   find: word(""),
   among: numbers, // of records; none for all
   score: range(0, 1),
-  size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
+  size: range(0, Infinity), // the square root of a box's area, in pixels of the image
   class: words, // none for all
   kind: words, // none for all
   show: word("all", (text) =>
@@ -69,7 +69,7 @@ const ADDRESS_KEYS = {
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
 
-/* The keys that decide which boxes and pictures are shown, and in which order. */
+/* The keys that decide which boxes and images are shown, and in which order. */
 const FILTERS = [
   "find",
   "among",

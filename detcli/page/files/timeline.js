@@ -282,7 +282,7 @@ function lowestBy(items, keyOf) {
   return lowest;
 }
 
-/* The frame itself, or the nearest of which a picture was kept. */
+/* The frame itself, or the nearest of which an image was kept. */
 function nearestPicture(record, records) {
   const distanceTo = ({ frame }) => Math.abs(frame - record.frame);
   return lowestBy(framesWithPicture(records), distanceTo) || record;

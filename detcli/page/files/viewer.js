@@ -1,6 +1,6 @@
 "use strict";
 
-/* One picture, large, with its boxes and a list of them. */
+/* One image, large, with its boxes and a list of them. */
 
 const viewer = {
   record: null,
@@ -27,7 +27,7 @@ function openViewer(record, chosenBox = null) {
   preload(shownRecords[index - 1]);
 }
 
-/* Loads the picture of a record, if there is one, for whoever steps to it. */
+/* Loads the image of a record, if there is one, for whoever steps to it. */
 function preload(record) {
   if (record && hasPicture(record)) new Image().src = pictureAddress(record);
 }
@@ -65,9 +65,9 @@ function borderSlider() {
   return slider;
 }
 
-/* The picture, or its thumbnail if the file has moved or changed. */
+/* The image, or its thumbnail if the file has moved or changed. */
 function viewerImage(record) {
-  if (!hasPicture(record)) return placeholder("No picture was kept");
+  if (!hasPicture(record)) return placeholder("No image was kept");
   const alt = `${displayName(record)}: ${tally(record)}`;
   const address = pictureAddress(record);
   const image = pictureImage(address, { alt, decoding: "sync" });
@@ -94,7 +94,7 @@ function viewerImage(record) {
   return image;
 }
 
-/* Facts and warnings; `copyText` and `fault` are of the picture that is shown. */
+/* Facts and warnings; `copyText` and `fault` are of the image that is shown. */
 function describe(record, copyText = "", fault = "") {
   const { width, height, frame, source } = record;
   const facts = [];
@@ -140,7 +140,7 @@ function showPosition() {
   byId("next").disabled = !isAmong || index >= items.length - 1;
 }
 
-/* How many boxes of a picture the filters hide. */
+/* How many boxes of an image the filters hide. */
 function hiddenText(boxCount, shownCount) {
   if (boxCount === 0) return "Nothing was found";
   const hiddenCount = boxCount - shownCount;
@@ -250,7 +250,7 @@ function highlightInDrawing(svg, litBox) {
   if (label) svg.append(vector("g.extra", label));
 }
 
-/* Keeps a box lit; a row brings it close, and once more the whole picture. */
+/* Keeps a box lit; a row brings it close, and once more the whole image. */
 function choose(box, isInPicture = false) {
   viewer.chosenBox = box === viewer.chosenBox ? null : box;
   if (!isInPicture) {
@@ -260,7 +260,7 @@ function choose(box, isInPicture = false) {
   highlight(null, isInPicture);
 }
 
-/* What one goes through, pictures or the crops of the wall, and the index of what is open; -1 if
+/* What one goes through, images or the crops of the wall, and the index of what is open; -1 if
    it is not among them. */
 function stops() {
   if (state.view !== "wall") {
@@ -274,7 +274,7 @@ function stops() {
   return { items: crops, index };
 }
 
-/* Goes to the next picture or crop, or with -1 to the previous one. */
+/* Goes to the next image or crop, or with -1 to the previous one. */
 function step(by) {
   const { items, index } = stops();
   const item = items[index + by];
@@ -300,7 +300,7 @@ function toggleFull() {
   else part.requestFullscreen();
 }
 
-/* The keyboard goes back to the tile of the picture. */
+/* The keyboard goes back to the tile of the image. */
 function closeViewer() {
   const index = tileIndexOf(viewer.record);
   viewer.record = null;

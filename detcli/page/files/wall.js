@@ -3,7 +3,7 @@
 /* A wall of crops: every box by itself, in groups that begin with a tile for their name. */
 
 const AROUND = 1.4; // side of a crop for each pixel of its box
-const MIN_SIDE = 24; // pixels of the picture
+const MIN_SIDE = 24; // pixels of the image
 const THUMBNAIL = 320; // pixels of its longer side
 
 /* What crops can be grouped by: whether there is such a thing, and the name of a box's group. */
@@ -26,7 +26,7 @@ const GROUPS = {
   },
 };
 
-/* The crops of the pictures that are shown: the largest group first, each in the chosen order.
+/* The crops of the images that are shown: the largest group first, each in the chosen order.
    A group's tile is {name, count}, a crop {record, box, key}. */
 function wallItems() {
   const { makeKey } = ORDERS[state.sort];
@@ -75,11 +75,11 @@ function cropTile({ name, count, record, box }) {
   const title = `${labelText(box)}\n${pictureName}`;
   const frameParts = hasPicture(record)
     ? cropOf(record, box)
-    : [placeholder("No picture")];
+    : [placeholder("No image")];
   return tileLink({ record, box }, { title }, frameParts, text, pictureName);
 }
 
-/* A square around the box, within the picture as far as it fits; from the thumbnail where that is
+/* A square around the box, within the image as far as it fits; from the thumbnail where that is
    large enough. */
 function cropOf(record, box) {
   const { width, height } = record;
@@ -102,7 +102,7 @@ function cropOf(record, box) {
   return [image, svg];
 }
 
-/* Where a crop around a middle begins along one axis: in the picture, or around all of it. */
+/* Where a crop around a middle begins along one axis: in the image, or around all of it. */
 function cropStart(middle, side, pictureLength) {
   if (side > pictureLength) return (pictureLength - side) / 2;
   return Math.max(0, Math.min(middle - side / 2, pictureLength - side));

@@ -1,13 +1,13 @@
 "use strict";
 
-/* Which part of its picture the viewer shows: by wheel, pointers and keys. */
+/* Which part of its image the viewer shows: by wheel, pointers and keys. */
 
-const CLOSEST = 16; // CSS pixels for each pixel of the picture, at most
+const CLOSEST = 16; // CSS pixels for each pixel of the image, at most
 const REACH = 4; // CSS pixels beside a box that are still it
 
 const lens = {
-  zoom: 1, // 1 where the whole picture fits
-  x: 0.5, // of the middle, as a share of the picture
+  zoom: 1, // 1 where the whole image fits
+  x: 0.5, // of the middle, as a share of the image
   y: 0.5,
   pointers: new Map(), // the last event of those that are down, by id
   hasMoved: false, // since the first of them came down
@@ -17,8 +17,8 @@ function panes() {
   return [...byId("stage").querySelectorAll(".pane")];
 }
 
-/* Width and height of a pane, and CSS pixels for each pixel of the picture: fitScale where the
-   whole picture fits, scale as it is. */
+/* Width and height of a pane, and CSS pixels for each pixel of the image: fitScale where the
+   whole image fits, scale as it is. */
 function lensSize() {
   const { record } = viewer;
   const { width, height } = panes()[0].getBoundingClientRect();
@@ -26,11 +26,11 @@ function lensSize() {
   return { width, height, fitScale, scale: fitScale * lens.zoom };
 }
 
-/* Puts picture and boxes where the lens is; past the picture's edges there is nothing to see. */
+/* Puts image and boxes where the lens is; past the image's edges there is nothing to see. */
 function placeLens() {
   const { record } = viewer;
   const { width, height, scale } = lensSize();
-  const partWidth = width / scale; // in pixels of the picture
+  const partWidth = width / scale; // in pixels of the image
   const partHeight = height / scale;
   lens.x = lensMiddle(lens.x, partWidth / record.width);
   lens.y = lensMiddle(lens.y, partHeight / record.height);
@@ -68,13 +68,13 @@ function zoomTo(zoom, point) {
   drawBoxes();
 }
 
-/* Between the whole picture and its own pixels. */
+/* Between the whole image and its own pixels. */
 function toggleZoom(point) {
   const ownPixels = Math.max(2, 1 / lensSize().fitScale);
   zoomTo(lens.zoom > 1 ? 1 : ownPixels, point);
 }
 
-/* Moves the picture by CSS pixels. */
+/* Moves the image by CSS pixels. */
 function pan(x, y) {
   const { scale } = lensSize();
   lens.x -= x / scale / viewer.record.width;
@@ -120,7 +120,7 @@ function boxAt(event) {
   return lowestBy(boxes, sizeOf) ?? null;
 }
 
-/* Lights up the box under a mouse; a pointer that is down moves the picture, two pinch it. */
+/* Lights up the box under a mouse; a pointer that is down moves the image, two pinch it. */
 function pointerMoves(event) {
   if (!viewer.record?.width) return;
   const earlierEvent = lens.pointers.get(event.pointerId);

@@ -160,7 +160,7 @@ class Schedule:
         source = source_of(name)
         self._fruitless += 1
         if self._fruitless >= FRUITLESS:
-            raise repeated_deaths_error(cause, f"the last picture was {source}")
+            raise repeated_deaths_error(cause, f"the last image was {source}")
         error = InferenceError(
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",

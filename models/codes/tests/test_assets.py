@@ -22,15 +22,15 @@ def made(tmp_path_factory):
     cv2.imwrite(str(folder / "thing.png"), thing)
     icon = np.zeros((MIN_PHOTOGRAPH_SIDE - 1, 500, 3), np.uint8)
     cv2.imwrite(str(folder / "icon.png"), icon)
-    (folder / "damaged.jpg").write_bytes(b"not a picture")
+    (folder / "damaged.jpg").write_bytes(b"not an image")
     (folder / "README").write_text("neither", encoding="utf-8")
     return training_assets(0, str(folder))
 
 
 def test_a_folder_gives_photographs_and_things(made):
     assert [one.shape for one in made.photographs] == [(300, 400, 3)]
-    [(picture, cover)] = made.things
-    assert picture.shape == (40, 100, 3)
+    [(image, cover)] = made.things
+    assert image.shape == (40, 100, 3)
     assert cover.shape == (40, 100)
 
 
@@ -47,8 +47,8 @@ def test_a_thing_has_the_size_asked_for(made):
     assert not surface.areas
 
 
-def test_a_folder_without_pictures_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no pictures are in it"):
+def test_a_folder_without_images_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no images are in it"):
         training_assets(0, str(tmp_path))
 
 

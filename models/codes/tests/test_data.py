@@ -30,7 +30,7 @@ def short_gap(monkeypatch):
 
 
 def test_kept_scenes_equal_newly_rendered_ones(assets):
-    """Also across a change of picture size, from single scenes to mosaics, and to harder ones."""
+    """Also across a change of image size, from single scenes to mosaics, and to harder ones."""
     keeping = Scenes(3, assets, 8, STAGES)
     for step in range(20):
         ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
@@ -82,9 +82,9 @@ def test_a_batch_that_cannot_be_divided():
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("flip", [False, True])
 def test_boxes_stay_on_their_objects(swap, flip):
-    picture = np.zeros((20, 30, 3), np.uint8)
-    picture[3:8, 10:16] = 255
-    scene = Scene(picture, np.array([1]), np.float32([[10, 3, 16, 8]]))  # type: ignore[arg-type]
+    image = np.zeros((20, 30, 3), np.uint8)
+    image[3:8, 10:16] = 255
+    scene = Scene(image, np.array([1]), np.float32([[10, 3, 16, 8]]))  # type: ignore[arg-type]
     other = turned(scene, swap=swap, flip=flip)
     x0, y0, x1, y1 = other.boxes[0].astype(int)
     assert other.picture[y0:y1, x0:x1].all()
@@ -92,13 +92,13 @@ def test_boxes_stay_on_their_objects(swap, flip):
     assert scene.boxes.tolist() == [[10, 3, 16, 8]]
 
 
-def test_a_small_picture_is_padded_and_a_large_one_shrinks_with_its_boxes():
-    picture = np.zeros((20, 40, 3), np.uint8)
-    picture[5:15, 10:30] = 255
-    scene = Scene(picture, np.zeros(1, np.int64), np.array([[10, 5, 30, 15]], np.float32))
+def test_a_small_image_is_padded_and_a_large_one_shrinks_with_its_boxes():
+    image = np.zeros((20, 40, 3), np.uint8)
+    image[5:15, 10:30] = 255
+    scene = Scene(image, np.zeros(1, np.int64), np.array([[10, 5, 30, 15]], np.float32))
     padded = letterboxed(scene, 160)
     assert padded.boxes.tolist() == [[70, 75, 90, 85]]
-    assert np.array_equal(padded.picture[70:90, 60:100], picture)
+    assert np.array_equal(padded.picture[70:90, 60:100], image)
     assert (padded.picture == PADDING).sum() == 3 * (160 * 160 - 20 * 40)
     shrunk = letterboxed(scene, 20)
     assert shrunk.boxes.tolist() == [[5, 7.5, 15, 12.5]]

@@ -12,15 +12,15 @@ from codes.demo import compose
 FILE = Path(__file__).parents[1] / "demo.jpg"
 
 
-def test_every_symbol_of_the_demo_picture_can_be_read():
-    picture = cv2.imread(str(FILE))
-    kinds = {str(found.format) for found in zxingcpp.read_barcodes(picture)}
+def test_every_symbol_of_the_demo_image_can_be_read():
+    image = cv2.imread(str(FILE))
+    kinds = {str(found.format) for found in zxingcpp.read_barcodes(image)}
     assert kinds >= {"QR Code", "Data Matrix", "PDF417", "Code 128", "EAN-13"}
     dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_4X4_50)
-    assert cv2.aruco.ArucoDetector(dictionary).detectMarkers(picture)[1].ravel().tolist() == [23]
+    assert cv2.aruco.ArucoDetector(dictionary).detectMarkers(image)[1].ravel().tolist() == [23]
 
 
-def test_the_file_is_the_picture_that_the_code_composes():
+def test_the_file_is_the_image_that_the_code_composes():
     """To what JPEG loses, and what versions of OpenCV draw differently."""
     stored, composed = cv2.imread(str(FILE)), compose()
     assert stored.shape == composed.shape

@@ -70,8 +70,8 @@ def test_boxes_come_back_from_the_letterbox(scenes):
     assert (height, width) != (IMGSZ, IMGSZ)
     left, top = (IMGSZ - width) // 2, (IMGSZ - height) // 2
 
-    def predict(pictures):
-        assert pictures.shape == (1, 3, IMGSZ, IMGSZ)
+    def predict(images):
+        assert images.shape == (1, 3, IMGSZ, IMGSZ)
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
         body[0, :4, 7] = (left + 10, top + 20, left + 110, top + 220)
         body[0, 4 + 3, 7] = 0.9
@@ -82,17 +82,17 @@ def test_boxes_come_back_from_the_letterbox(scenes):
     assert rows[0].tolist() == pytest.approx([10, 20, 110, 220, 0.9, 3])
 
 
-def test_pictures_are_written_as_a_coco_data_set(tmp_path):
+def test_images_are_written_as_a_coco_data_set(tmp_path):
     write(tmp_path, 3)
     truth = json.loads((tmp_path / "instances.json").read_text())
     assert [entry["name"] for entry in truth["categories"]] == list(NAMES)
     for entry in truth["images"]:
-        picture = cv2.imread(str(tmp_path / "images" / entry["file_name"]))
-        assert picture.shape[:2] == (entry["height"], entry["width"])
+        image = cv2.imread(str(tmp_path / "images" / entry["file_name"]))
+        assert image.shape[:2] == (entry["height"], entry["width"])
     assert all(min(item["bbox"][2:]) > 0 for item in truth["annotations"])
 
 
-def test_boxes_come_back_from_a_padded_picture(scenes):
+def test_boxes_come_back_from_a_padded_image(scenes):
     scene = scenes[3]
     assert scene.picture.shape[:2] == SHAPES[3] == (240, 320)
 
@@ -105,8 +105,8 @@ def test_boxes_come_back_from_a_padded_picture(scenes):
     assert detections(scene, predict)[0].tolist() == pytest.approx([10, 20, 110, 220, 0.9, 0])
 
 
-def test_real_pictures_count_by_what_their_labels_say(tmp_path):
-    """A predictor that says `aztec` of dark pictures, and of bright ones `qr_code` twice."""
+def test_real_images_count_by_what_their_labels_say(tmp_path):
+    """A predictor that says `aztec` of dark images, and of bright ones `qr_code` twice."""
     labels = {"0.png": "aztec", "1.png": "qr_code", "2.png": "none:aztec", "3.png": "none:other"}
     labels |= {"4.png": "barcode", "5.png": "other:stacked"}
     rows = [f"{name}\t{label}\tphoto\ta\tb" for name, label in labels.items()]
@@ -115,9 +115,9 @@ def test_real_pictures_count_by_what_their_labels_say(tmp_path):
         shade = 255 if name in {"1.png", "3.png", "4.png"} else 0
         cv2.imwrite(str(tmp_path / name), np.full((30, 30, 3), shade, np.uint8))
 
-    def predict(pictures):
+    def predict(images):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        bright = pictures[0, :, 320, 320].mean() > 0.5
+        bright = images[0, :, 320, 320].mean() > 0.5
         body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = (
             max(CONFS.values()) + 0.01
         )
@@ -132,7 +132,7 @@ def test_real_pictures_count_by_what_their_labels_say(tmp_path):
     assert samples(tmp_path, 4) == samples(tmp_path, 4)
 
 
-def test_false_alarms_are_counted_per_picture(tmp_path):
+def test_false_alarms_are_counted_per_image(tmp_path):
     least = CONFS["qr_code"]
     scores = (0.9, least + 0.01, least - 0.01, 0.51, 0.49)
     for number in range(2):
@@ -159,12 +159,12 @@ def test_duplicates_are_what_nms_would_drop():
 
 def test_a_model_agrees_with_itself_or_not():
     """One that finds what is bright, but scores it 0.9 where it is wide, else 0.4."""
-    picture = np.zeros((400, 600, 3), np.uint8)
-    picture[50:150, 100:400] = 255
-    scene = Scene(picture, np.array([2]), np.float32([[100, 50, 400, 150]]))  # type: ignore[arg-type]
+    image = np.zeros((400, 600, 3), np.uint8)
+    image[50:150, 100:400] = 255
+    scene = Scene(image, np.array([2]), np.float32([[100, 50, 400, 150]]))  # type: ignore[arg-type]
 
-    def predict(pictures):
-        bright = (pictures[0, 0] > 0.9).astype(np.uint8)
+    def predict(images):
+        bright = (images[0, 0] > 0.9).astype(np.uint8)
         left, top, wide, tall = cv2.boundingRect(bright)
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
         body[0, :4, 7] = (left, top, left + wide, top + tall)

@@ -31,7 +31,7 @@ SIDE = 96
 
 @pytest.fixture(scope="module")
 def network():
-    """One whose normalisation has seen pictures, so that folding has something to do."""
+    """One whose normalisation has seen images, so that folding has something to do."""
     torch.manual_seed(0)
     made = Network(Plan.narrow(len(NAMES)))
     with torch.no_grad():
@@ -57,23 +57,23 @@ def exported(network, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     return torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
 
 
-def test_folding_keeps_the_output(network, pictures):
-    before = network.one(network.features(pictures))
+def test_folding_keeps_the_output(network, images):
+    before = network.one(network.features(images))
     own = folded(network)
-    after = own.one(own.features(pictures))
+    after = own.one(own.features(images))
     assert not [part for part in own.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     for old, new in zip(before, after, strict=True):
         torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
 
 
-def test_the_body_is_boxes_in_pixels_and_scores(network, pictures):
-    sides, logits = network.one(network.features(pictures))
+def test_the_body_is_boxes_in_pixels_and_scores(network, images):
+    sides, logits = network.one(network.features(images))
     boxes = decode_boxes(sides, *square(SIDE, STRIDES))
-    body = Deployed(network)(pictures)
+    body = Deployed(network)(images)
     torch.testing.assert_close(body[:, :4], boxes, atol=1e-3, rtol=1e-4)
     scores, kept = logits.sigmoid(), body[:, 4:] > 0
     assert (body[:, 4:] >= (scores * kept).clamp(max=1) - 1e-3).all()
@@ -144,11 +144,11 @@ def test_one_coarse_answer_outdoes_several_fine_ones():
     assert two_scales(fine, {(1, 1): (box, 0.55)}) == [{(2, 4), (4, 2)}, set()]
 
 
-def test_the_graph_matches_torch(network, exported, pictures):
+def test_the_graph_matches_torch(network, exported, images):
     session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
-    pictures = pictures.repeat(1, 1, 1, 2)  # twice as wide as high
-    (body,) = session.run(None, {"images": pictures.numpy()})
-    expected = Deployed(network)(pictures).numpy()
+    images = images.repeat(1, 1, 1, 2)  # twice as wide as high
+    (body,) = session.run(None, {"images": images.numpy()})
+    expected = Deployed(network)(images).numpy()
     assert body.shape == (1, 4 + len(NAMES), 2 * (12 * 12 + 6 * 6 + 3 * 3))
     answers, wanted = body[:, 4:].any(1), expected[:, 4:].any(1)
     agreed = (answers == wanted)[:, None]  # rounding decides between equally good neighbours
@@ -157,27 +157,27 @@ def test_the_graph_matches_torch(network, exported, pictures):
     np.testing.assert_allclose(body[:, :4], expected[:, :4], atol=1e-4 * SIDE)
 
 
-def test_restored_weights_answer_as_the_file_does(network, exported, pictures):
+def test_restored_weights_answer_as_the_file_does(network, exported, images):
     restored = Network(Plan.narrow(len(NAMES)))
     restore(restored, exported, torch.rand(2, 3, SIDE, SIDE))
     assert restored.training
     for head in (restored.one, restored.many):
         restored.one = head
         ours, theirs = folded(restored), folded(network)
-        sides, logits = ours.one(ours.features(pictures))
-        expected_sides, expected_logits = theirs.one(theirs.features(pictures))
+        sides, logits = ours.one(ours.features(images))
+        expected_sides, expected_logits = theirs.one(theirs.features(images))
         torch.testing.assert_close(sides, expected_sides, atol=1e-3, rtol=1e-3)
         torch.testing.assert_close(logits, expected_logits, atol=1e-3, rtol=1e-3)
 
 
 def test_blocks_that_the_file_lacks_change_nothing_until_they_are_trained(
-    network, exported, pictures
+    network, exported, images
 ):
     more = tuple(count + 1 for count in network.plan.repeats)
     deeper = Network(dataclasses.replace(network.plan, repeats=more))
     restore(deeper, exported, torch.rand(2, 3, SIDE, SIDE))
-    _, ours = folded(deeper).one(folded(deeper).features(pictures))
-    _, theirs = folded(network).one(folded(network).features(pictures))
+    _, ours = folded(deeper).one(folded(deeper).features(images))
+    _, theirs = folded(network).one(folded(network).features(images))
     torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
     optimiser = torch.optim.SGD(deeper.parameters(), lr=0.1)
     for _ in range(3):  # what follows them learns first, their first convolutions last

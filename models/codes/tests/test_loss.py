@@ -15,7 +15,7 @@ def objects(*boxes):
     return Objects(zero, zero, torch.tensor(boxes).reshape(-1, 4))
 
 
-def test_a_picture_without_objects_lowers_every_score():
+def test_an_image_without_objects_lowers_every_score():
     silent = (torch.zeros(1, 4 * BINS, COUNT), torch.full((1, 6, COUNT), -20.0))
     loud = (silent[0], torch.zeros(1, 6, COUNT))
     quiet_loss, loud_loss = (dual_loss((out, out), objects(), GRID) for out in (silent, loud))

@@ -10,18 +10,18 @@ CENTRES, _ = square(96, (8, 16, 32))
 
 def plainly(objects, scores, boxes, most):
     """The same, one object and one anchor at a time: `{(object, anchor): target}`."""
-    wishes = {}  # (picture, anchor): [(iou, object, merit)]
+    wishes = {}  # (image, anchor): [(iou, object, merit)]
     for item in range(len(objects.label)):
         x0, y0, x1, y1 = objects.box[item].tolist()
-        picture = int(objects.picture[item])
+        image = int(objects.picture[item])
         ranked = []
         for anchor, (x, y) in enumerate(CENTRES.tolist()):
             if x0 < x < x1 and y0 < y < y1:
-                iou = max(float(complete_iou(objects.box[item], boxes[picture, anchor])), 0)
-                score = float(scores[picture, int(objects.label[item]), anchor])
+                iou = max(float(complete_iou(objects.box[item], boxes[image, anchor])), 0)
+                score = float(scores[image, int(objects.label[item]), anchor])
                 ranked.append((score**ALPHA * iou**BETA, -anchor, iou))
         for merit, minus_anchor, iou in sorted(ranked, reverse=True)[:most]:
-            wishes.setdefault((picture, -minus_anchor), []).append((iou, -item, merit))
+            wishes.setdefault((image, -minus_anchor), []).append((iou, -item, merit))
     granted = {}
     for (_, anchor), claims in wishes.items():
         iou, minus_item, merit = max(claims)
@@ -36,11 +36,11 @@ def plainly(objects, scores, boxes, most):
 
 def random_case(seed, count):
     make = torch.Generator().manual_seed(seed)
-    picture = torch.randint(3, (count,), generator=make).sort().values
+    image = torch.randint(3, (count,), generator=make).sort().values
     label = torch.randint(6, (count,), generator=make)
     corner = torch.rand(count, 2, generator=make) * 70
     box = torch.cat([corner, corner + 9 + 40 * torch.rand(count, 2, generator=make)], 1)
-    objects = Objects(picture, label, box)
+    objects = Objects(image, label, box)
     scores = torch.rand(3, 6, len(CENTRES), generator=make)
     around = CENTRES + 4 * torch.randn(3, len(CENTRES), 2, generator=make)
     reach = 4 + 24 * torch.rand(3, len(CENTRES), 2, generator=make)
@@ -52,12 +52,12 @@ def random_case(seed, count):
 def test_the_assignment_matches_a_plain_implementation(seed, most):
     objects, scores, boxes = random_case(seed, count=9)
     pairs = candidates(objects, CENTRES)
-    picture = objects.picture[pairs.item]
+    image = objects.picture[pairs.item]
     chosen = assign(
         objects,
         pairs,
-        scores[picture, objects.label[pairs.item], pairs.anchor],
-        boxes[picture, pairs.anchor],
+        scores[image, objects.label[pairs.item], pairs.anchor],
+        boxes[image, pairs.anchor],
         most,
     )
     keys = zip(chosen.item.tolist(), chosen.anchor.tolist(), strict=True)
@@ -70,9 +70,9 @@ def test_the_assignment_matches_a_plain_implementation(seed, most):
 def test_one_to_one_gives_each_object_at_most_one_anchor():
     objects, scores, boxes = random_case(1, count=9)
     pairs = candidates(objects, CENTRES)
-    picture = objects.picture[pairs.item]
-    score = scores[picture, objects.label[pairs.item], pairs.anchor]
-    chosen = assign(objects, pairs, score, boxes[picture, pairs.anchor], 1)
+    image = objects.picture[pairs.item]
+    score = scores[image, objects.label[pairs.item], pairs.anchor]
+    chosen = assign(objects, pairs, score, boxes[image, pairs.anchor], 1)
     assert len(chosen.item.unique()) == len(chosen.item)
 
 

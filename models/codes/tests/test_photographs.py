@@ -27,7 +27,7 @@ def package(tmp_path):
     return path
 
 
-def test_the_pictures_of_a_package_are_unpacked_below_their_paths(package, tmp_path):
+def test_the_images_of_a_package_are_unpacked_below_their_paths(package, tmp_path):
     digest = hashlib.sha256(package.read_bytes()).hexdigest()
     fetch(tmp_path / "out", f"file://{tmp_path}/", {"a.deb": digest})
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

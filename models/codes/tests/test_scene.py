@@ -31,7 +31,7 @@ def test_the_same_number_gives_the_same_scene(assets):
     assert not np.array_equal(first.picture, other.picture)
 
 
-def test_boxes_are_inside_the_picture_and_large_enough(assets):
+def test_boxes_are_inside_the_image_and_large_enough(assets):
     scenes = [render(4, index, assets, SIDE, SIDE) for index in range(40)]
     boxes = np.concatenate([scene.boxes for scene in scenes])
     labels = np.concatenate([scene.labels for scene in scenes])
@@ -42,7 +42,7 @@ def test_boxes_are_inside_the_picture_and_large_enough(assets):
     assert (boxes[:, 2:] - boxes[:, :2]).min() >= MIN_BOX
 
 
-def test_symbols_reach_from_tiny_to_cut_off_by_the_picture(assets):
+def test_symbols_reach_from_tiny_to_cut_off_by_the_image(assets):
     scenes = [render(8, index, assets, SIDE, SIDE) for index in range(120)]
     boxes = np.concatenate([scene.boxes for scene in scenes])
     longer = (boxes[:, 2:] - boxes[:, :2]).max(1)
@@ -107,7 +107,7 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
     assert least <= closest < 2 * least
 
 
-def test_a_generated_picture_is_filled_by_its_symbol(assets):
+def test_a_generated_image_is_filled_by_its_symbol(assets):
     scenes = [generated(9, index, assets, SIDE) for index in range(40)]
     sizes = np.array([scene.picture.shape[:2] for scene in scenes])
     boxes = np.concatenate([scene.boxes for scene in scenes])
@@ -121,18 +121,18 @@ def test_styled_qr_codes_can_be_read():
     read = []
     for seed in range(20):
         random = np.random.default_rng(seed)
-        picture = 255 - np.pad(styled(random, symbol(random, "qr_code").cells, 8), 40)
-        read.append(any(str(one.format) == "QR Code" for one in zxingcpp.read_barcodes(picture)))
+        image = 255 - np.pad(styled(random, symbol(random, "qr_code").cells, 8), 40)
+        read.append(any(str(one.format) == "QR Code" for one in zxingcpp.read_barcodes(image)))
     assert np.mean(read) > 0.8
 
 
-def test_a_dimmed_picture_keeps_5_to_25_levels_of_each_symbol():
+def test_a_dimmed_image_keeps_5_to_25_levels_of_each_symbol():
     random = np.random.default_rng(0)
-    picture = np.full((80, 120, 3), 200, np.uint8)
-    picture[10:50, 10:50] = 255 - enlarged(random.integers(0, 2, (10, 10), np.uint8), 4)[..., None]
+    image = np.full((80, 120, 3), 200, np.uint8)
+    image[10:50, 10:50] = 255 - enlarged(random.integers(0, 2, (10, 10), np.uint8), 4)[..., None]
     box = np.float32([[10, 10, 50, 50]])  # type: ignore[arg-type]
     for _ in range(20):
-        assert 4 <= np.ptp(camera.dimmed(random, picture, box)[10:50, 10:50]) <= 30  # type: ignore[arg-type]
+        assert 4 <= np.ptp(camera.dimmed(random, image, box)[10:50, 10:50]) <= 30  # type: ignore[arg-type]
 
 
 def test_surfaces_lean_by_10_to_25_degrees_and_are_seen_from_the_side():

@@ -44,8 +44,8 @@ def test_markers_can_be_read():
         for dictionary in DICTIONARIES
     ]
     for _ in range(SAMPLES):
-        picture = drawn(symbol(random, "aruco"))
-        assert any(detector.detectMarkers(picture)[1] is not None for detector in detectors)
+        image = drawn(symbol(random, "aruco"))
+        assert any(detector.detectMarkers(image)[1] is not None for detector in detectors)
 
 
 def test_contents_vary_and_repeat_with_the_seed():

@@ -76,7 +76,7 @@ def test_a_run_can_start_from_an_exported_file_and_resumes_without_it(tmp_path):
     assert resumed.step == 4
 
 
-def test_pictures_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large():
+def test_images_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large():
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
     sides = [scenes.side(step) for step in range(24000)]
     assert sides[:8] == [288, 288, 384, 288, 384, 288, 480, 288]

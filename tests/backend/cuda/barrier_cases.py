@@ -83,8 +83,8 @@ def _selection_is_right(gpu, head, options) -> bool:
     result = gpu.pin(selection.result_size)
     selection.enqueue(uploaded.address, result.address)
     gpu.record().wait()
-    [pictures] = selection.read(result.array)
-    selection_on_gpu = postprocess.as_selection(pictures[0])
+    [images] = selection.read(result.array)
+    selection_on_gpu = postprocess.as_selection(images[0])
     expected = postprocess.select(head, options)
     return all(np.array_equal(*pair) for pair in zip(selection_on_gpu, expected, strict=True))  # type: ignore[arg-type]
 

@@ -51,7 +51,7 @@ def host(driver):
 
 
 def noise(random, count, size=(64, 64)):
-    """Pictures in which every cell scores differently."""
+    """Images in which every cell scores differently."""
     return list(random.integers(0, 256, (count, *size, 3), np.uint8))
 
 
@@ -64,8 +64,8 @@ def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
 
 def rows(detections):
     return [
-        (of_picture.xyxy.tolist(), of_picture.score.tolist(), of_picture.class_id.tolist())
-        for of_picture in detections
+        (of_image.xyxy.tolist(), of_image.score.tolist(), of_image.class_id.tolist())
+        for of_image in detections
     ]
 
 
@@ -117,7 +117,7 @@ def test_one_stream_may_run_ahead_of_the_other(host, early, driver, make_model, 
     assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
 
 
-def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
+def test_images_are_uploaded_while_the_network_runs_on_the_batch_before(
     host, driver, make_model, random
 ):
     driver.start(early=[UPLOADS])
@@ -131,7 +131,7 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
     backend.infer(backend.prepare(images, PLACED))
     images = noise(random, 1)
     batch = backend.prepare(images, PLACED)
-    uploaded = batch.slot.device("pictures", 1)
+    uploaded = batch.slot.device("images", 1)
     content = ctypes.string_at(uploaded.address, uploaded.size)
     assert images[0].tobytes() in content
     assert runs == []
@@ -140,7 +140,7 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
 
 
 @pytest.mark.parametrize("early", [[], [COMPUTE], [UPLOADS]])
-def test_decoded_pictures_are_kept_until_they_are_uploaded(host, early, driver, make_model, random):
+def test_decoded_images_are_kept_until_they_are_uploaded(host, early, driver, make_model, random):
     """Their owner drops them at once, and the next are decoded into any memory that is free."""
     model = make_model(batch=None)
     batches = [noise(random, 3, (50, 60)) for _ in range(8)]
@@ -157,7 +157,7 @@ def test_decoded_pictures_are_kept_until_they_are_uploaded(host, early, driver, 
         pending.append(enqueue(backend, decoded))
         del decoded
         if len(pending) >= backend.in_flight:
-            pending[-backend.in_flight]()  # the device is done with these pictures
+            pending[-backend.in_flight]()  # the device is done with these images
     assert len(addresses) == 3 * backend.in_flight
     assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
     backend.close()
@@ -274,7 +274,7 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
     driver.start(capacity=100_000)
     backend = host(model)
     runs = batch or 8  # as many at a time
-    message = rf"{runs} pictures, shape \[{runs}, 3, 64, 64\]"
+    message = rf"{runs} images, shape \[{runs}, 3, 64, 64\]"
     with pytest.raises(DeviceMemoryError, match=message) as caught:
         enqueue(backend, noise(random, 4))
     assert caught.value.exit_code == 1
@@ -297,7 +297,7 @@ def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
     detected(host(make_model(batch=None)), noise(random, 352))  # of any number, whose runs are 32
 
 
-def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):
+def test_a_network_runs_on_few_numbers_of_images(host, make_model, random):
     """Each new one has all convolutions planned anew."""
     model = make_model(batch=None)
     counts = (32, 5, 32, 8, 1, 17, 2, 40)
@@ -396,7 +396,7 @@ def test_nan_is_counted_and_left_out(host, driver, make_model, random):
     backend = host(make_model())
     images = noise(random, 2)
     buffer = backend.infer(backend.prepare(images, PLACED * 2))
-    scores = buffer.output + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
+    scores = buffer.output + (7 + 4) * 64 * 4  # of the second image: (4 + 3 rows, 64 anchors)
     nan = np.full(5, np.nan, np.float32)
     driver.enqueue(
         lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes),
@@ -474,7 +474,7 @@ def test_every_kernel_is_launched(host, driver, shim, make_model, random):
 
 
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
-def test_real_pictures_give_the_cpus_boxes(host, shared, name):
+def test_real_images_give_the_cpus_boxes(host, shared, name):
     model = shared(f"models/{name}")
     images = [cv2.imread(str(shared(f"data/images/{stem}.jpg"))) for stem in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
-from detcli.backend.cuda.memory import PictureMemory
+from detcli.backend.cuda.memory import ImageMemory
 from detcli.backend.preprocess import DEFAULT, fit_letterbox, letterbox_image, to_tensor
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]
 
-# Heights and widths of pictures and canvases: up and down in scale, kept, halved, in strips.
+# Heights and widths of images and canvases: up and down in scale, kept, halved, in strips.
 CASES = [
     ((480, 640), (64, 64)),
     ((1080, 1920), (96, 160)),
@@ -80,9 +80,9 @@ def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
     np.testing.assert_array_equal(tensor.view(bits), expected_tensor.view(bits))
 
 
-def test_one_picture(dtype, gpu, random):
-    for picture, canvas in CASES:
-        check(gpu, [noise(random, *picture)], canvas, dtype)
+def test_one_image(dtype, gpu, random):
+    for image, canvas in CASES:
+        check(gpu, [noise(random, *image)], canvas, dtype)
 
 
 def test_a_batch_of_different_sizes(dtype, gpu, random):
@@ -95,7 +95,7 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)
-def test_an_input_that_follows_the_picture(interpolation, dtype, gpu, random):
+def test_an_input_that_follows_the_image(interpolation, dtype, gpu, random):
     by_edge = Preprocessing(Resize.SHORTEST_EDGE, interpolation, **IMAGENET, edges=(40, 70))
     for preprocessing in (by_edge, Preprocessing(Resize.NONE, interpolation, scale=1)):
         for size in [(48, 64), (1, 1), (90, 30), (40, 55)]:
@@ -132,7 +132,7 @@ def test_every_level(dtype, gpu):
     check(gpu, [np.stack([levels, levels.T, 255 - levels], axis=-1)], (16, 16), dtype)
 
 
-def test_pictures_that_are_views(dtype, gpu, random):
+def test_images_that_are_views(dtype, gpu, random):
     for view in (
         np.s_[:, ::2],
         np.s_[::3],
@@ -144,8 +144,8 @@ def test_pictures_that_are_views(dtype, gpu, random):
         check(gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
 
 
-def test_the_pictures_may_change_as_soon_as_they_are_staged(fake_gpu, random):
-    """Nothing has run yet when the caller has its picture back."""
+def test_the_images_may_change_as_soon_as_they_are_staged(fake_gpu, random):
+    """Nothing has run yet when the caller has its image back."""
     image = noise(random, 30, 40)
     letterboxes = [Letterbox.fit((30, 40), (32, 32))]
     dtype = np.dtype(np.float32)
@@ -199,9 +199,9 @@ def test_one_upload_and_one_launch(random):
     assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
 
 
-def test_pictures_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, random):
+def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, random):
     """Among others, and views of such; the host copies only those that are not."""
-    memory = PictureMemory(fake_gpu)
+    memory = ImageMemory(fake_gpu)
 
     def decoded(*size):
         image = memory.allocate(size)
@@ -235,7 +235,7 @@ def test_pictures_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu,
     memory.close()
 
 
-def test_pictures_of_one_size_share_their_tables(random):
+def test_images_of_one_size_share_their_tables(random):
     """A video's frames take hardly more room than their pixels."""
     images = [noise(random, 16, 16) for _ in range(4)]
     letterboxes = [Letterbox.fit((16, 16), (640, 640))] * 4

@@ -1,4 +1,4 @@
-"""Memory of pictures: whose it is, when it comes back, how much there is; and slots in turn."""
+"""Memory of images: whose it is, when it comes back, how much there is; and slots in turn."""
 
 import contextlib
 import gc
@@ -11,13 +11,13 @@ import optional
 import pytest
 
 from detcli.backend.cuda import memory as module
-from detcli.backend.cuda.memory import SHARE, PictureMemory, Ring, is_page_locked
+from detcli.backend.cuda.memory import SHARE, ImageMemory, Ring, is_page_locked
 
 optional.require("cuda.core")
 
 OUT_OF_MEMORY = 2
 SIZE = (40, 60)
-LOCKED = 8192  # bytes that are locked for such a picture, which has 7200
+LOCKED = 8192  # bytes that are locked for such an image, which has 7200
 
 
 def address(array):
@@ -26,7 +26,7 @@ def address(array):
 
 @pytest.fixture
 def memory(fake_gpu):
-    memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
+    memory = ImageMemory(fake_gpu, limit=4 * LOCKED)
     yield memory
     memory.close()
 
@@ -48,7 +48,7 @@ def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     assert driver.held == 2
 
 
-def test_pictures_beyond_the_limit_are_in_ordinary_memory(memory, driver):
+def test_images_beyond_the_limit_are_in_ordinary_memory(memory, driver):
     images = [memory.allocate(SIZE) for _ in range(6)]
     assert [is_page_locked(image) for image in images] == [True] * 4 + [False] * 2
     assert [image.shape for image in images] == [(40, 60, 3)] * 6
@@ -83,7 +83,7 @@ def test_the_limit_follows_the_batches(max_images, total, fake_gpu, driver, monk
     monkeypatch.setattr(module, "MAX_LIMIT", max_images * LOCKED)
     machine = SimpleNamespace(total=total * LOCKED)
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: machine)
-    memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
+    memory = ImageMemory(fake_gpu, limit=4 * LOCKED)
     memory.follow(LOCKED)
     images = [memory.allocate(SIZE) for _ in range(7)]
     assert [is_page_locked(image) for image in images] == [True] * 6 + [False]
@@ -106,8 +106,8 @@ def test_nothing_more_is_locked_once_the_system_refuses(memory, driver):
     assert is_page_locked(memory.allocate(SIZE))
 
 
-def test_pictures_outlive_their_owner_and_the_gpu(fake_gpu, driver):
-    memory = PictureMemory(fake_gpu)
+def test_images_outlive_their_owner_and_the_gpu(fake_gpu, driver):
+    memory = ImageMemory(fake_gpu)
     images = [memory.allocate(SIZE), memory.allocate(SIZE)]
     idle = memory.allocate(SIZE)
     del idle
@@ -122,7 +122,7 @@ def test_pictures_outlive_their_owner_and_the_gpu(fake_gpu, driver):
     assert driver.held == 0
 
 
-def test_threads_never_share_a_picture(memory):
+def test_threads_never_share_an_image(memory):
     def fill(number):
         for _ in range(50):
             image = memory.allocate((40, 50 + number % 3))

@@ -62,10 +62,10 @@ def select(gpu, heads, options, *, anchors_first=False, cxcywh=False, logits=Fal
     for _ in range(runs):
         selection.enqueue(uploaded.address, download.address)
         gpu.record().wait()
-    pictures = selection.read(download.array)
+    images = selection.read(download.array)
     for memory in (selection, uploaded, download):
         memory.close()
-    return pictures
+    return images
 
 
 def assert_as_specified(selections, heads, options, *, cxcywh=False, logits=False):
@@ -83,7 +83,7 @@ def assert_as_specified(selections, heads, options, *, cxcywh=False, logits=Fals
 
 @pytest.mark.parametrize("anchors", thin("anchor counts of heads", ANCHORS, 5))
 def test_any_shape(gpu, random, anchors):
-    """All N, nearly all C, each K twice; dtypes, layouts, box formats, one picture and two."""
+    """All N, nearly all C, each K twice; dtypes, layouts, box formats, one image and two."""
     combinations = list(itertools.product((False, True), repeat=3))
     for first, scores in enumerate(SCORES):  # another combination for the same shape
         layouts = itertools.islice(itertools.cycle(combinations), first, None)

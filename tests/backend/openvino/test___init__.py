@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import optional
 import pytest
-from colour_model import NAMES, cell_box, picture
+from colour_model import NAMES, cell_box, image
 
 from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino, survey
@@ -33,7 +33,7 @@ def backend(make_model):
 
 
 def start(backend, *squares):
-    buffer = backend.infer(backend.prepare([picture(*squares)], PLACED))
+    buffer = backend.infer(backend.prepare([image(*squares)], PLACED))
     return backend.select(buffer, PLACED, WANTED)
 
 
@@ -60,7 +60,7 @@ def test_what_was_read_stays_when_a_request_runs_again(backend):
 
 
 def test_the_input_is_not_copied(backend):
-    tensor = backend.prepare([picture(("red", 1, 1))], PLACED)
+    tensor = backend.prepare([image(("red", 1, 1))], PLACED)
     ((request, part),) = backend.infer(tensor).runs
     request.wait()
     assert request.get_input_tensor().data.ctypes.data == tensor.ctypes.data == part.ctypes.data
@@ -85,7 +85,7 @@ def test_an_observer_waits_for_each_stage(backend):
 def test_a_closed_backend_runs_nothing_but_keeps_what_was_started(make_model):
     backend = open_backend("openvino", prepare(make_model()))
     wait = start(backend, ("red", 1, 1))
-    tensor = backend.prepare([picture()], PLACED)
+    tensor = backend.prepare([image()], PLACED)
     backend.close()
     backend.close()
     with pytest.raises(InferenceError, match="has been closed"):
@@ -95,7 +95,7 @@ def test_a_closed_backend_runs_nothing_but_keeps_what_was_started(make_model):
 
 def test_a_failed_run_is_an_inference_error(backend):
     failure = RuntimeError("Exception from src/a.cpp:1:\nthe device is gone\n")
-    started = backend.infer(backend.prepare([picture()], PLACED))
+    started = backend.infer(backend.prepare([image()], PLACED))
     started.runs[0][0].wait()
     started.runs[0] = (mock.Mock(**{"wait.side_effect": failure}), np.zeros((1, 3, 64, 64)))
     with pytest.raises(InferenceError, match=r"shape \[1, 3, 64, 64\]: the device is gone"):

@@ -275,10 +275,10 @@ def test_float32_that_runs_in_half_precision_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2"])
-def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
+def test_a_processor_without_bfloat16(isa, detcli, make_model, make_image):
     """oneDNN, which OpenVINO computes with, takes a lesser processor from ONEDNN_MAX_CPU_ISA."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
-    arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model()]
+    arguments = ["predict", make_image("a.png", ("red", 2, 3)), "-m", make_model()]
     usual = detcli(*arguments, "--device", "cpu")
     lesser = detcli(*arguments, "--device", "openvino", env=environment)
     assert lesser.returncode == 0, lesser.stderr

@@ -294,7 +294,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=28.0, help="after which no part starts")
     parser.add_argument("--model", default="", help="an ONNX file, for the section network")
     parser.add_argument("--model-fp16", default="", help="the same in float16")
-    parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="pictures for it")
+    parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="images for it")
     parser.add_argument(
         "--provider-options",
         action="store_true",

@@ -83,7 +83,7 @@ def network_records(
         ways = [_network_way("detcli", config, plan)]
         if alone := ways[0].get("network"):
             rate = batch / alone["p50_s"]
-            ways.append({"way": "its network alone", "host": alone, "pictures_a_second": rate})
+            ways.append({"way": "its network alone", "host": alone, "images_a_second": rate})
         for switch in switches:
             with switched_on(switch):
                 ways.append(_network_way(f"detcli, {switch}", config, plan))
@@ -101,7 +101,7 @@ def _network_way(way: str, config: Config, plan: Plan) -> dict[str, Any]:
     stages = {one.name: asdict(one.summary) for one in latency.stages if one.summary}
     around = sum(stages[name]["p50_s"] for name in ("decode", "draw") if name in stages)
     entry["host"] = {"p50_s": latency.undisturbed.p50_s - around}  # nothing overlaps there
-    entry["pictures_a_second"] = paced.pictures_per_second
+    entry["images_a_second"] = paced.pictures_per_second
     return entry | stages
 
 

@@ -1,6 +1,6 @@
 """A detector with CUDA graphs beside one without, over batches of different sizes, bit for bit.
 
-PYTHONPATH=.:tests python -m benchmarks.gpu.graphs [MODEL] PICTURE...
+PYTHONPATH=.:tests python -m benchmarks.gpu.graphs [MODEL] IMAGE...
 """
 
 import itertools
@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.gpu import DONE
 from detcli.config.device import DeviceOptions
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.run.batches import BatchDetector
 from detcli.source.sources import Sources
 
@@ -20,20 +20,20 @@ ROUNDS = 3
 """A graph is captured at the second use of memory, of which there are three, and replayed then."""
 
 
-def pictures(names: list[str]) -> list[Picture]:
-    """Pictures that all differ, decoded: those given, each moved to the side a few times."""
+def images(names: list[str]) -> list[Image]:
+    """Images that all differ, decoded: those given, each moved to the side a few times."""
     with Sources(names) as sources:
         read = [item.load() for item in itertools.islice(sources, max(BATCHES))]
     moved = ((one, 7 * step) for step in itertools.count() for one in read)
     return [
-        Picture(np.ascontiguousarray(np.roll(one.pixels, step, axis=1)), one.size)
+        Image(np.ascontiguousarray(np.roll(one.pixels, step, axis=1)), one.size)
         for one, step in itertools.islice(moved, max(BATCHES))
     ]
 
 
 def differences(device: str, model: str, names: list[str]) -> list[str]:
     """What is not the same with and without graphs, a line each; nothing where all is."""
-    shown = pictures(names)
+    shown = images(names)
     with (
         BatchDetector(model, device, options=DeviceOptions(cuda_graph=True)) as replaying,
         BatchDetector(model, device, options=DeviceOptions(cuda_graph=False)) as plain,

@@ -27,7 +27,7 @@ from detcli.data.geometry import Letterbox
 
 HEADS = ((1, 1, 1, 1), (3, 33, 20, 300), (1, 1025, 3, 300), (1, 3000, 20, 300), (1, 3000, 5, 2100))
 ROWS = ((1, 1, 1), (3, 33, 300), (2, 1025, 300), (1, 5000, 300), (1, 17000, 10), (1, 9000, 2500))
-PICTURES = (((1, 1), (32, 32)), ((50, 70), (40, 72)), ((64, 64), (64, 64)))
+IMAGES = (((1, 1), (32, 32)), ((50, 70), (40, 72)), ((64, 64), (64, 64)))
 
 
 def launch_all(gpu, kernels: Collection[str]) -> list[str]:
@@ -87,7 +87,7 @@ def _top_ks(gpu, generator):
 
 
 def _letterboxes(gpu, generator):
-    for (size, canvas), name in itertools.product(PICTURES, ("float32", "float16")):
+    for (size, canvas), name in itertools.product(IMAGES, ("float32", "float16")):
         images = list(generator.integers(0, 256, (2, *size, 3), np.uint8))
         letterboxes, dtype = [Letterbox.fit(size, canvas)] * 2, np.dtype(name)
         with ExitStack() as scope:

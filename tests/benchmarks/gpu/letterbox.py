@@ -1,4 +1,4 @@
-"""Pictures to the network's input: the kernel, with and without the upload, beside other ways."""
+"""Images to the network's input: the kernel, with and without the upload, beside other ways."""
 
 import numpy as np
 
@@ -20,14 +20,12 @@ TINY = ((1, "float32", (50, 70), (64, 64)), (3, "float16", (90, 40), (32, 64)))
 
 
 def case_of(gpu, chosen, generator, scope) -> Case:
-    """The letterbox of a (batch, dtype, size of the pictures, canvas)."""
+    """The letterbox of a (batch, dtype, size of the images, canvas)."""
     count, dtype, size, canvas = chosen[0], np.dtype(chosen[1]), *chosen[2:]
-    pictures = [
-        list(generator.integers(0, 256, (count, *size, 3), np.uint8)) for _ in range(INPUTS)
-    ]
+    images = [list(generator.integers(0, 256, (count, *size, 3), np.uint8)) for _ in range(INPUTS)]
     letterboxes = [Letterbox.fit(size, canvas)] * count
     shape = (count, 3, *canvas)
-    expected = [specified(batch, letterboxes, dtype) for batch in pictures]
+    expected = [specified(batch, letterboxes, dtype) for batch in images]
 
     def check(number, answer, ours):
         if ours and not np.array_equal(answer, expected[number]):
@@ -36,16 +34,16 @@ def case_of(gpu, chosen, generator, scope) -> Case:
         if np.abs(answer.astype(np.float32) - expected[number]).max() > 1.5 / 255:
             raise DisagreementError("a tensor that is not even close to NumPy's")
 
-    # The kernel reads two rows of the picture for each of the canvas, or all of them.
+    # The kernel reads two rows of the image for each of the canvas, or all of them.
     read = 3 * min(2 * letterboxes[0].resized[0], size[0]) * size[1]
     return Case(
         f"{len(letterboxes)} of {size[1]}x{size[0]} to {canvas[1]}x{canvas[0]} {dtype}",
         INPUTS,
         {
-            "detcli": lambda: ours(gpu, pictures, letterboxes, dtype, scope, upload=False),
-            "detcli, with the upload": lambda: ours(gpu, pictures, letterboxes, dtype, scope),
-            "PyTorch, with the upload": lambda: in_torch(gpu, pictures, letterboxes[0], dtype),
-            "OpenCV and upload": lambda: on_the_host(gpu, pictures, letterboxes, dtype, scope),
+            "detcli": lambda: ours(gpu, images, letterboxes, dtype, scope, upload=False),
+            "detcli, with the upload": lambda: ours(gpu, images, letterboxes, dtype, scope),
+            "PyTorch, with the upload": lambda: in_torch(gpu, images, letterboxes[0], dtype),
+            "OpenCV and upload": lambda: on_the_host(gpu, images, letterboxes, dtype, scope),
         },
         check,
         bytes=len(letterboxes) * read + int(np.prod(shape)) * dtype.itemsize,
@@ -54,7 +52,7 @@ def case_of(gpu, chosen, generator, scope) -> Case:
 
 
 def specified(images, letterboxes, dtype):
-    """What `backend.preprocess` makes of the pictures."""
+    """What `backend.preprocess` makes of the images."""
     tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
         to_tensor(letterbox_image(image, letterbox), out)
@@ -68,16 +66,16 @@ class _Recorder:
         self.copied = self.launched = None
 
     def upload(self, copies):
-        (self.copied,) = copies  # the pictures lie in ordinary memory
+        (self.copied,) = copies  # the images lie in ordinary memory
 
     def launch(self, *arguments):
         self.launched = arguments
 
 
-def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:
-    """The kernel: with the upload from page-locked memory, or for pictures that are there."""
+def ours(gpu, images, letterboxes, dtype, scope, *, upload=True) -> Way:
+    """The kernel: with the upload from page-locked memory, or for images that are there."""
     recorders = []
-    for batch in pictures:
+    for batch in images:
         staged = LetterboxBatch(batch, letterboxes, dtype)
         tensor = gpu.allocate(int(np.prod(staged.shape)) * dtype.itemsize)
         staging, device = gpu.pin(staged.size), gpu.allocate(staged.size)
@@ -103,11 +101,11 @@ def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:
     )
 
 
-def in_torch(gpu, pictures, letterbox, dtype) -> Way:
+def in_torch(gpu, images, letterbox, dtype) -> Way:
     """Upload uint8, then cast, scale, pad and divide with PyTorch's operators."""
     peer = torch_on(gpu)
     torch, pinned = peer.torch, peer.device != "cpu"
-    host = [torch.from_numpy(np.stack(batch)) for batch in pictures]
+    host = [torch.from_numpy(np.stack(batch)) for batch in images]
     host = [batch.pin_memory() for batch in host] if pinned else host
     (height, width), kind = letterbox.canvas, getattr(torch, dtype.name)
     bottom = height - letterbox.resized[0] - letterbox.top
@@ -124,7 +122,7 @@ def in_torch(gpu, pictures, letterbox, dtype) -> Way:
     return Way(peer.eager(to_input, host), peer.to_host, finish=lambda _: peer.wait())
 
 
-def on_the_host(gpu, pictures, letterboxes, dtype, scope) -> Way:
+def on_the_host(gpu, images, letterboxes, dtype, scope) -> Way:
     """Letterbox with OpenCV on the host and upload the tensor."""
     shape = (len(letterboxes), 3, *letterboxes[0].canvas)
     size = int(np.prod(shape)) * dtype.itemsize
@@ -134,7 +132,7 @@ def on_the_host(gpu, pictures, letterboxes, dtype, scope) -> Way:
     room = staging.array.view(dtype).reshape(shape)
 
     def fetch(number):
-        for image, letterbox, out in zip(pictures[number], letterboxes, room, strict=True):
+        for image, letterbox, out in zip(images[number], letterboxes, room, strict=True):
             to_tensor(letterbox_image(image, letterbox), out)
         gpu.copy(device.address, staging.address, size)
         gpu.record().wait()

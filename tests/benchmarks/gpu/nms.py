@@ -41,9 +41,7 @@ def case_of(gpu, head, generator, scope) -> Case:
     heads = [crowded(generator, head) for _ in range(INPUTS)]
     expected = []
     for batch in heads:
-        selected = [
-            postprocess.select(picture_head, options, cxcywh=True) for picture_head in batch
-        ]
+        selected = [postprocess.select(image_head, options, cxcywh=True) for image_head in batch]
         expected.append([rows_of(detections) for detections in selected])
 
     def check(number, answer, is_ours):
@@ -70,9 +68,9 @@ def case_of(gpu, head, generator, scope) -> Case:
 def crowded(generator, head):
     """Heads `(B, 4 + C, N)`, boxes as centre and size: forty objects, each found many times."""
     heads = [detector_head(generator, head.classes, head.anchors) for _ in range(head.batch)]
-    for picture_head in heads:
-        boxes = picture_head[:4]
-        scores = picture_head[4:]
+    for image_head in heads:
+        boxes = image_head[:4]
+        scores = image_head[4:]
         boxes *= np.float32(640)
         objects = generator.random((40, 4), np.float32) * np.float32(400) + np.float32(40)
         classes = generator.integers(0, head.classes, 40)

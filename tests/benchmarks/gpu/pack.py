@@ -4,7 +4,7 @@
 
 Copy OUT there, all at once or a few pieces at a time, each time with pieces.sha256 and there.sh,
 and run `sh there.sh`: with the last piece, it installs everything beside what is there, and runs
-the check. Packed are the commit that is checked out, the model, the pictures, and wheels for Linux
+the check. Packed are the commit that is checked out, the model, the images, and wheels for Linux
 on x86-64.
 """
 
@@ -75,7 +75,7 @@ def write(
     out: Path,
     wheels: Sequence[Path],
     models: Mapping[str, Path],
-    pictures: Sequence[Path],
+    images: Sequence[Path],
     piece: int,
 ) -> None:
     """Write gpu-check.tar in pieces of at most so many bytes, their hashes, and there.sh."""
@@ -89,7 +89,7 @@ def write(
                 tar.addfile(member, tracked.extractfile(member))
         for name, model in models.items():
             tar.add(model, name)
-        for folder, files in (("wheels", wheels), ("pictures", pictures)):
+        for folder, files in (("wheels", wheels), ("pictures", images)):
             for file in files:
                 tar.add(file, f"{folder}/{file.name}")
     hashes = []
@@ -118,14 +118,14 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="the version there")
     parser.add_argument("--have", type=Path, help="what `pip freeze` prints there: left out")
     options = parser.parse_args()
-    pictures = options.pictures or sorted((ROOT / "detcli/pictures").glob("*.jpg"))
+    images = options.pictures or sorted((ROOT / "detcli/pictures").glob("*.jpg"))
     with tempfile.TemporaryDirectory() as folder:
         wheels = download(Path(folder), options.python, set(installed(options.have)))
         half = Path(folder) / "half.onnx"
         convert = ["detcli", "convert", options.model, "--half", "--output", half]
         subprocess.run([sys.executable, "-m", *convert], check=True, stdout=subprocess.DEVNULL)
         models = {"model.onnx": options.model, "model-fp16.onnx": half}
-        write(options.out, wheels, models, pictures, PIECE)
+        write(options.out, wheels, models, images, PIECE)
     print(
         *(f"{one.name} {one.stat().st_size >> 20} MiB" for one in options.out.iterdir()), sep="\n"
     )

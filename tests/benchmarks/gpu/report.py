@@ -74,7 +74,7 @@ def markdown(report: dict[str, Any]) -> str:
 def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, bool | None]]:
     """What was to be reached, and what was: what, aim, measured, whether it is reached."""
     one, many = _case(sections, "selection", SELECTION), _case(sections, "selection", BATCH)
-    picture = _case(sections, "letterbox", LETTERBOX)
+    image = _case(sections, "letterbox", LETTERBOX)
     ours, torch, graph = "detcli", "PyTorch", "PyTorch, CUDA graph"
     yield _aim("selection [1,84,8400], GPU", "at most 15 us", one(ours, "cold"), 15e-6, 1e6, "us")
     yield _aim("... with a warm cache", "at most 8 us", one(ours, "warm"), 8e-6, 1e6, "us")
@@ -87,13 +87,13 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
     over = many(ours, "cold"), many("", "floor")
     times = over[0] / over[1] if all(over) else None
     yield _aim("selection [64,84,8400], GPU", "at most 3 times the floor", times, 3, 1, "times")
-    times = picture(ours, "cold")
+    times = image(ours, "cold")
     yield _aim("letterbox 1080p to 640, GPU", "at most 20 us", times, 20e-6, 1e6, "us")
     for case in sections.get("network", {}).get("cases", []):
         entry, batch = case["ways"][0], case.get("batch")
-        rate, alone = entry.get("pictures_a_second"), entry.get("network", {}).get("p50_s")
+        rate, alone = entry.get("images_a_second"), entry.get("network", {}).get("p50_s")
         times = batch / rate / alone if rate and alone else None
-        what = f"pictures to records beside the network alone, {case['case']}"
+        what = f"images to records beside the network alone, {case['case']}"
         yield _aim(what, "at most 1.15 times", times, 1.15, 1, "times")
 
 
@@ -186,11 +186,11 @@ def _network(cases) -> list[str]:
     for case in cases:
         for number, entry in enumerate(case["ways"]):
             ours = case["ways"][0]
-            rate = entry.get("pictures_a_second")
+            rate = entry.get("images_a_second")
             cells = [_figure(entry, ours, "host"), f"{rate:.0f}" if rate else ""]
             cells += [_time(entry[stage]["p50_s"]) if stage in entry else "" for stage in stages]
             rows.append(["" if number else case["case"], entry["way"], *_or_why(entry, cells)])
-    return _table(("case", "way", "decoded picture to boxes", "pictures/s", *stages), rows)
+    return _table(("case", "way", "decoded image to boxes", "images/s", *stages), rows)
 
 
 def _or_why(entry, cells) -> list[str]:

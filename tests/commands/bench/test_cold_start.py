@@ -45,9 +45,9 @@ def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     assert caught.value.hint
 
 
-def parsed(picture, **options):
+def parsed(image, **options):
     """What Typer makes of the command's arguments."""
-    command = predict_command(bench_config(**options), Path(picture))
+    command = predict_command(bench_config(**options), Path(image))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")  # type: ignore[attr-defined]
     params = predict.make_context("predict", command[4:], **HELP).params

@@ -131,18 +131,18 @@ def test_errors(arguments, exit_code, complaint, bench, make_model):
     assert completed.stdout == ""
 
 
-def test_no_input_is_overwritten(bench, make_model, make_picture):
+def test_no_input_is_overwritten(bench, make_model, make_image):
     model = make_model()
-    picture = make_picture("pics/a.png")
+    image = make_image("pics/a.png")
     model_before = model.read_bytes()
-    picture_before = picture.read_bytes()
-    for output, source in ((model, picture), (picture, picture), (picture, picture.parent)):
+    image_before = image.read_bytes()
+    for output, source in ((model, image), (image, image), (image, image.parent)):
         completed = bench(source, "-m", model, *SHORT, "--save-baseline", output)
         assert completed.exit_code == 2
         assert completed.stdout == ""
         assert f"{output} is one of the inputs" in completed.stderr
     assert model.read_bytes() == model_before
-    assert picture.read_bytes() == picture_before
+    assert image.read_bytes() == image_before
 
 
 def test_the_commands_of_the_documentation_parse():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from commands.bench.requests import bench_config
-from made_jpegs import encode, picture
+from made_jpegs import encode, image
 
 from detcli.commands.bench import run
 from detcli.config.values import BenchMode
@@ -25,8 +25,8 @@ def measure(model, mode="latency", baseline=None, **options):
     return run.measure(config, BenchMode(mode), 0.05, baseline=baseline)
 
 
-def test_throughput_with_workers(make_model, make_picture):
-    sources = (str(make_picture("a.png")),)
+def test_throughput_with_workers(make_model, make_image):
+    sources = (str(make_image("a.png")),)
     report, _ = measure(make_model(), "throughput", workers=2, source=sources)
     assert report.conditions.workers == 2
     assert report.throughput.pictures > 0
@@ -34,11 +34,11 @@ def test_throughput_with_workers(make_model, make_picture):
 
 
 @pytest.mark.parametrize("mode", ["latency", "throughput"])
-def test_pictures_are_decoded_into_the_devices_memory(make_model, tmp_path, allocated, mode):
+def test_images_are_decoded_into_the_devices_memory(make_model, tmp_path, allocated, mode):
     """As by predict: on a GPU, that is page-locked."""
     pytest.importorskip("simplejpeg")
     path = tmp_path / "a.jpg"
-    path.write_bytes(encode(picture(40, 24)))
+    path.write_bytes(encode(image(40, 24)))
     report, _ = measure(make_model(), mode, source=(str(path),))
     # The very first is read before there is a device, to see that it can be.
     runs = report.throughput.pictures if mode == "throughput" else 2 * report.latency.wall.samples
@@ -75,21 +75,19 @@ def test_a_baseline_was_measured_under_the_same_conditions(make_model, monkeypat
 
 
 @pytest.mark.parametrize("healthy", [0, 3])
-def test_a_picture_that_never_loads_is_an_error(
-    make_model, make_picture, monkeypatch, hang, healthy
-):
+def test_an_image_that_never_loads_is_an_error(make_model, make_image, monkeypatch, hang, healthy):
     """The first one, and one that hangs while the latency is measured."""
     sound = iter([load_file] * healthy)
     monkeypatch.setattr(run, "TIMEOUT_S", 0.3)
     monkeypatch.setattr(run.Sources, "__iter__", lambda _: repeat(item))
-    name = str(make_picture("a.png"))
+    name = str(make_image("a.png"))
     item = Item(Origin(name), lambda: next(sound, hang)(Path(name)))
     with pytest.raises(SourceError, match=r"a\.png: not read and decoded after 0\.3 s"):
         measure(make_model(), source=(name,))
 
 
-def test_a_network_that_never_ends_is_an_error(make_model, make_picture, monkeypatch, hang):
+def test_a_network_that_never_ends_is_an_error(make_model, make_image, monkeypatch, hang):
     monkeypatch.setattr(run, "RUN_TIMEOUT_S", 1)
     monkeypatch.setattr(BatchDetector, "submit", hang)
     with pytest.raises(ModelError, match="colours did not finish within 1 seconds"):
-        measure(make_model(), source=(str(make_picture("a.png")),))
+        measure(make_model(), source=(str(make_image("a.png")),))

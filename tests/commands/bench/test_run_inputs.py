@@ -1,11 +1,11 @@
-"""The pictures over and over, and the digest that identifies them."""
+"""The images over and over, and the digest that identifies them."""
 
 import shutil
 from itertools import islice
 
 import number_video
 import pytest
-from made_jpegs import encode, picture
+from made_jpegs import encode, image
 
 from detcli.commands.bench.run import TimeLimit, digest, repeat
 from detcli.core.errors import DecodeError, DetcliWarning, SourceError
@@ -17,10 +17,10 @@ def load(count, *names):
     return [limit.load(item) for item in islice(repeat(tuple(map(str, names))), count)]
 
 
-def test_sources_repeat(make_picture):
-    names = [make_picture(f"{n}.png", size=(8 * n, 8)) for n in (1, 2, 3)]
+def test_sources_repeat(make_image):
+    names = [make_image(f"{n}.png", size=(8 * n, 8)) for n in (1, 2, 3)]
     assert [image.size[0] // 8 for image in load(7, *names)] == [1, 2, 3, 1, 2, 3, 1]
-    assert [image.size for image in load(3)] == [(640, 960)] * 3  # the built-in picture
+    assert [image.size for image in load(3)] == [(640, 960)] * 3  # the built-in image
 
 
 def test_a_video_starts_over(tmp_path):
@@ -29,19 +29,19 @@ def test_a_video_starts_over(tmp_path):
     assert numbers == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_an_error_names_its_source(tmp_path, make_picture):
+def test_an_error_names_its_source(tmp_path, make_image):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
     with pytest.raises(DecodeError, match=r"torn\.jpg: "):
-        load(2, make_picture("a.png"), torn)
+        load(2, make_image("a.png"), torn)
     (tmp_path / "empty").mkdir()
-    for name, why in (("none.jpg", r"none\.jpg"), ("empty", "no pictures")):
+    for name, why in (("none.jpg", r"none\.jpg"), ("empty", "no images")):
         with pytest.raises(SourceError, match=why):
             load(1, tmp_path / name)
 
 
 def test_damage_is_told_once(tmp_path):
-    data = encode(picture(256, 256))
+    data = encode(image(256, 256))
     gutted = tmp_path / "gutted.jpg"
     gutted.write_bytes(data[: len(data) // 2] + b"\xff\xd9")
     with pytest.warns(DetcliWarning) as caught:
@@ -50,9 +50,9 @@ def test_damage_is_told_once(tmp_path):
     assert [str(warning.message) for warning in caught] == [message]
 
 
-def test_the_digest_depends_on_the_content(tmp_path, make_picture):
-    first = str(make_picture("a/one.png", ("red", 1, 1)))
-    other_name = str(make_picture("a/two.png", ("blue", 1, 1)))
+def test_the_digest_depends_on_the_content(tmp_path, make_image):
+    first = str(make_image("a/one.png", ("red", 1, 1)))
+    other_name = str(make_image("a/two.png", ("blue", 1, 1)))
     moved = shutil.copy(first, tmp_path / "b.png")
     assert digest((first,)) == digest((str(moved),)) != digest((other_name,))
     assert digest(()) == digest((str(BUILT_IN),))
@@ -60,13 +60,13 @@ def test_the_digest_depends_on_the_content(tmp_path, make_picture):
     assert digest(("http://a/x.jpg",)) != digest(("http://a/y.jpg",))
 
 
-def test_the_digest_of_folders(tmp_path, make_picture):
-    make_picture("a/one.png", ("red", 1, 1))
+def test_the_digest_of_folders(tmp_path, make_image):
+    make_image("a/one.png", ("red", 1, 1))
     folder = str(tmp_path / "a")
     copy = str(shutil.copytree(tmp_path / "a", tmp_path / "b"))
     before = digest((folder,))
     assert before == digest((copy,))
-    make_picture("b/two.png", size=(8, 8))
+    make_image("b/two.png", size=(8, 8))
     assert before != digest((copy,))
     (tmp_path / "a/gone.png").symlink_to("nothing")
     assert digest((folder,)) != before

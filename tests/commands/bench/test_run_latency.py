@@ -1,4 +1,4 @@
-"""Latency: the stages add up; timed and untimed runs see the same pictures, in turns."""
+"""Latency: the stages add up; timed and untimed runs see the same images, in turns."""
 
 import itertools
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
 
 
-def test_batches_of_two(make_model, make_picture):
-    names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
+def test_batches_of_two(make_model, make_image):
+    names = tuple(str(make_image(f"{n}.png", ("red", n, n))) for n in range(3))
     with BatchDetector(make_model(batch=None), "cpu") as detector:
         runner = BatchRunner(detector, 2, names, TimeLimit())
         latency, samples = measure_latency(runner, 0.05)
@@ -59,8 +59,8 @@ def test_timed_and_untimed_runs_alternate():
     assert latency.synchronised
 
 
-def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, monkeypatch):
-    names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
+def test_timed_and_untimed_runs_see_the_same_images(make_model, make_image, monkeypatch):
+    names = tuple(str(make_image(f"{n}.png", ("red", n, n))) for n in range(3))
     drawn = []
     monkeypatch.setattr(
         module, "annotate", lambda _, detections: drawn.append(detections.xyxy.tolist())

@@ -1,5 +1,5 @@
 # mypy: disable-error-code=arg-type
-"""Throughput: pictures per second of the whole pipeline."""
+"""Throughput: images per second of the whole pipeline."""
 
 import time
 from types import SimpleNamespace
@@ -18,8 +18,8 @@ from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 
 
-def test_pictures_a_second(make_model, make_picture):
-    names = (str(make_picture("a.png", ("red", 1, 1))),)
+def test_images_a_second(make_model, make_image):
+    names = (str(make_image("a.png", ("red", 1, 1))),)
     options = DeviceOptions(workers=2)
     with BatchDetector(make_model(batch=None), "cpu", options=options) as detector:
         throughput, samples = measure_throughput(
@@ -34,7 +34,7 @@ def test_pictures_a_second(make_model, make_picture):
     assert mean == pytest.approx(1 / throughput.pictures_per_second, rel=0.2)
 
 
-def test_a_picture_or_a_network_that_fails_ends_the_run(make_model, make_picture, tmp_path):
+def test_an_image_or_a_network_that_fails_ends_the_run(make_model, make_image, tmp_path):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
     with BatchDetector(make_model(), "cpu") as detector:
@@ -42,7 +42,7 @@ def test_a_picture_or_a_network_that_fails_ends_the_run(make_model, make_picture
             measure_throughput(Pipeline(detector, 1), 1, repeat((str(torn),)), 0.1)
         detector._backend.close()  # noqa: SLF001 - a network that fails
         with pytest.raises(InferenceError):
-            measure_throughput(Pipeline(detector, 1), 1, repeat((str(make_picture("a.png")),)), 0.1)
+            measure_throughput(Pipeline(detector, 1), 1, repeat((str(make_image("a.png")),)), 0.1)
 
 
 class MadeUp:
@@ -89,11 +89,11 @@ def test_a_pace_that_never_settles_is_measured_all_the_same(monkeypatch):
     assert throughput.pictures == len(samples[WALL]) == module.MIN_STEPS
 
 
-def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
-    """Its frames are decoded where they are read, not where pictures are loaded."""
+def test_decoding_a_video_counts_as_decoding(make_model, make_image):
+    """Its frames are decoded where they are read, not where images are loaded."""
 
     def slow():
-        for item in repeat((str(make_picture("a.png")),)):
+        for item in repeat((str(make_image("a.png")),)):
             time.sleep(0.01)
             yield item
 

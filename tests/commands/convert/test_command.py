@@ -35,8 +35,8 @@ def colour_model_path(tmp_path):
 
 
 @pytest.fixture
-def square(make_picture):
-    return make_picture("square.png", ("red", 1, 1))
+def square(make_image):
+    return make_image("square.png", ("red", 1, 1))
 
 
 def report_of(completed):
@@ -78,7 +78,7 @@ def test_predict_uses_the_result(convert, invoke, colour_model_path, square, tmp
     assert boxes == [[("red", (8, 8, 16, 16))]] * 3
 
 
-def test_without_an_image_the_built_in_picture_is_used(convert, colour_model_path):
+def test_without_an_image_the_built_in_image_is_used(convert, colour_model_path):
     difference = report_of(convert(colour_model_path, "--cut"))["difference"]
     assert difference["source"] == "street.jpg"
     assert difference["old"] > 0
@@ -148,7 +148,7 @@ def test_a_conversion_needs_a_file_on_a_disk(invoke, colour_model_path, output, 
 
 
 @pytest.mark.parametrize("option", ["--image", "--calibrate"])
-def test_the_pictures_of_a_conversion_are_never_overwritten(
+def test_the_images_of_a_conversion_are_never_overwritten(
     convert, colour_model_path, square, option
 ):
     before = square.read_bytes()
@@ -166,7 +166,7 @@ def test_files_that_cannot_be_read(convert, colour_model_path, tmp_path):
         assert f"{name}: " in completed.stderr
     completed = convert(colour_model_path, "--int8", "--calibrate", tmp_path / "torn.jpg")
     assert completed.returncode == 3
-    assert "no picture to calibrate on" in completed.stderr
+    assert "no image to calibrate on" in completed.stderr
     assert "warning: " in completed.stderr
     completed = convert(tmp_path / "none.onnx", "--cut")
     assert completed.returncode == 4

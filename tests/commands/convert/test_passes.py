@@ -62,15 +62,15 @@ def passed(change, model):
     return changed
 
 
-def assert_same_output(model, other_model, pictures):
-    """Of one model for all pictures, and the other for each."""
-    [output] = session_output(model, pictures)
-    separate = [session_output(other_model, picture[None])[0] for picture in pictures]
+def assert_same_output(model, other_model, images):
+    """Of one model for all images, and the other for each."""
+    [output] = session_output(model, images)
+    separate = [session_output(other_model, image[None])[0] for image in images]
     np.testing.assert_array_equal(output, np.concatenate(separate), strict=True)
 
 
 @pytest.mark.parametrize(("old", "size"), [(1, 3), (1, None), (2, 3), (2, None)])
-def test_each_picture_of_a_batch_is_as_alone(old, size, random):
+def test_each_image_of_a_batch_is_as_alone(old, size, random):
     model = passed(partial(set_batch, size=size), batched(old))
     for value in list(model.graph.input) + list(model.graph.output):
         dim = value.type.tensor_type.shape.dim[0]
@@ -87,8 +87,8 @@ def test_each_picture_of_a_batch_is_as_alone(old, size, random):
 def test_a_batch_and_a_size_of_any_tail(tail, random):
     model = colour_model.build(tail)
     assert same_bytes(set_batch(model, 1), model)
-    pictures = random.random((2, 3, 64, 64), np.float32)
-    assert_same_output(set_batch(model, None), model, pictures)
+    images = random.random((2, 3, 64, 64), np.float32)
+    assert_same_output(set_batch(model, None), model, images)
     model = colour_model.build(tail, size=None)
     fixed = passed(partial(set_image_size, size=96), model)
     dims = [dim.dim_value for dim in fixed.graph.input[0].type.tensor_type.shape.dim]
@@ -103,7 +103,7 @@ def test_a_batch_that_is_written_elsewhere_is_refused():
     with pytest.raises(ModelError, match="cannot take another batch") as caught:
         set_batch(resized, 2)
     assert caught.value.hint == "export the model again with that batch, or with dynamic axes"
-    # A sum over all pictures is one row, however many there are.
+    # A sum over all images is one row, however many there are.
     summed = batched(last="head = ReduceMax<axes = [0], keepdims = 1>(moved)")
     for size in (2, None):
         with pytest.raises(ModelError, match="batch"):
@@ -111,7 +111,7 @@ def test_a_batch_that_is_written_elsewhere_is_refused():
 
 
 def test_sizes_that_are_refused():
-    with pytest.raises(ModelError, match="only takes 64x64 pictures") as caught:
+    with pytest.raises(ModelError, match="only takes 64x64 images") as caught:
         set_image_size(colour_model.build(), 96)
     assert caught.value.hint == "export the model again with that imgsz, or with dynamic axes"
     # A constant as large as a feature map is nothing that can be made up.
@@ -337,8 +337,8 @@ def test_any_tail(tail, keep, size, random):
     half = to_half(model, keep_inputs_and_outputs=keep)
     onnx.checker.check_model(half, full_check=True)
     dtype = np.float32 if keep else np.float16
-    picture = random.random((1, 3, 64, 64), np.float32)
-    [rows], [expected] = session_output(half, picture.astype(dtype)), session_output(model, picture)
+    image = random.random((1, 3, 64, 64), np.float32)
+    [rows], [expected] = session_output(half, image.astype(dtype)), session_output(model, image)
     assert rows.dtype == dtype
     scores = np.s_[:, :, 4] if rows.shape[-1] == 6 else np.s_[:]  # neighbours may change places
     np.testing.assert_allclose(rows[scores], expected[scores], atol=0.005, rtol=0.002)
@@ -417,9 +417,9 @@ def test_the_chosen_convolutions_are_quantised(convolution_network, exact, rando
     quantised = to_int8(convolution_network, RANGES, exact)
     onnx.checker.check_model(quantised, full_check=True)
     assert convolutions(quantised) == {name: name not in exact for name in CONVOLUTIONS}
-    picture = random.random((1, 3, 64, 64), np.float32)
-    [head] = session_output(quantised, picture)
-    [expected] = session_output(convolution_network, picture)
+    image = random.random((1, 3, 64, 64), np.float32)
+    [head] = session_output(quantised, image)
+    [expected] = session_output(convolution_network, image)
     np.testing.assert_array_equal(head[:, :4], expected[:, :4])
     np.testing.assert_allclose(head[:, 4:], expected[:, 4:], atol=0.03)
     assert np.abs(head[:, 4:] - expected[:, 4:]).max() > 0

@@ -8,13 +8,13 @@ import colour_model
 import convolution_model
 import onnx
 import pytest
-from conversions import ITEM, PICTURE, converted
+from conversions import IMAGE, ITEM, converted
 from small_disk import small_disk
 
 from detcli.commands.convert import run as module
-from detcli.commands.convert.run import load_pictures
+from detcli.commands.convert.run import load_images
 from detcli.core.errors import DecodeError, DetcliWarning, OutputError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.source.loading import Item, failed
 
@@ -113,7 +113,7 @@ def test_a_warning_where_nothing_was_found(tmp_path):
     """Two models that find nothing always agree."""
     path = tmp_path / "model.onnx"
     path.write_bytes(colour_model.build().SerializeToString())
-    black = Picture.whole(PICTURE.pixels * 0)
+    black = Image.whole(IMAGE.pixels * 0)
     item = Item(Origin("b.png"), lambda: black)
     with pytest.warns(DetcliWarning, match="0 boxes above 0 .* weak evidence: use --image"):
         report = converted(path, tmp_path / "out.onnx", item=item, batch=2)
@@ -131,14 +131,14 @@ def test_each_warning_about_a_model_comes_once(model_path, tmp_path):
     assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]
 
 
-def test_pictures_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
+def test_images_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     advanced = []
-    damaged = replace(PICTURE, warnings=("damaged",))
+    damaged = replace(IMAGE, warnings=("damaged",))
     items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
     with pytest.warns(DetcliWarning) as caught:
-        pictures = list(load_pictures(items, lambda: advanced.append(1)))
+        images = list(load_images(items, lambda: advanced.append(1)))
     assert [str(warning.message) for warning in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
-    assert pictures == [damaged]
+    assert images == [damaged]
     assert len(advanced) == 2
-    monkeypatch.setattr(module, "MAX_PICTURES", 2)
-    assert len(list(load_pictures(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one
+    monkeypatch.setattr(module, "MAX_IMAGES", 2)
+    assert len(list(load_images(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one

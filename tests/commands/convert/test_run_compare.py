@@ -16,7 +16,7 @@ from detcli.commands.convert.passes import set_batch, set_image_size
 from detcli.commands.convert.run import built_in, compare_models
 from detcli.commands.convert.selection import append_selection
 from detcli.core.errors import SourceError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
@@ -68,7 +68,7 @@ def test_the_same_model_agrees(compare_sides):
 
 
 def stretched(model):
-    """All boxes are half a percent further from the corner of the picture."""
+    """All boxes are half a percent further from the corner of the image."""
     stride = next(t for t in model.graph.initializer if t.name == "stride")
     stride.CopyFrom(numpy_helper.from_array(np.array(8.04, np.float32), "stride"))
     return model
@@ -112,9 +112,9 @@ def test_the_selection_of_the_old_model_runs_too(compare_sides, options):
 
 
 def faint(level):
-    """A picture in which no cell scores above the default confidence."""
-    picture = Picture.whole(np.full((64, 64, 3), level, np.uint8))
-    return Item(Origin("faint.png"), lambda: picture)
+    """An image in which no cell scores above the default confidence."""
+    image = Image.whole(np.full((64, 64, 3), level, np.uint8))
+    return Item(Origin("faint.png"), lambda: image)
 
 
 @pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])
@@ -149,8 +149,8 @@ def test_places_in_a_batch_are_compared(compare_sides):
         assert failures == ()
 
 
-def test_swapped_pictures_in_a_batch(compare_sides):
-    """Reversed rows would not show with one picture, or the same picture in each place."""
+def test_swapped_images_in_a_batch(compare_sides):
+    """Reversed rows would not show with one image, or the same image in each place."""
     old = colour_model.build()
     new = set_batch(old, 2)
     new.graph.node[0].output[0] = "plain"
@@ -187,7 +187,7 @@ def test_other_names_do_not_warn(compare_sides, recwarn):
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_picture_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
+def test_an_image_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
     release = Event()
     monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
     item = Item(Origin("a.jpg"), lambda: release.wait(60))  # type: ignore[arg-type, return-value]

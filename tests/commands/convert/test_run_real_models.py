@@ -6,7 +6,7 @@ import pytest
 from conversions import converted as convert
 from thinning import thin
 
-from detcli.commands.convert.run import load_pictures
+from detcli.commands.convert.run import load_images
 from detcli.data.record import Origin
 from detcli.run.detector import Detector
 from detcli.source.loading import Item
@@ -29,11 +29,11 @@ HALVES = [("ultralytics-dynamic", True), ("thu", False)]
 
 @pytest.fixture
 def converted(shared, tmp_path):
-    def run(export, pictures=None, **options):
+    def run(export, images=None, **options):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
         item = Item(Origin("bus.jpg"), lambda: load_file(bus))
-        return convert(model, tmp_path / "out.onnx", item, pictures, **options, force=True)
+        return convert(model, tmp_path / "out.onnx", item, images, **options, force=True)
 
     return run
 
@@ -64,13 +64,13 @@ def test_half(converted, export, keep_io):
 
 
 def test_int8(converted, shared, tmp_path):
-    """A few pictures are enough to keep the obvious objects."""
+    """A few images are enough to keep the obvious objects."""
     with Sources([str(shared("data/coco128/images"))]) as sources:
-        few = list(load_pictures(itertools.islice(sources, 4), lambda: None))
+        few = list(load_images(itertools.islice(sources, 4), lambda: None))
     report = converted("raw", lambda: few, int8=True)
     assert report.written
     assert report.output.bytes < 0.45 * report.model.bytes
-    assert report.steps[0].finding == "71 of 83 convolutions, calibrated on 4 pictures"
+    assert report.steps[0].finding == "71 of 83 convolutions, calibrated on 4 images"
     with Detector(tmp_path / "out.onnx", device="cpu") as detector:
         detections = detector(load_file(shared("data/images/bus.jpg")).pixels)
     assert detections.class_name[:4].tolist() == ["bus", "person", "person", "person"]

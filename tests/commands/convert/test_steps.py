@@ -5,7 +5,7 @@ import convolution_model
 import numpy as np
 import onnx
 import pytest
-from conversions import PICTURE, conversion
+from conversions import IMAGE, conversion
 from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
@@ -18,7 +18,7 @@ from detcli.commands.convert.steps import (
     tensor_of,
 )
 from detcli.core.errors import ModelError, SourceError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import read_graph
@@ -26,8 +26,8 @@ from detcli.model.recognise import read_graph
 METADATA = {"names": "['red', 'green', 'blue']", "imgsz": "[64, 64]", "batch": "1", "stride": "8"}
 
 
-def converted(model, pictures=(PICTURE,), **options):
-    steps = Steps(model, "m.onnx", conversion(**options), lambda: pictures)
+def converted(model, images=(IMAGE,), **options):
+    steps = Steps(model, "m.onnx", conversion(**options), lambda: images)
     steps.run()
     return steps
 
@@ -79,7 +79,7 @@ def test_what_a_step_reports():
     for model, options, finding in (
         (colour_model.build("ultralytics"), {"cut": True}, "19 nodes after head dropped"),
         (convolution_model.build(), {"imgsz": 64}, "64x64, was 64x64"),
-        (convolution_model.build(), {"int8": True}, "2 of 5 convolutions, calibrated on 1 picture"),
+        (convolution_model.build(), {"int8": True}, "2 of 5 convolutions, calibrated on 1 image"),
         (large, {"end_to_end": True, "max_det": 500}, "ends in [1, 500, 6]"),
         (large, {"end_to_end": True}, "ends in [1, 300, 6]"),
         (colour_model.build(batch=None), {"end_to_end": True}, "ends in [batch, 192, 6]"),
@@ -91,9 +91,9 @@ def test_what_a_step_reports():
 
 
 def test_a_selection_that_is_cut_off_does_not_limit_the_size():
-    """Its top-k needs more anchors than a small picture has."""
+    """Its top-k needs more anchors than a small image has."""
     model = colour_model.build("authors", size=None, keep=16, metadata={"stride": "8"})
-    with pytest.raises(ModelError, match=r"cannot take 24x24 pictures: .*TopK") as caught:
+    with pytest.raises(ModelError, match=r"cannot take 24x24 images: .*TopK") as caught:
         converted(model, imgsz=24)
     assert "\n" not in str(caught.value)
     assert str(caught.value).count("op_type") == 1
@@ -144,12 +144,12 @@ def test_half_leaves_the_decode_in_float32():
     assert types["boxes"] == types["low"] == TensorProto.FLOAT
     assert types["layer2"] == TensorProto.FLOAT16
     assert "overflow" not in steps.done[0].finding
-    assert "(calibrated on 1 picture)" in steps.done[0].finding
+    assert "(calibrated on 1 image)" in steps.done[0].finding
 
 
 @pytest.mark.parametrize("scale", [1e6, 30000])
 def test_half_keeps_float32_where_it_would_overflow(scale):
-    """At 30000 this picture does not overflow, but another might."""
+    """At 30000 this image does not overflow, but another might."""
     steps = converted(convolution_model.build(scale=scale), half=True)
     kept_names = {
         name for name, dtype in weights(steps.model).items() if dtype == TensorProto.FLOAT
@@ -169,19 +169,19 @@ def test_int8_leaves_the_first_and_the_last_convolutions_in_float32(monkeypatch)
     assert quantised(converted(convolution_model.build(), int8=True)) == ["layer3", "layer4"]
 
 
-def test_int8_cuts_off_the_outlying_pictures():
-    """One picture in ten sets no range: it would widen the steps of all others."""
-    dark = Picture.whole(np.full((64, 64, 3), 51, np.uint8))
-    bright = Picture.whole(np.full((64, 64, 3), 255, np.uint8))
-    for pictures, largest in (([dark] * 11 + [bright], 0.2), ([dark] * 10 + [bright] * 2, 1.0)):
-        steps = converted(convolution_model.build(), int8=True, pictures=pictures)
+def test_int8_cuts_off_the_outlying_images():
+    """One image in ten sets no range: it would widen the steps of all others."""
+    dark = Image.whole(np.full((64, 64, 3), 51, np.uint8))
+    bright = Image.whole(np.full((64, 64, 3), 255, np.uint8))
+    for images, largest in (([dark] * 11 + [bright], 0.2), ([dark] * 10 + [bright] * 2, 1.0)):
+        steps = converted(convolution_model.build(), int8=True, images=images)
         scale = GraphIndex(steps.model.graph).array("layer1_scale")
         np.testing.assert_allclose(scale, largest / 255, rtol=0.01)
 
 
 def test_precisions_that_are_refused():
-    with pytest.raises(SourceError, match="no picture"):
-        converted(convolution_model.build(), int8=True, pictures=[])
+    with pytest.raises(SourceError, match="no image"):
+        converted(convolution_model.build(), int8=True, images=[])
     half = convolution_model.build(dtype=np.float16)
     with pytest.raises(ModelError, match="is in float16"):
         converted(half, int8=True)
@@ -190,7 +190,7 @@ def test_precisions_that_are_refused():
         converted(int8_model, half=True)
 
 
-RED = Picture.whole(colour_model.picture(("red", 0, 0)))
+RED = Image.whole(colour_model.image(("red", 0, 0)))
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_ranges_are_those_of_all_batches(scaled_convolutions):
     np.testing.assert_allclose(list(ranges.values()), expected, rtol=1e-5)
 
 
-def test_a_share_of_the_pictures_may_go_beyond_a_range(scaled_convolutions):
+def test_a_share_of_the_images_may_go_beyond_a_range(scaled_convolutions):
     batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
     ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlying=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
@@ -232,7 +232,7 @@ def test_float_tensors_are_those_with_ranges(scaled_convolutions):
     assert float_tensors(infer_shapes(scaled_convolutions)) == names
 
 
-def test_a_picture_is_at_each_place_of_a_batch():
+def test_an_image_is_at_each_place_of_a_batch():
     for batch, image_count in ((1, 1), (3, 3), (None, 1)):
         model = colour_model.build(batch=batch, dtype=np.float16)
         tensor = tensor_of(RED, contract_of(model))

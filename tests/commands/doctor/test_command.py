@@ -198,8 +198,8 @@ def test_the_required_device_is_found_by_its_ordinal(invoke, monkeypatch):
 
 
 @pytest.mark.usefixtures("doctor_asks_once")
-def test_clearing_the_cache(invoke, cache, make_model, make_picture):
-    invoke("predict", make_picture("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
+def test_clearing_the_cache(invoke, cache, make_model, make_image):
+    invoke("predict", make_image("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
     size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     assert size > 0
     (cache / "prepared/diploma.txt").write_text("three years")

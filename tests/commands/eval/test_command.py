@@ -50,7 +50,7 @@ def test_a_perfect_model(evaluate, tmp_path):
     assert [category["category_id"] for category in report["classes"]] == [11, 12, 13]
     assert report["findings"] == []
     assert report["advice"] is None
-    assert "1 picture, 3 detections" in completed.stderr
+    assert "1 image, 3 detections" in completed.stderr
 
 
 def test_jpegs_are_decoded_into_the_devices_memory(evaluate, tmp_path, allocated):
@@ -90,7 +90,7 @@ def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     assert 0 < report["metrics"]["map50_95"] < 1
 
 
-def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
+def test_unreadable_images_are_left_out_and_listed(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED)
     (tmp_path / "images/0002.png").unlink()
     (tmp_path / "images/0004.png").write_bytes(b"torn")
@@ -104,12 +104,12 @@ def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
     _, completed = evaluate(data, "-q", "--conf", "0.3")
     assert completed.returncode == 3
     assert completed.stderr.count("\n") == 1
-    assert "0004.png: not a picture" in completed.stderr
+    assert "0004.png: not an image" in completed.stderr
     rest, _ = evaluate(write_coco(tmp_path / "rest", [MIXED[0], MIXED[2], MIXED[4]]))
     assert rest["metrics"] == report["metrics"]
 
 
-def test_no_picture_can_be_read(evaluate, tmp_path):
+def test_no_image_can_be_read(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED[:1])
     (tmp_path / "images/0001.png").write_bytes(b"torn")
     folder = tmp_path / "a/b"
@@ -266,7 +266,7 @@ def test_usage_errors_leave_all_files_as_they_were(arguments, reason, invoke, ma
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_small_objects_of_large_pictures_are_found_in_tiles(evaluate, tmp_path):
+def test_small_objects_of_large_images_are_found_in_tiles(evaluate, tmp_path):
     data = write_coco(tmp_path, [Scene.found(("red", 2, 3, 1.0), ("blue", 6, 6, 1.0))])
     (path,) = tmp_path.rglob("*.png")
     large = cv2.copyMakeBorder(cv2.imread(str(path)), 0, 48, 0, 96, cv2.BORDER_CONSTANT)

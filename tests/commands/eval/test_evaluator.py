@@ -6,7 +6,7 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from comparisons import compared, figures, pycocotools, random_pictures
+from comparisons import compared, figures, pycocotools, random_images
 
 from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Evaluator
 
@@ -14,48 +14,47 @@ BOX = (10.0, 10.0, 20.0, 20.0)
 HIT = (BOX, 0, 0.9)
 
 
-def score(pictures, categories=(0,)):
-    return Evaluator(pictures, categories).score()
+def score(images, categories=(0,)):
+    return Evaluator(images, categories).score()
 
 
-def second_opinion(pictures, categories, **parameters):
+def second_opinion(images, categories, **parameters):
     labels = []
     results = []
-    for picture in pictures:
-        for row in picture.objects:
+    for image in images:
+        for row in image.objects:
             area = row["box"][2] * row["box"][3] if np.isnan(row["area"]) else row["area"]
             if row["ignored"] and not row["crowd"]:
                 area = math.inf  # objects larger than every range are ignored
             labels.append(
-                {"image_id": picture.image_id, "category_id": int(row["category"]),
+                {"image_id": image.image_id, "category_id": int(row["category"]),
                  "area": float(area), "bbox": row["box"].tolist(), "iscrowd": int(row["crowd"])}
             )  # fmt: skip
-        for row in picture.detections:
+        for row in image.detections:
             results.append(
-                {"image_id": picture.image_id, "category_id": int(row["category"]),
+                {"image_id": image.image_id, "category_id": int(row["category"]),
                  "bbox": row["box"].tolist(), "score": float(row["score"])}
             )  # fmt: skip
-    images = [picture.image_id for picture in pictures]
-    return pycocotools(images, categories, labels, results, **parameters)
+    image_list = [image.image_id for image in images]
+    return pycocotools(image_list, categories, labels, results, **parameters)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 6])
 def test_the_figures_are_those_of_pycocotools(seed):
     random = np.random.default_rng(seed)
-    pictures = random_pictures(random, 8 * seed, categories=4)
+    images = random_images(random, 8 * seed, categories=4)
     # Category 3 has detections and no boxes, category 4 neither.
-    pictures = [
-        picture._replace(objects=picture.objects[picture.objects["category"] < 3])
-        for picture in pictures
+    images = [
+        image._replace(objects=image.objects[image.objects["category"] < 3]) for image in images
     ]
     if seed % 3 == 0:  # more detections of a class than take part
         boxes = random.uniform(0, 80, (150, 4)).tolist()
         crowded = [(box, 0, round(random.random(), 1)) for box in boxes]
-        pictures.append(compared(1000, [(box, 0, {}) for box in boxes[::9]], crowded))
-    overall, by_category = score(pictures, range(5))
-    assert list(astuple(overall.metrics)) == figures(second_opinion(pictures, range(5)).stats)
+        images.append(compared(1000, [(box, 0, {}) for box in boxes[::9]], crowded))
+    overall, by_category = score(images, range(5))
+    assert list(astuple(overall.metrics)) == figures(second_opinion(images, range(5)).stats)
     for number in range(5):
-        alone = second_opinion(pictures, [number])
+        alone = second_opinion(images, [number])
         assert list(astuple(by_category[number].metrics)) == figures(alone.stats)
         precision = alone.eval["precision"][0, :, 0, 0, 2]
         np.testing.assert_array_equal(by_category[number].precision, precision)
@@ -66,11 +65,11 @@ def test_the_figures_are_those_of_pycocotools(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_matches_are_those_of_pycocotools(seed):
-    pictures = random_pictures(np.random.default_rng(seed), 30)
-    evaluator = second_opinion(pictures, range(3))
-    for number, category_score in score(pictures, range(3))[1].items():
-        start = number * 4 * len(pictures)  # all sizes come first
-        results = [result for result in evaluator.evalImgs[start : start + len(pictures)] if result]
+    images = random_images(np.random.default_rng(seed), 30)
+    evaluator = second_opinion(images, range(3))
+    for number, category_score in score(images, range(3))[1].items():
+        start = number * 4 * len(images)  # all sizes come first
+        results = [result for result in evaluator.evalImgs[start : start + len(images)] if result]
         boxes = sum(int(np.sum(result["gtIgnore"] == 0)) for result in results)
         rows = []
         for result in results:
@@ -88,15 +87,15 @@ def counts(evaluator, confidence):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
-    pictures = random_pictures(np.random.default_rng(seed), 30)
+    images = random_images(np.random.default_rng(seed), 30)
     above = [
-        picture._replace(detections=picture.detections[picture.detections["score"] > 0.3])
-        for picture in pictures
+        image._replace(detections=image.detections[image.detections["score"] > 0.3])
+        for image in images
     ]
     evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
     labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
     expected = Counter()
-    for result in evaluator.evalImgs[: len(pictures)]:
+    for result in evaluator.evalImgs[: len(images)]:
         if not result:
             continue
         for number, match, ignored in zip(
@@ -108,7 +107,7 @@ def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
             result["gtIds"], result["gtMatches"][0], result["gtIgnore"], strict=True
         ):
             expected[labels[number]["category_id"], None] += not match and not ignored
-    assert counts(Evaluator(pictures, range(3)), 0.3) == +expected
+    assert counts(Evaluator(images, range(3)), 0.3) == +expected
     assert len(+expected) > 9  # every kind, and some categories for others
 
 
@@ -125,8 +124,8 @@ def test_outcomes_come_best_first_and_what_was_missed_last():
     far_box = (70.0, 70.0, 9.0, 9.0)
     labels = [(BOX, 0, {}), (far_box, 0, {})]
     detections = [((40, 5, 9, 9), 0, 0.5), HIT]
-    pictures = [compared(2, labels, detections), compared(1, [], [])]
-    outcomes = Evaluator(pictures, [0]).outcomes(0.1)
+    images = [compared(2, labels, detections), compared(1, [], [])]
+    outcomes = Evaluator(images, [0]).outcomes(0.1)
     kinds = [(0.9, CORRECT), (0.5, FALSE), (None, MISSED)]
     assert [(outcome.score, outcome.kind) for outcome in outcomes[2]] == kinds
     assert outcomes[2][2].box == list(far_box)
@@ -135,20 +134,20 @@ def test_outcomes_come_best_first_and_what_was_missed_last():
 
 def test_a_hundred_detections_of_a_class_take_part_but_all_are_confused():
     many = [((float(n), 0.0, 1.0, 1.0), 0, 0.9) for n in range(149)] + [(BOX, 0, 0.5)]
-    pictures = [compared(1, [(BOX, 0, {})], many)]
-    overall, _ = score(pictures)
+    images = [compared(1, [(BOX, 0, {})], many)]
+    overall, _ = score(images)
     assert overall.metrics.map50_95 == 0
     assert overall.curve.counts(0) == (0, 100)
-    assert counts(Evaluator(pictures, [0]), 0.4) == {(0, 0): 1, (None, 0): 149}
+    assert counts(Evaluator(images, [0]), 0.4) == {(0, 0): 1, (None, 0): 149}
 
 
 def test_confusions_and_outcomes_say_where():
     far_box = (70.0, 70.0, 9.0, 9.0)
-    pictures = [
+    images = [
         compared(5, [(BOX, 0, {})], [(BOX, 1, 0.9)]),
         compared(7, [(BOX, 0, {}), (far_box, 1, {})], [HIT, (BOX, 1, 0.8)]),
     ]
-    evaluator = Evaluator(pictures, range(2))
+    evaluator = Evaluator(images, range(2))
     assert evaluator.confusions(0.3) == {
         (0, 0): [7], (0, 1): [5], (1, None): [7], (None, 1): [7],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Many pictures are compared some at a time: with equal results, and in little memory."""
+"""Many images are compared some at a time: with equal results, and in little memory."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.eval import evaluator
-from detcli.commands.eval.evaluator import DETECTION, EvaluatedPicture, Evaluator
+from detcli.commands.eval.evaluator import DETECTION, EvaluatedImage, Evaluator
 from detcli.commands.eval.labels import OBJECT
 
 CLASSES = (0, 1, 2)
@@ -19,9 +19,9 @@ def random_rows(random, dtype, count):
     return rows
 
 
-def random_pictures(random, count, detections):
-    """Pictures with up to three objects, some of them crowds or to be ignored, or with nothing."""
-    pictures = []
+def random_images(random, count, detections):
+    """Images with up to three objects, some of them crowds or to be ignored, or with nothing."""
+    images = []
     for number in range(count):
         objects = random_rows(random, OBJECT, int(random.integers(0, 4)))
         objects["area"] = np.nan
@@ -31,13 +31,13 @@ def random_pictures(random, count, detections):
         rows["score"] = random.random(len(rows)).round(2)
         hits = min(len(objects), len(rows))
         rows["box"][:hits] = objects["box"][:hits]
-        pictures.append(EvaluatedPicture(1000 - number, objects, rows))
-    return pictures
+        images.append(EvaluatedImage(1000 - number, objects, rows))
+    return images
 
 
-def results_of(pictures, pictures_at_once, monkeypatch):
-    monkeypatch.setattr(evaluator, "PICTURES_AT_ONCE", pictures_at_once)
-    compared = Evaluator(pictures, CLASSES)
+def results_of(images, images_at_once, monkeypatch):
+    monkeypatch.setattr(evaluator, "IMAGES_AT_ONCE", images_at_once)
+    compared = Evaluator(images, CLASSES)
     overall, by_category = compared.score()
     metrics = []
     boxes = []
@@ -58,19 +58,19 @@ def results_of(pictures, pictures_at_once, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 40])
-@pytest.mark.parametrize("pictures_at_once", [1, 2, 7])
-def test_some_at_a_time_are_as_all_at_once(random, monkeypatch, count, pictures_at_once):
-    pictures = random_pictures(random, count, detections=8)
-    at_once = results_of(pictures, 10_000, monkeypatch)
-    assert results_of(pictures, pictures_at_once, monkeypatch) == at_once
+@pytest.mark.parametrize("images_at_once", [1, 2, 7])
+def test_some_at_a_time_are_as_all_at_once(random, monkeypatch, count, images_at_once):
+    images = random_images(random, count, detections=8)
+    at_once = results_of(images, 10_000, monkeypatch)
+    assert results_of(images, images_at_once, monkeypatch) == at_once
 
 
 @pytest.mark.slow
 def test_memory_grows_with_the_boxes_alone(random):
     """What the evaluator says of each match takes ten times as much, and soon goes again."""
-    pictures = random_pictures(random, 4_000, detections=40)
-    detections = sum(len(picture.detections) for picture in pictures)
-    compared = Evaluator(pictures, CLASSES)
+    images = random_images(random, 4_000, detections=40)
+    detections = sum(len(image.detections) for image in images)
+    compared = Evaluator(images, CLASSES)
     tracemalloc.start()
     try:
         compared.score()

@@ -1,7 +1,7 @@
 import cv2
 import numpy as np
 import pytest
-from comparisons import compared, random_pictures
+from comparisons import compared, random_images
 
 from detcli.commands.eval.evaluator import IOU, Evaluator
 from detcli.commands.eval.figures import FILES, curves_of, plot
@@ -11,8 +11,8 @@ from detcli.core.errors import OutputError
 pytestmark = pytest.mark.slow
 
 
-def plotted(pictures, names, title="a model"):
-    evaluator = Evaluator(pictures, range(len(names)))
+def plotted(images, names, title="a model"):
+    evaluator = Evaluator(images, range(len(names)))
     overall, by_category = evaluator.score()
     name_of = {None: None} | dict(enumerate(names))
     rows = []
@@ -24,9 +24,9 @@ def plotted(pictures, names, title="a model"):
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_plots_are_pictures(count, tmp_path, random):
+def test_plots_are_images(count, tmp_path, random):
     names = [f"class {number}" for number in range(count)]
-    written = plot(tmp_path, *plotted(random_pictures(random, categories=count), names))
+    written = plot(tmp_path, *plotted(random_images(random, categories=count), names))
     assert [path.name for path in written] == list(FILES)
     for path in written:
         image = cv2.imread(path)
@@ -36,8 +36,8 @@ def test_plots_are_pictures(count, tmp_path, random):
 
 def test_any_name_is_drawn(tmp_path, random):
     names = ["$\\frac", "_hidden", "$", "日本", "a" * 300, "\x1b[31m", "a\nb", "%s", "\\"]
-    pictures = random_pictures(random, categories=len(names))
-    assert len(plot(tmp_path, *plotted(pictures, names, title=" ".join(names)))) == 3
+    images = random_images(random, categories=len(names))
+    assert len(plot(tmp_path, *plotted(images, names, title=" ".join(names)))) == 3
 
 
 def test_nothing_found_and_nothing_to_be_found(tmp_path):
@@ -61,11 +61,11 @@ def test_the_confusion_matrix_shows_counts_where_they_belong():
 def test_a_folder_that_cannot_be_made(tmp_path, random):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
-        plot(tmp_path / "file" / "folder", *plotted(random_pictures(random, 3, 1), ["a"]))
+        plot(tmp_path / "file" / "folder", *plotted(random_images(random, 3, 1), ["a"]))
 
 
 def test_curves_are_the_figures_of_the_evaluator(random):
-    _, scores, confusions = plotted(random_pictures(random, 20), list("abc"))
+    _, scores, confusions = plotted(random_images(random, 20), list("abc"))
     precision, f1 = curves_of(scores, confusions.conf)
     by_name = dict(scores)
     for name, boxes, figure, heights in precision.lines:

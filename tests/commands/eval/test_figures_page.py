@@ -1,4 +1,4 @@
-"""The page of an evaluation: what is false and what was missed, by picture and by class."""
+"""The page of an evaluation: what is false and what was missed, by image and by class."""
 
 import json
 
@@ -22,7 +22,7 @@ def evaluated(invoke, make_model, tmp_path):
     return json.loads(completed.stdout), pages.entries(page), pages.runs(page)[0]
 
 
-def test_each_picture_shows_what_became_of_its_boxes(evaluated):
+def test_each_image_shows_what_became_of_its_boxes(evaluated):
     _, entries, run = evaluated
     kinds = [kind[0] for kind in run["kinds"]]
     outcomes = []

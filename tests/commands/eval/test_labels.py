@@ -110,7 +110,7 @@ def test_the_schema_has_every_kind():
 
 
 @pytest.mark.parametrize("write", [write_coco, write_yolo])
-def test_pictures_categories_and_boxes(write, tmp_path):
+def test_images_categories_and_boxes(write, tmp_path):
     dataset, findings = read(write(tmp_path, MIXED))
     yolo = write is write_yolo
     assert findings == {}
@@ -126,7 +126,7 @@ def test_pictures_categories_and_boxes(write, tmp_path):
     assert first.objects["category"].tolist() == [0, 1, 2]
 
 
-def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
+def test_the_folder_of_images_may_be_elsewhere(tmp_path):
     path = write_coco(tmp_path / "data", MIXED)
     elsewhere = tmp_path / "pictures"
     (tmp_path / "data/images").rename(elsewhere)
@@ -164,7 +164,7 @@ def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found_name
     assert counts(findings).get("missing picture", 0) == found_names.count(None)
 
 
-def test_pictures_outside_the_folder_are_not_opened(tmp_path):
+def test_images_outside_the_folder_are_not_opened(tmp_path):
     path = write_coco(tmp_path, MIXED)
     Scene().write(tmp_path / "secret.png")
 
@@ -223,7 +223,7 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
         ({"images": [{"id": "a", "file_name": "a"}]}, r'images\[0\].id is "a"'),
         ({"images": [3]}, r"images\[0\] is 3"),
         ({"categories": [{"id": 1, "name": "a"}, {"id": None}]}, r"categories\[1\].id is null"),
-        ({}, "lists no pictures"),
+        ({}, "lists no images"),
     ],
 )
 def test_malformed_data(content, reason, tmp_path):
@@ -242,9 +242,9 @@ def test_a_description_that_is_a_pipe(tmp_path):
 
 
 def test_other_refusals(tmp_path):
-    with pytest.raises(UsageError, match="none of the 1 pictures has a labelled object"):
+    with pytest.raises(UsageError, match="none of the 1 images has a labelled object"):
         read(write_coco(tmp_path, [Scene()]))
-    with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
+    with pytest.raises(UsageError, match="none of the 5 images") as caught:
         read(write_coco(tmp_path, MIXED, area="big"))
     assert caught.value.hint == 'unreadable label (6): annotations[0].area is "big"'
     path = write_coco(tmp_path, MIXED)
@@ -317,7 +317,7 @@ def test_cocos_80_names_have_cocos_ids(tmp_path):
         "val: images\ntest:",
     ],
 )
-def test_where_pictures_may_be(text, tmp_path):
+def test_where_images_may_be(text, tmp_path):
     path = write_yolo(tmp_path, MIXED)
     (tmp_path / "list.txt").write_text(
         "".join(f"./images/val/{number:04}.png\n" for number in range(1, 6))
@@ -347,7 +347,7 @@ def test_splits(tmp_path):
     with pytest.raises(UsageError, match="no part 'val'") as caught:
         read(path)
     assert "train, test" in caught.value.hint
-    with pytest.raises(UsageError, match="its test pictures do not exist"):
+    with pytest.raises(UsageError, match="its test images do not exist"):
         read(path, split="test")
 
 
@@ -367,19 +367,19 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     assert counts(findings) == {"missing picture": 1, "picture listed twice": 1}
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")
-    with pytest.raises(UsageError, match="itself says where its pictures are"):
+    with pytest.raises(UsageError, match="itself says where its images are"):
         read(listing, images=tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("picture", "labels"),
+    ("image", "labels"),
     [("a.png", "a.txt"), ("images/images/a.png", "images/labels/a.txt")],  # the last of two
 )
-def test_labels_beside_the_pictures_or_their_folder(picture, labels, tmp_path):
-    Scene().write(tmp_path / picture)
+def test_labels_beside_the_images_or_their_folder(image, labels, tmp_path):
+    Scene().write(tmp_path / image)
     (tmp_path / labels).parent.mkdir(exist_ok=True)
     (tmp_path / labels).write_text("0 0.5 0.5 0.25 0.25")
-    assert len(read((tmp_path / picture).parent)[0].samples[0].objects) == 1
+    assert len(read((tmp_path / image).parent)[0].samples[0].objects) == 1
 
 
 def test_lines_of_labels(tmp_path):
@@ -425,10 +425,10 @@ def test_lines_of_labels(tmp_path):
         ("val: images/val\nnames: [[a]]", "names is nested"),
         ("a: &a [x]\nval: [*a, *a]\nnames: [a]", "val is nested"),
         ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
-        (f"val: {'x' * 5000}\nnames: [a]", "its val pictures do not exist"),
+        (f"val: {'x' * 5000}\nnames: [a]", "its val images do not exist"),
         ("names: [a]", "has no part 'val'"),
-        ("val: nowhere\nnames: [a]", "pictures do not exist"),
-        ("val: data.yaml\nnames: [a]", "neither a folder of pictures nor a list"),
+        ("val: nowhere\nnames: [a]", "images do not exist"),
+        ("val: data.yaml\nnames: [a]", "neither a folder of images nor a list"),
         ("- a\n- b", "it is not a mapping"),
         ("a: [", "it is not YAML"),
         ("\x00", "it is not YAML"),
@@ -441,13 +441,13 @@ def test_malformed_yaml(text, reason, tmp_path):
         read(path)
 
 
-def test_pictures_without_any_label_are_refused(tmp_path):
+def test_images_without_any_label_are_refused(tmp_path):
     Scene().write(tmp_path / "images/a.png")
-    with pytest.raises(UsageError, match="none of the 1 pictures") as caught:
+    with pytest.raises(UsageError, match="none of the 1 images") as caught:
         read(tmp_path / "images")
     assert "labels" in caught.value.hint
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="lists no pictures"):
+    with pytest.raises(UsageError, match="lists no images"):
         read(tmp_path / "empty")
     with pytest.raises(UsageError, match="no such file or folder"):
         read(tmp_path / "nowhere")

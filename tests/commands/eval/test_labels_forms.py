@@ -11,7 +11,7 @@ KEYPOINTS = "label of equally many numbers each, as keypoints have"
 
 
 def write_labels(folder, *lines, description=""):
-    """A data set whose first picture has these labels."""
+    """A data set whose first image has these labels."""
     data = write_yolo(folder, MIXED)
     (folder / "labels/val/0001.txt").write_text("".join(f"{line}\n" for line in lines))
     data.write_text(data.read_text() + description)

@@ -10,14 +10,14 @@ from detcli.commands.eval.labels import Category, Dataset, Sample
 from detcli.commands.eval.run import Evaluation
 from detcli.core.errors import DecodeError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record
 
-PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
+IMAGE = Image.whole(np.zeros((40, 60, 3), np.uint8))
 
 
 def collector(objects, size, *, form="coco"):
-    """With one picture, and the model's classes 0 and 2 as its categories."""
+    """With one image, and the model's classes 0 and 2 as its categories."""
     categories = (Category(1, "a"), Category(2, "b"))
     sample = Sample("a.png", None, 5, size, labelled(*objects))
     dataset = Dataset(form, None, categories, named=True, samples=[sample])
@@ -27,14 +27,14 @@ def collector(objects, size, *, form="coco"):
 
 
 def collect(objects, rows=(), *, size=(40, 60), form="coco"):
-    """Add one picture of 60x40 pixels; `rows` of detections are (box, score, class id)."""
+    """Add one image of 60x40 pixels; `rows` of detections are (box, score, class id)."""
     collected = collector(objects, size, form=form)
     boxes = np.array([row[0] for row in rows], np.float32).reshape(-1, 4)
     scores = np.array([row[1] for row in rows], np.float32)
     class_ids = np.array([row[2] for row in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
-    collected.add(Record(Origin("a.png"), 0, "m", "cpu", PICTURE, detections))
-    return collected.pictures[0], {finding.kind: finding for finding in collected.findings.report()}
+    collected.add(Record(Origin("a.png"), 0, "m", "cpu", IMAGE, detections))
+    return collected.images[0], {finding.kind: finding for finding in collected.findings.report()}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_odd_labels_are_reported_and_kept(label, kinds):
     assert collected.objects["box"].tolist() == [pytest.approx(label[0])]
 
 
-def test_boxes_in_fractions_are_measured_in_the_decoded_picture():
+def test_boxes_in_fractions_are_measured_in_the_decoded_image():
     collected, findings = collect([((0.5, 0.5, 0.5, 0.6), 0, {})], size=None, form="yolo")
     assert collected.objects["box"].tolist() == [[30, 20, 30, 24]]
     assert findings["box outside the picture"].examples == ("a.png: [30.0, 20.0, 30.0, 24.0]",)
@@ -85,9 +85,9 @@ def test_more_than_a_hundred_of_a_class_are_reported():
     assert cut.examples == ("a.png: 101",)
 
 
-def test_a_picture_that_failed_is_left_out():
+def test_an_image_that_failed_is_left_out():
     collected = collector([], None)
     collected.add(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
-    assert collected.pictures == []
+    assert collected.images == []
     assert [(failure.source, failure.error) for failure in collected.failed] == [("a.png", "torn")]
     assert [finding.kind for finding in collected.findings.report()] == ["unreadable picture"]

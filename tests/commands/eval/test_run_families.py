@@ -21,7 +21,7 @@ def test_a_perfect_detr_however_its_graph_ends(invoke, tmp_path, tail):
 
 
 def labelled_by_its_family(shared, entry, folder):
-    """Pictures labelled with what the family's own code finds, as COCO has them."""
+    """Images labelled with what the family's own code finds, as COCO has them."""
     images, annotations = [], []
     for number, (name, answer) in enumerate(entry["reference"]["pictures"].items(), 1):
         width, height = answer["size"]

@@ -53,7 +53,7 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
     for done in (table, written):
         assert done.returncode == 4
         assert "classifier.onnx is not a detector that detcli knows" in done.stderr
-        assert "hint: expected pictures [B, 3, H, W]" in done.stderr
+        assert "hint: expected images [B, 3, H, W]" in done.stderr
     found = report(written)
     assert found["detector"] is None
     assert found["nodes"] == {"Flatten": 1}
@@ -93,7 +93,7 @@ def poisoned(path, location):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
-def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture):
+def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
     """Opening the pipe, in Python or in a library, would wait for a writer forever."""
     (tmp_path / "outside").mkdir()
     os.mkfifo(tmp_path / "outside" / "pipe-outside")
@@ -111,7 +111,7 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture
     (tmp_path / "linked folder" / "linked").symlink_to("../outside")
     (tmp_path / "inside" / "pipe-outside").write_bytes(bytes(8))
     runs = [
-        ["predict", make_picture("a.png"), "--model", models["parent"]],
+        ["predict", make_image("a.png"), "--model", models["parent"]],
         *(["inspect", model] for model in models.values()),
     ]
     command = [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)]
@@ -289,21 +289,21 @@ def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
     assert text.count("[bold]\\x1b[31m") == 4
 
 
-def test_an_input_that_follows_the_picture_names_no_size_option(detcli, make_model):
+def test_an_input_that_follows_the_image_names_no_size_option(detcli, make_model):
     """`--imgsz` would be refused, so the table does not name it."""
     model = make_model(size=None, metadata={"detcli.preprocess": "round,multiple=8", "stride": "8"})
     done = detcli("inspect", model, "--format", "table")
     words = " ".join(done.stdout.split())
-    assert "any; it follows each picture, its sides multiples of 8" in words
+    assert "any; it follows each image, its sides multiples of 8" in words
     assert "--imgsz" not in done.stdout + done.stderr
 
 
-def test_what_the_error_for_a_size_says_can_be_passed(detcli, make_model, make_picture):
-    """The picture is 88x120; with edges of 50 and 70 alone, the network would fail."""
+def test_what_the_error_for_a_size_says_can_be_passed(detcli, make_model, make_image):
+    """The image is 88x120; with edges of 50 and 70 alone, the network would fail."""
     metadata = {"detcli.preprocess": "round,multiple=8", "stride": "8"}
     model = make_model(size=None, batch=None, metadata=metadata)
-    picture = make_picture("a.png", ("red", 3, 3), size=(88, 120))
-    done = detcli("predict", picture, "-m", model, "--imgsz", 64)
+    image = make_image("a.png", ("red", 3, 3), size=(88, 120))
+    done = detcli("predict", image, "-m", model, "--imgsz", 64)
     assert done.returncode == 2
     assert "--preprocess shortest-edge=MIN:MAX,multiple=8 sets its edges" in done.stderr
     done = detcli("inspect", model, "--preprocess", "shortest-edge=50:70", "--format", "json")

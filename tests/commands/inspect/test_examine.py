@@ -102,7 +102,7 @@ def test_what_the_user_says(make_model, tmp_path):
     (tmp_path / "names").write_text("a\n")
     with pytest.raises(UsageError, match="has 1 names"):
         examine(make_model(), Settings(names=tmp_path / "names"))
-    with pytest.raises(UsageError, match="takes 64x64 pictures only"):
+    with pytest.raises(UsageError, match="takes 64x64 images only"):
         examine(make_model(), Settings(imgsz=96))
 
 
@@ -124,7 +124,7 @@ def test_another_kind_of_model_is_reported(classifier):
     found = examine(classifier, Settings(imgsz=96))
     assert found.detector is None
     assert "what its input more is for" in found.problem.message
-    assert "expected pictures [B, 3, H, W]" in found.problem.hint
+    assert "expected images [B, 3, H, W]" in found.problem.hint
     assert [tensor.name for tensor in found.inputs] == ["images", "more"]
     assert found.nodes == {"ReduceSum": 1, "Add": 1}
     assert found.operations is None

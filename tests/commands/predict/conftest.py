@@ -3,7 +3,7 @@
 import cv2
 import optional
 import pytest
-from colour_model import picture
+from colour_model import image
 
 RED_CORNER = [("red", column, row) for column in range(4) for row in range(4)]
 """The cells of a red square in the corner of a frame."""
@@ -25,8 +25,8 @@ def make_video(tmp_path):
     def make(name="clip.mp4", frames=20, red_from=10, size=(64, 64)):
         path = tmp_path / name
         writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, size[::-1])
-        grey_frame = picture(size=size)
-        red_frame = picture(*RED_CORNER, size=size)
+        grey_frame = image(size=size)
+        red_frame = image(*RED_CORNER, size=size)
         for number in range(frames):
             if number >= red_from:
                 writer.write(red_frame)
@@ -43,7 +43,7 @@ def long_video(tmp_path_factory):
     """2000 frames of red cells, for runs that are interrupted."""
     path = tmp_path_factory.mktemp("long") / "clip.mp4"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
-    frame = picture(*RED_CORNER, size=(256, 256))
+    frame = image(*RED_CORNER, size=(256, 256))
     for _ in range(2000):
         writer.write(frame)
     writer.release()
@@ -51,8 +51,8 @@ def long_video(tmp_path_factory):
 
 
 @pytest.fixture
-def make_pictures(tmp_path):
-    """Write a folder of pictures, every third with a red square."""
+def make_images(tmp_path):
+    """Write a folder of images, every third with a red square."""
 
     def make(count):
         folder = tmp_path / "pics"
@@ -61,18 +61,18 @@ def make_pictures(tmp_path):
             squares = []
             if number % 3 == 0:
                 squares.append(("red", number % 8, 1))
-            cv2.imwrite(str(folder / f"{number:04}.png"), picture(*squares))
+            cv2.imwrite(str(folder / f"{number:04}.png"), image(*squares))
         return folder
 
     return make
 
 
 @pytest.fixture
-def stored(s3, make_pictures):
-    """Put pictures onto the server; returns their folder on the disk."""
+def stored(s3, make_images):
+    """Put images onto the server; returns their folder on the disk."""
 
     def put(count):
-        folder = make_pictures(count)
+        folder = make_images(count)
         for path in folder.iterdir():
             s3.put(f"pics/{path.name}", path.read_bytes())
         return folder

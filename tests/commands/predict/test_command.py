@@ -34,16 +34,16 @@ def classes(completed):
     return [detection["class_name"] for detection in record["detections"]]
 
 
-def test_a_picture_gives_a_record(detcli, make_model, make_picture):
-    picture = make_picture("a.png", ("red", 2, 3))
-    (record,) = lines(detcli("predict", picture, "--model", make_model()).stdout)
+def test_an_image_gives_a_record(detcli, make_model, make_image):
+    image = make_image("a.png", ("red", 2, 3))
+    (record,) = lines(detcli("predict", image, "--model", make_model()).stdout)
     validator("predict", strict=True).validate(record)
     first, *_ = record.pop("detections")  # the others are of the grey background
     box = dict(zip(BOX, cell_box(2, 3), strict=True))
     assert first == {"class_id": 0, "class_name": "red", "score": 1.0, **box}
     assert record == {
         "schema_version": 2,
-        "source": str(picture),
+        "source": str(image),
         "index": 0,
         "input": 0,
         "width": 64,
@@ -70,10 +70,10 @@ def test_rows_of_cells_without_a_batch_do_not_classify(predict, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--fast-decode", "--no-fast-decode"])
-def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture, allocated):
+def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_image, allocated):
     pytest.importorskip("simplejpeg")
     for name in ("b.jpg", "c.jpg"):
-        make_picture(name, ("red", 2, 3))
+        make_image(name, ("red", 2, 3))
     completed = predict(f"b.jpg a.png c.jpg {option}")
     assert [record["width"] for record in completed.records] == [64] * 3
     assert allocated == [(64, 64)] * 2
@@ -90,15 +90,15 @@ def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture
         ("--conf 0.6,red=1", ["blue"]),
     ],
 )
-def test_conf_max_det_and_classes(options, expected_count, predict, make_picture):
-    make_picture("two.png", ("red", 2, 3), ("blue", 1, 1))
+def test_conf_max_det_and_classes(options, expected_count, predict, make_image):
+    make_image("two.png", ("red", 2, 3), ("blue", 1, 1))
     assert classes(predict(f"two.png {options}")) == expected_count
 
 
 @pytest.mark.parametrize(("options", "count"), [("", 3 * 64), ("--unique", 64)])
-def test_one_class_per_anchor(options, count, predict, make_picture):
+def test_one_class_per_anchor(options, count, predict, make_image):
     """Grey scores equally in all three classes."""
-    make_picture("grey.png")
+    make_image("grey.png")
     assert len(classes(predict(f"grey.png --conf 0.3 {options}"))) == count
 
 
@@ -106,7 +106,7 @@ def test_one_class_per_anchor(options, count, predict, make_picture):
 def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes((tmp_path / "a.png").read_bytes()[:-40])
     names = ["torn.png", "no/such.jpg", "a" * 300, "a.png"]
-    completed = predict("--conf 0.6", *names, code=3, says="1 picture, 1 detection, 3 failed")
+    completed = predict("--conf 0.6", *names, code=3, says="1 image, 1 detection, 3 failed")
     for record in completed.records:
         validator("predict", strict=True).validate(record)
     assert [record["source"] for record in completed.records] == names
@@ -118,9 +118,9 @@ def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path)
     assert "no/such.jpg: no such file" in completed.stderr
 
 
-def test_a_picture_on_stdin(detcli, make_model, make_picture):
-    picture = make_picture("a.png", ("red", 2, 3))
-    finished = detcli("predict", "-", "-m", make_model(), "--conf", 0.6, input=picture.read_bytes())
+def test_an_image_on_stdin(detcli, make_model, make_image):
+    image = make_image("a.png", ("red", 2, 3))
+    finished = detcli("predict", "-", "-m", make_model(), "--conf", 0.6, input=image.read_bytes())
     record = json.loads(finished.stdout)
     assert record["source"] == "-"
     assert record["detections"][0]["class_name"] == "red"
@@ -159,9 +159,9 @@ def test_parquet_needs_its_library(predict, tmp_path, monkeypatch):
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_save_keeps_the_paths_below_a_folder(predict, make_picture, tmp_path):
+def test_save_keeps_the_paths_below_a_folder(predict, make_image, tmp_path):
     for name in ("x/a.png", "y/a.png", "b.png"):
-        make_picture(f"pics/{name}", ("red", 2, 3))
+        make_image(f"pics/{name}", ("red", 2, 3))
     predict("pics -r --save out --save-txt out/labels")
     files = (path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("[!.]*.*"))
     assert {path.as_posix() for path in files} == {
@@ -174,26 +174,26 @@ def test_save_keeps_the_paths_below_a_folder(predict, make_picture, tmp_path):
     }
 
 
-def test_lines_and_labels_of_annotated_pictures(predict, make_model, make_picture, tmp_path):
-    picture = make_picture("large.png", ("red", 2, 3), size=(320, 320))
+def test_lines_and_labels_of_annotated_images(predict, make_model, make_image, tmp_path):
+    image = make_image("large.png", ("red", 2, 3), size=(320, 320))
     make_model(size=None)
     saved = []
     for number, options in enumerate(("", "--labels none", "--line-width 5")):
         predict(f"large.png -q --save {number} {options}")
         drawn = cv2.imread(tmp_path / str(number) / "large.png")
-        saved.append(np.count_nonzero(drawn != cv2.imread(picture)))
+        saved.append(np.count_nonzero(drawn != cv2.imread(image)))
     plain, without_labels, wide = saved
     assert 0 < without_labels < plain < wide
 
 
 def test_a_dataset_on_which_the_model_is_perfect(
-    predict, invoke, make_model, make_picture, make_video, tmp_path
+    predict, invoke, make_model, make_image, make_video, tmp_path
 ):
     """`eval` finds every box of it where the model found it."""
     make_model(size=None, batch=None)
-    make_picture("pics/a.png", ("red", 2, 3), ("blue", 5, 1))
-    make_picture("pics/b.jpg", ("green", 1, 1), size=(128, 64))
-    make_picture("pics/none.png")
+    make_image("pics/a.png", ("red", 2, 3), ("blue", 5, 1))
+    make_image("pics/b.jpg", ("green", 1, 1), size=(128, 64))
+    make_image("pics/none.png")
     make_video(frames=3)
     dataset = tmp_path / "dataset"
 
@@ -215,9 +215,9 @@ def test_an_input_is_never_overwritten(predict, tmp_path):
     assert (tmp_path / "a.png").read_bytes() == before
 
 
-def test_a_table_on_a_terminal(warm_detcli, make_model, make_picture):
+def test_a_table_on_a_terminal(warm_detcli, make_model, make_image):
     """Stdout is a pseudo-terminal."""
-    arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(), "--conf", 0.6]
+    arguments = ["predict", make_image("a.png", ("red", 2, 3)), "-m", make_model(), "--conf", 0.6]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(
@@ -262,10 +262,10 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
         assert f"confidence: above {message}" in completed.stderr
 
 
-def test_a_class_below_its_confidence_takes_no_place(predict, make_model, make_picture):
+def test_a_class_below_its_confidence_takes_no_place(predict, make_model, make_image):
     """Two red squares score 1, as the blue one does."""
     make_model(metadata={"names": str(dict(enumerate(NAMES)))})
-    make_picture("three.png", ("red", 1, 1), ("red", 3, 3), ("blue", 5, 5))
+    make_image("three.png", ("red", 1, 1), ("red", 3, 3), ("blue", 5, 5))
     class_names = classes(predict("three.png --conf 0.6,red=1 --max-det 2"))
     assert class_names == ["blue"]
 
@@ -289,9 +289,9 @@ def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predic
     assert settings["class_conf"] == {"1": 0.3}
 
 
-def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
+def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_image):
     """Of two boxes whose IoU is 0.5, one is dropped, unless the file or the user says otherwise."""
-    picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
+    image = make_image("a.png", ("red", 2, 3), ("red", 3, 3))
     names = str(dict(enumerate(NAMES)))
     for metadata, words, count, iou, message in (
         ({}, (), 2, 0.7, "IoU above 0.7 (recommended for the model)"),
@@ -300,7 +300,7 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_pic
         ({"detcli.nms": "0.4"}, ("--nms", "none"), 2, None, "none (as asked for)"),
     ):
         model = make_model(tail="one-to-many", metadata=metadata | {"names": names}, reach=1.5)
-        common = ("predict", picture, "-m", model, "--conf", 0.6, *words)
+        common = ("predict", image, "-m", model, "--conf", 0.6, *words)
         completed = detcli(*common, "-v", "--provenance")
         record = json.loads(completed.stdout)
         assert len(record["detections"]) == count
@@ -336,8 +336,8 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--max-det 0", 2, "--max-det is 0"),
         ("--nms 0", 2, "--nms is 0"),
         ("--nms off", 2, "--nms: 'off' is not a valid float"),
-        ("--imgsz 33", 2, "takes 64x64 pictures only"),
-        ("--rect", 2, "64x64 pictures only"),
+        ("--imgsz 33", 2, "takes 64x64 images only"),
+        ("--rect", 2, "64x64 images only"),
         ("--classes gren", 2, "did you mean green"),
         ("--classes 3", 2, "no class '3'"),
         ("--classes 7", 2, "red, green, blue"),
@@ -430,7 +430,7 @@ def test_other_weights_are_named_with_the_way_to_onnx(name, content, hint, predi
     assert content in completed.stderr
 
 
-def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
+def test_missing_images_are_named_before_a_model_is_fetched(detcli):
     completed = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
     assert completed.returncode == 4
     first, second = completed.stderr.splitlines()[:2]
@@ -438,18 +438,18 @@ def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
     assert "cannot fetch yolov10n" in second
 
 
-def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
-    picture = make_picture("a.png", ("red", 2, 3))
+def test_what_is_assumed_is_told_once(detcli, make_model, make_image):
+    image = make_image("a.png", ("red", 2, 3))
     size = "an input of 640x640, as no size is named; --imgsz N sets it"
     for model, words, warning in (
         (make_model("a.onnx", size=None), "", size),
         (make_model("b.onnx", size=None), "-q", None),
         (make_model("c.onnx", size=None), "--imgsz 64", None),
-        (make_model("d.onnx", size=None), "--preprocess none", None),  # as large as the picture
+        (make_model("d.onnx", size=None), "--preprocess none", None),  # as large as the image
         (make_model("e.onnx", size=None, metadata={"imgsz": "64"}), "", None),
         (make_model("f.onnx"), "", None),
     ):
-        completed = detcli("predict", picture, "-m", model, *words.split())
+        completed = detcli("predict", image, "-m", model, *words.split())
         assert completed.returncode == 0
         assert completed.stderr.count("assumed: ") == (warning is not None)
         assert (
@@ -460,32 +460,30 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
             assert [warning in line for line in listed] == [True] * (warning is not None)
 
 
-def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_picture):
+def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_image):
     model = make_model()
-    picture = make_picture("a.png", ("red", 2, 3))
+    image = make_image("a.png", ("red", 2, 3))
     for box_format, warned in (("xyxy", 0), ("cxcywh", 1)):
-        completed = detcli("predict", picture, "-m", model, "--box-format", box_format)
+        completed = detcli("predict", image, "-m", model, "--box-format", box_format)
         message = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
         assert completed.stderr.count(message) == warned
 
 
-def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
+def test_names_file_and_image_size(predict, make_model, make_image, tmp_path):
     (tmp_path / "names.txt").write_text("rot\ngrün\nblau\n", encoding="utf-8")
     make_model(size=None)
-    make_picture("b.png", ("green", 0, 0))
+    make_image("b.png", ("green", 0, 0))
     completed = predict("b.png --names names.txt --imgsz 64 --classes grün --conf 0.6")
     assert classes(completed) == ["grün"]
 
 
 @pytest.mark.parametrize("number", thinning.thin("signals", [signal.SIGTERM, signal.SIGINT], 1))
-def test_an_interrupt_leaves_complete_output(
-    warm_detcli, number, make_model, make_picture, tmp_path
-):
+def test_an_interrupt_leaves_complete_output(warm_detcli, number, make_model, make_image, tmp_path):
     """The second input is a pipe that never ends, which leaves time to interrupt."""
     pipe = tmp_path / "pipe.png"
     output = tmp_path / "out.json"
     os.mkfifo(pipe)
-    command = [warm_detcli / "detcli", "predict", str(make_picture("a.png")), str(pipe)]
+    command = [warm_detcli / "detcli", "predict", str(make_image("a.png")), str(pipe)]
     with (
         subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
         pipe.open("wb"),  # opens when detcli does
@@ -500,8 +498,8 @@ def test_an_interrupt_leaves_complete_output(
 
 
 @pytest.mark.usefixtures("each_device")
-def test_a_full_disk_is_an_error(make_model, make_picture):
-    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+def test_a_full_disk_is_an_error(make_model, make_image):
+    command = [sys.executable, "-m", "detcli", "predict", str(make_image("a.png"))]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         finished = subprocess.run(
             [*command, "-m", str(make_model())],

@@ -1,4 +1,4 @@
-"""Boxes that reach beyond the picture, as those of queries may, in everything that a run writes."""
+"""Boxes that reach beyond the image, as those of queries may, in everything that a run writes."""
 
 import csv
 import json
@@ -14,16 +14,16 @@ from detcli.data.record import box_of
 
 SIDE = 12  # pixels of each box, around a cell of 8
 CORNERS = {(-2.0, -2.0, 10.0, 10.0), (54.0, 54.0, 66.0, 66.0)}
-"""What the model finds in pictures with a square in the first and the last cell."""
+"""What the model finds in images with a square in the first and the last cell."""
 WITHIN = {(0.0, 0.0, 10.0, 10.0), (54.0, 54.0, 64.0, 64.0)}
 
 
 @pytest.fixture
-def run_beyond_edges(tmp_path, predict, make_picture):
-    """Run a picture through a model whose boxes are larger than the cells they are found by."""
+def run_beyond_edges(tmp_path, predict, make_image):
+    """Run an image through a model whose boxes are larger than the cells they are found by."""
     model = query_model.beside(query_model.named(side=SIDE / 64), "stretch")
     (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
-    make_picture("in/000000000007.png", ("red", 0, 0), ("red", 7, 7))
+    make_image("in/000000000007.png", ("red", 0, 0), ("red", 7, 7))
 
     def run(line, source="in/000000000007.png"):
         predict(f"{source} --model large.onnx --device cpu --conf 0.5 {line}")
@@ -62,7 +62,7 @@ def test_parquet_has_the_boxes_of_the_family(run_beyond_edges):
     assert {(row["x1"], row["y1"], row["x2"], row["y2"]) for row in rows} == CORNERS
 
 
-def test_pictures_end_at_the_edges(run_beyond_edges):
+def test_images_end_at_the_edges(run_beyond_edges):
     folder = run_beyond_edges("--save-crops crops --save drawn")
     crops = [cv2.imread(str(path)).shape for path in sorted((folder / "crops/red").iterdir())]
     assert crops == [(10, 10, 3), (10, 10, 3)]

@@ -1,4 +1,4 @@
-"""`detcli predict --resume`: pictures that were exchanged under their old names."""
+"""`detcli predict --resume`: images that were exchanged under their old names."""
 
 import json
 import os
@@ -32,11 +32,11 @@ def classes(record):
     return [detection["class_name"] for detection in record["detections"]]
 
 
-def test_an_exchanged_picture_is_worked_again_and_said(resume, make_picture):
-    make_picture("pics/1.png", ("red", 2, 3))
-    make_picture("pics/2.png", ("red", 2, 3))
+def test_an_exchanged_image_is_worked_again_and_said(resume, make_image):
+    make_image("pics/1.png", ("red", 2, 3))
+    make_image("pics/2.png", ("red", 2, 3))
     resume("pics")
-    set_time(make_picture("pics/1.png", ("blue", 1, 1)), LATER_S)
+    set_time(make_image("pics/1.png", ("blue", 1, 1)), LATER_S)
 
     result = resume("pics", says="run.jsonl: 1 input worked again, as their files have changed")
 
@@ -48,12 +48,12 @@ def test_an_exchanged_picture_is_worked_again_and_said(resume, make_picture):
     assert "changed" not in resume("pics").stderr
 
 
-def test_the_journal_is_then_what_a_new_run_would_write(resume, make_picture, tmp_path):
+def test_the_journal_is_then_what_a_new_run_would_write(resume, make_image, tmp_path):
     for number in range(4):
-        make_picture(f"pics/{number}.png", ("red", number, 3))
+        make_image(f"pics/{number}.png", ("red", number, 3))
     resume("pics")
     for number in (0, 2):
-        set_time(make_picture(f"pics/{number}.png", ("green", number, 1)), LATER_S)
+        set_time(make_image(f"pics/{number}.png", ("green", number, 1)), LATER_S)
     changed = resume("pics").records
     (tmp_path / "run.jsonl").unlink()
     new = resume("pics").records
@@ -67,8 +67,8 @@ def test_the_journal_is_then_what_a_new_run_would_write(resume, make_picture, tm
     assert by_source == {}
 
 
-def test_a_new_time_or_a_new_size_alone_counts(resume, make_picture):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_a_new_time_or_a_new_size_alone_counts(resume, make_image):
+    path = make_image("a.png", ("red", 2, 3))
     status = path.stat()
     resume("a.png")
 
@@ -81,19 +81,19 @@ def test_a_new_time_or_a_new_size_alone_counts(resume, make_picture):
     assert record["file_stamp"] == f"{status.st_size + 1}-{LATER_S}000000"
 
 
-def test_an_exchanged_picture_that_is_damaged_loses_its_old_boxes(resume, make_picture):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_an_exchanged_image_that_is_damaged_loses_its_old_boxes(resume, make_image):
+    path = make_image("a.png", ("red", 2, 3))
     resume("a.png")
     path.write_bytes(b"torn")
     (record,) = resume("a.png", code=3).records
     assert record["error"]["type"] == "DecodeError"
-    make_picture("a.png", ("blue", 2, 3))
+    make_image("a.png", ("blue", 2, 3))
     (record,) = resume("a.png").records
     assert classes(record) == ["blue"]
 
 
-def test_a_picture_that_is_gone_keeps_its_record(resume, make_picture, tmp_path):
-    make_picture("a.png", ("red", 2, 3))
+def test_an_image_that_is_gone_keeps_its_record(resume, make_image, tmp_path):
+    make_image("a.png", ("red", 2, 3))
     (tmp_path / "list").write_text("a.png\n")
     resume("--files-from list")
     (tmp_path / "a.png").unlink()
@@ -101,19 +101,19 @@ def test_a_picture_that_is_gone_keeps_its_record(resume, make_picture, tmp_path)
     assert classes(record) == ["red"]
 
 
-def test_records_of_inputs_that_are_not_given_stay(resume, make_picture):
-    make_picture("one/1.png", ("red", 2, 3))
-    make_picture("two/1.png", ("red", 2, 3))
+def test_records_of_inputs_that_are_not_given_stay(resume, make_image):
+    make_image("one/1.png", ("red", 2, 3))
+    make_image("two/1.png", ("red", 2, 3))
     resume("one")
-    set_time(make_picture("one/1.png", ("blue", 2, 3)), LATER_S)
+    set_time(make_image("one/1.png", ("blue", 2, 3)), LATER_S)
     records = resume("two").records
     assert [record["source"] for record in records] == ["one/1.png", "two/1.png"]
 
 
-def test_a_picture_named_twice_is_worked_twice(resume, make_picture):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_an_image_named_twice_is_worked_twice(resume, make_image):
+    path = make_image("a.png", ("red", 2, 3))
     resume("a.png a.png")
-    set_time(make_picture("a.png", ("blue", 2, 3)), LATER_S)
+    set_time(make_image("a.png", ("blue", 2, 3)), LATER_S)
     records = resume("a.png a.png").records
     assert [classes(record) for record in records] == [["blue"], ["blue"]]
     assert path.exists()
@@ -128,9 +128,9 @@ def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(resum
     assert "again" not in resume("film.mp4").stderr
 
 
-def test_the_pictures_of_an_exchanged_archive_are_worked_again(resume, make_picture, tmp_path):
+def test_the_images_of_an_exchanged_archive_are_worked_again(resume, make_image, tmp_path):
     def pack(*squares):
-        make_picture("1.png", *squares)
+        make_image("1.png", *squares)
         with tarfile.open(tmp_path / "pics.tar", "w") as archive:
             archive.add(tmp_path / "1.png", "1.png")
 
@@ -143,16 +143,16 @@ def test_the_pictures_of_an_exchanged_archive_are_worked_again(resume, make_pict
 
 
 def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
-    resume, make_picture, tmp_path
+    resume, make_image, tmp_path
 ):
     for number in range(3):
-        make_picture(f"pics/{number}.png", ("red", 2, 3))
+        make_image(f"pics/{number}.png", ("red", 2, 3))
     journal = tmp_path / "run.jsonl"
     records = resume("pics").records
     for record in records:
         del record["file_stamp"]
     journal.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    make_picture("pics/1.png", ("blue", 2, 3))
+    make_image("pics/1.png", ("blue", 2, 3))
 
     result = resume("pics", says="run.jsonl: 3 inputs skipped unseen: their records")
 
@@ -160,13 +160,13 @@ def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
     assert result.records == records
 
 
-def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_picture, monkeypatch):
+def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_image, monkeypatch):
     from detcli.sink.journal import Journal
 
     for number in range(3):
-        make_picture(f"pics/{number}.png", ("red", 2, 3))
+        make_image(f"pics/{number}.png", ("red", 2, 3))
     resume("pics")
-    set_time(make_picture("pics/1.png", ("blue", 2, 3)), LATER_S)
+    set_time(make_image("pics/1.png", ("blue", 2, 3)), LATER_S)
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "_keep_only", lambda *_: None)
         interrupted = resume("pics").records
@@ -180,19 +180,19 @@ def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_picture, monk
     assert not any("replaces" in record for record in records)
 
 
-def test_the_settings_stay_when_the_first_record_is_replaced(resume, make_picture):
+def test_the_settings_stay_when_the_first_record_is_replaced(resume, make_image):
     for number in range(2):
-        make_picture(f"pics/{number}.png", ("red", 2, 3))
+        make_image(f"pics/{number}.png", ("red", 2, 3))
     settings = resume("pics").records[0]["settings"]
-    set_time(make_picture("pics/0.png", ("blue", 2, 3)), LATER_S)
+    set_time(make_image("pics/0.png", ("blue", 2, 3)), LATER_S)
     first = resume("pics").records[0]
     assert first["source"] == "pics/1.png"
     assert first["settings"] == settings
 
 
-def test_a_link_to_another_picture_is_another_picture(resume, make_picture, tmp_path):
-    make_picture("1.png", ("red", 2, 3))
-    set_time(make_picture("2.png", ("blue", 2, 3)), LATER_S)
+def test_a_link_to_another_image_is_another_image(resume, make_image, tmp_path):
+    make_image("1.png", ("red", 2, 3))
+    set_time(make_image("2.png", ("blue", 2, 3)), LATER_S)
     link = tmp_path / "latest.png"
     link.symlink_to("1.png")
     resume("latest.png")
@@ -202,16 +202,16 @@ def test_a_link_to_another_picture_is_another_picture(resume, make_picture, tmp_
     assert classes(record) == ["blue"]
 
 
-def test_a_copy_with_its_time_is_the_same_picture(resume, make_picture, tmp_path):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_a_copy_with_its_time_is_the_same_image(resume, make_image, tmp_path):
+    path = make_image("a.png", ("red", 2, 3))
     resume("a.png")
     shutil.copy2(path, tmp_path / "copy.png")
     (tmp_path / "copy.png").replace(path)
     assert "again" not in resume("a.png").stderr
 
 
-def test_provenance_has_the_stamp_too_and_other_records_do_not(predict, make_picture):
-    path = make_picture("a.png", ("red", 2, 3))
+def test_provenance_has_the_stamp_too_and_other_records_do_not(predict, make_image):
+    path = make_image("a.png", ("red", 2, 3))
     set_time(path, LATER_S)
     stamp = f"{path.stat().st_size}-{LATER_S}000000"
     (record,) = predict("a.png --provenance").records

@@ -1,4 +1,4 @@
-"""Rows that say they change no boxes do not: one run on one picture for each of them."""
+"""Rows that say they change no boxes do not: one run on one image for each of them."""
 
 import json
 from importlib.util import find_spec
@@ -78,8 +78,8 @@ def words_of(name):
 
 
 @pytest.fixture
-def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
-    """The boxes of one picture that a run with these words records."""
+def boxes_of(invoke, make_model, make_image, tmp_path, monkeypatch):
+    """The boxes of one image that a run with these words records."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
     monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
@@ -87,8 +87,8 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.sink.window.WindowSink.__init__", lambda *_: None)
     monkeypatch.setattr("detcli.sink.window.WindowSink.write", lambda *_: None)
     monkeypatch.setattr("detcli.sink.window.WindowSink.close", lambda *_: None)
-    picture = make_picture("a.png", *SQUARES)
-    make_picture("b.png", ("red", 2, 2))
+    image = make_image("a.png", *SQUARES)
+    make_image("b.png", ("red", 2, 2))
     (tmp_path / "names.txt").write_text(f"{tmp_path / 'b.png'}")
     (tmp_path / "marks.json").write_text("[]")
     categories = [
@@ -104,9 +104,9 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
 
     def run(*words):
         records.clear()
-        completed = invoke("predict", picture, "-m", make_model(), "--conf", "0.5", *words)
+        completed = invoke("predict", image, "-m", make_model(), "--conf", "0.5", *words)
         assert completed.returncode == 0, completed.stderr
-        (record,) = [record for record in records if record.origin.source == str(picture)]
+        (record,) = [record for record in records if record.origin.source == str(image)]
         return sorted(boxes_in(record.detections))
 
     return run

@@ -20,11 +20,11 @@ def as_noted_earlier(settings):
 
 
 @pytest.fixture
-def earlier_journal(predict, make_pictures, tmp_path):
-    """Write a journal over two pictures, with the settings that an earlier version noted."""
+def earlier_journal(predict, make_images, tmp_path):
+    """Write a journal over two images, with the settings that an earlier version noted."""
 
     def write(options):
-        make_pictures(2)
+        make_images(2)
         predict(f"--resume run.jsonl pics {options}")
         path = tmp_path / "run.jsonl"
         records = lines(path.read_text())
@@ -35,11 +35,11 @@ def earlier_journal(predict, make_pictures, tmp_path):
 
 
 @pytest.fixture
-def earlier_folder(predict, make_pictures, shards_here, tmp_path):  # noqa: ARG001 - it has to be there
+def earlier_folder(predict, make_images, shards_here, tmp_path):  # noqa: ARG001 - it has to be there
     """A folder of an earlier version: a manifest of two shards, and the first one's part."""
 
     def write(options):
-        make_pictures(2)
+        make_images(2)
         predict(f"-o new/ --shard-size 1 pics {options}")
         new = Manifest(LocalFolder(tmp_path / "new"))
         header = dict(new.header, settings=as_noted_earlier(new.header["settings"]))
@@ -56,9 +56,9 @@ def earlier_folder(predict, make_pictures, shards_here, tmp_path):  # noqa: ARG0
 
 
 @pytest.mark.parametrize("options", ["--nms 0.5", "--nms none"])
-def test_a_journal_goes_on(earlier_journal, predict, make_picture, tmp_path, options):
+def test_a_journal_goes_on(earlier_journal, predict, make_image, tmp_path, options):
     earlier_journal(options)
-    make_picture("pics/9.png", ("red", 2, 3))
+    make_image("pics/9.png", ("red", 2, 3))
 
     result = predict(f"--resume run.jsonl pics {options}")
 

@@ -21,7 +21,7 @@ FILES = {"model": "m.onnx", "weights": "weights.bin", "names": "config.json", "p
 
 
 @pytest.fixture
-def versions(tmp_path, make_model, make_picture):
+def versions(tmp_path, make_model, make_image):
     """Write two folders that differ in one file, and return them."""
 
     def write(kind):
@@ -42,7 +42,7 @@ def versions(tmp_path, make_model, make_picture):
         return [mine, theirs]
 
     def write_version(folder, kind, *, colour, stride, label):
-        make_picture(f"{folder.name}/a.png", (colour, 2, 3))
+        make_image(f"{folder.name}/a.png", (colour, 2, 3))
         if kind == "model":
             names = f"['{folder.name}', 'g', 'b']"
             make_model(f"{folder.name}/m.onnx", "authors", metadata={"names": names})
@@ -93,8 +93,8 @@ def test_records_name_what_they_were_made_of(kind, invoke, versions, tmp_path, m
         )
 
     def hashes(folder):
-        picture = (folder / "a.png").read_bytes()
-        return ModelFile.read(folder / "m.onnx").identity, hashlib.sha256(picture).hexdigest()
+        image = (folder / "a.png").read_bytes()
+        return ModelFile.read(folder / "m.onnx").identity, hashlib.sha256(image).hexdigest()
 
     def fresh(name):
         monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "cache" / name))

@@ -27,9 +27,9 @@ from detcli.source.loading import Item
 pytestmark = pytest.mark.slow
 
 
-def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
+def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_images, tmp_path):
     """A run killed at some moments, while it writes, ends with one good record per input."""
-    folder = make_pictures(150)
+    folder = make_images(150)
     journal = tmp_path / "run.jsonl"
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
@@ -55,9 +55,9 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     assert all("detections" in record for record in records)
 
 
-def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
-    """A run killed at some moments: each picture has labels at any time, and in the end, once."""
-    folder = make_pictures(60)
+def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_images, tmp_path):
+    """A run killed at some moments: each image has labels at any time, and in the end, once."""
+    folder = make_images(60)
     dataset = tmp_path / "dataset"
     command = ["predict", folder, "-m", make_model(), "-q"]
     command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
@@ -70,8 +70,8 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
         process.kill()
         process.join()
         killed += process.exitcode == -signal.SIGKILL
-        pictures = {path.stem for path in dataset.glob("images/[!.]*")}
-        assert pictures <= {path.stem for path in dataset.glob("labels/[!.]*")}
+        images = {path.stem for path in dataset.glob("images/[!.]*")}
+        assert images <= {path.stem for path in dataset.glob("labels/[!.]*")}
         assert (dataset / "data.yaml").exists()
     assert killed > len(counts) / 2
     assert forked.run(command).returncode == 0
@@ -125,11 +125,11 @@ BATCHES = thinning.thin("batches of a run whose reader leaves", [(1280, 8), (128
 
 
 @pytest.mark.parametrize(("side", "batch"), [(64, 30), *BATCHES])
-def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side, batch):
+def test_a_closed_pipe_ends_the_run_quietly(make_model, make_images, side, batch):
     """A thread inside a native library must not abort the process at its end."""
     metadata = {"imgsz": f"[{side}, {side}]", "stride": "8"}
     model = make_model(size=None, batch=None, metadata=metadata)
-    command = f"{sys.executable} -m detcli predict {make_pictures(3 * batch)} -m {model}"
+    command = f"{sys.executable} -m detcli predict {make_images(3 * batch)} -m {model}"
     command += f" -q --batch {batch}"
     finished = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
@@ -142,8 +142,8 @@ def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side, bat
     assert len(lines(finished.stdout)) == 1
 
 
-def test_no_progress_in_a_pipe(predict, make_pictures):
-    make_pictures(30)
+def test_no_progress_in_a_pipe(predict, make_images):
+    make_images(30)
     messages = predict("pics").stderr.splitlines()
     assert [line.split()[:2] for line in messages] == [["detcli:", "30"], ["detcli:", "found"]]
 
@@ -156,9 +156,9 @@ def test_records_and_results_in_one_file_are_refused(spelled, predict, tmp_path)
     assert not (tmp_path / "same.json").exists()
 
 
-def test_ids_of_coco_are_settled_before_the_first_picture(predict, make_picture, tmp_path):
-    names = " ".join(make_picture(f"{name}.png").name for name in ("2", "3", "cat", "dog"))
-    completed = predict(f"{names} --save-coco found.json", says="cat.png: an earlier picture")
+def test_ids_of_coco_are_settled_before_the_first_image(predict, make_image, tmp_path):
+    names = " ".join(make_image(f"{name}.png").name for name in ("2", "3", "cat", "dog"))
+    completed = predict(f"{names} --save-coco found.json", says="cat.png: an earlier image")
     assert len(completed.records) == 4
     for number in (1, "x"):
         listed = {
@@ -173,8 +173,8 @@ def test_ids_of_coco_are_settled_before_the_first_picture(predict, make_picture,
         assert not (tmp_path / "a.json").exists()
 
 
-def test_a_picture_without_an_id_of_coco_does_not_end_the_run(predict, make_picture, tmp_path):
-    make_picture("x.png", ("red", 1, 1))
+def test_an_image_without_an_id_of_coco_does_not_end_the_run(predict, make_image, tmp_path):
+    make_image("x.png", ("red", 1, 1))
     listed = {"images": [{"id": 5, "file_name": "x.png"}]}
     (tmp_path / "ids.json").write_text(json.dumps(listed))
     line = "a.png x.png x.png a.png --save-coco a.json --coco-images ids.json"
@@ -186,12 +186,12 @@ def test_a_picture_without_an_id_of_coco_does_not_end_the_run(predict, make_pict
         "a.png",
     ]
     assert {result["image_id"] for result in json.loads((tmp_path / "a.json").read_text())} == {5}
-    assert "3 pictures are not in the COCO results\n" in completed.stderr
+    assert "3 images are not in the COCO results\n" in completed.stderr
 
 
-def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_picture, tmp_path):
+def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_image, tmp_path):
     make_model("m.onnx", metadata={"names": str({0: "Größe", 1: "人" * 99, 2: "\U0001f600"})})
-    make_picture("a.png", ("red", 2, 3), ("green", 4, 4))
+    make_image("a.png", ("red", 2, 3), ("green", 4, 4))
     sinks = "--save saved --save-txt txt --save-crops crops --save-dataset set --report page"
     command = [sys.executable, "-m", "detcli", "predict", "a.png", "-m", "m.onnx", "-o", "a.csv"]
     posix = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -217,8 +217,8 @@ def test_no_input_is_a_usage_error(predict):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it needs limits")
-def test_a_small_address_space_is_an_error(make_model, make_picture):
-    command = [sys.executable, "-m", "detcli", "predict", make_picture("a.png"), "-m", make_model()]
+def test_a_small_address_space_is_an_error(make_model, make_image):
+    command = [sys.executable, "-m", "detcli", "predict", make_image("a.png"), "-m", make_model()]
     for kib in (550_000, 1_000_000):
         completed = subprocess.run(
             ["bash", "-c", f'ulimit -v {kib}; "$@"', "bash", *command],  # noqa: S607
@@ -252,9 +252,9 @@ class Unclosed(io.FileIO):
 OUTPUTS = "--save save --save-txt txt --save-dataset data --report page --save-crops crops"
 
 
-def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, monkeypatch):
+def test_writes_that_are_cut_short_write_all(predict, make_image, tmp_path, monkeypatch):
     """And the next run neither doubles nor lacks anything."""
-    make_picture("a.png", ("red", 1, 1))
+    make_image("a.png", ("red", 1, 1))
     before = {*tmp_path.iterdir()}
     written = []
     for kind in (io.FileIO, Slow):
@@ -287,9 +287,9 @@ def test_a_file_that_cannot_be_closed_is_an_output_error(output, module, predict
     predict(f"a.png {output}", code=1, says=says)
 
 
-def test_memory_is_not_held_for_a_long_list(make_model, make_picture):
-    """A thousand large pictures, which would take 3 GB together."""
-    image = make_picture("large.jpg", size=(1000, 1000))
+def test_memory_is_not_held_for_a_long_list(make_model, make_image):
+    """A thousand large images, which would take 3 GB together."""
+    image = make_image("large.jpg", size=(1000, 1000))
     names = f"{image}\n" * 1000
     limited = (
         "import resource, runpy, sys; "

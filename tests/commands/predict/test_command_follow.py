@@ -9,12 +9,12 @@ import time
 import cv2
 import optional
 import pytest
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 
 pytestmark = pytest.mark.slow
 
-RED = picture(("red", 2, 3))
+RED = image(("red", 2, 3))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def save(path, *, old=False):
         os.utime(path, (1e9, 1e9))
 
 
-def test_each_picture_counts_once_when_it_is_complete(follow, tmp_path):
+def test_each_image_counts_once_when_it_is_complete(follow, tmp_path):
     folder = tmp_path / "in"
     save(folder / "old.png", old=True)
     save(tmp_path / "b.png")
@@ -109,6 +109,6 @@ def test_objects_are_found_as_they_appear(follow, s3):
         ("pics -o boxes/", "--follow does not go with a run in shards"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(predict, make_pictures, line, says):
-    make_pictures(1)
+def test_what_cannot_be_followed_is_refused(predict, make_images, line, says):
+    make_images(1)
     predict(f"{line} --follow", code=2, says=says)

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from colour_model import picture
+from colour_model import image
 from made_jpegs import encode, insert, segment
 from PIL import Image
 
@@ -76,8 +76,8 @@ def is_grey(path, column, row):
 
 @pytest.fixture
 def two_reds(tmp_path):
-    """A picture of two red cells, which are found, and a blue one."""
-    cv2.imwrite(str(tmp_path / "two.png"), picture(("red", 1, 1), ("red", 5, 5), ("blue", 1, 5)))
+    """An image of two red cells, which are found, and a blue one."""
+    cv2.imwrite(str(tmp_path / "two.png"), image(("red", 1, 1), ("red", 5, 5), ("blue", 1, 5)))
     return "two.png"
 
 
@@ -91,7 +91,7 @@ def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
     blur = "--blur red --blur-with fill --blur-margin 0 --apply marks.json"
     completed = predict(
         f"{two_reds} --conf 0.9 {outputs} {blur}",
-        says="1 detection dropped by marks, and blurred in the pictures all the same",
+        says="1 detection dropped by marks, and blurred in the images all the same",
     )
     remaining = [detection["class_name"] for detection in completed.records[0]["detections"]]
     assert remaining.count("red") == 1
@@ -115,28 +115,28 @@ def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp
 
 
 def test_a_run_says_where_max_det_may_have_uncovered_something(predict, two_reds):
-    says = "1 picture with as many detections as --max-det admits: what it left out is not blurred"
+    says = "1 image with as many detections as --max-det admits: what it left out is not blurred"
     predict(f"{two_reds} --conf 0.9 --max-det 2 --save pics --blur red", says=says)
     completed = predict(f"{two_reds} --conf 0.9 --max-det 4 --save pics --blur red")
     assert "--max-det" not in completed.stderr
 
 
-# Files that hold more than the picture that was looked at
+# Files that hold more than the image that was looked at
 
-HIDDEN_COLOUR = (255, 0, 0)  # blue, which is in no main picture
-
-
-def second_picture():
-    return encode(picture(("blue", 1, 1), ("blue", 3, 3)))
+HIDDEN_COLOUR = (255, 0, 0)  # blue, which is in no main image
 
 
-def with_trailing_picture(jpeg):
-    return jpeg + second_picture()
+def second_image():
+    return encode(image(("blue", 1, 1), ("blue", 3, 3)))
 
 
-def with_multi_picture(jpeg):
+def with_trailing_image(jpeg):
+    return jpeg + second_image()
+
+
+def with_multi_image(jpeg):
     """As phones write it: Pillow's MPO."""
-    pages = [Image.open(io.BytesIO(content)).convert("RGB") for content in (jpeg, second_picture())]
+    pages = [Image.open(io.BytesIO(content)).convert("RGB") for content in (jpeg, second_image())]
     file = io.BytesIO()
     pages[0].save(file, "MPO", save_all=True, append_images=pages[1:])
     return file.getvalue()
@@ -144,7 +144,7 @@ def with_multi_picture(jpeg):
 
 def with_thumbnail(jpeg):
     """An APP1 segment whose second directory has a thumbnail."""
-    thumbnail = second_picture()
+    thumbnail = second_image()
     tiff = b"II*\0" + (8).to_bytes(4, "little") + b"\0\0" + (14).to_bytes(4, "little")
     entries = [(0x103, 3, 1, 6), (0x201, 4, 1, 56), (0x202, 4, 1, len(thumbnail))]
     tiff += len(entries).to_bytes(2, "little")
@@ -164,8 +164,8 @@ def with_motion_video(jpeg):
 
 
 CARRIERS = (
-    with_trailing_picture,
-    with_multi_picture,
+    with_trailing_image,
+    with_multi_image,
     with_thumbnail,
     with_xmp,
     with_motion_video,
@@ -174,8 +174,8 @@ CARRIERS = (
 
 @pytest.mark.parametrize("carry", CARRIERS)
 @pytest.mark.parametrize("found", [True, False])
-def test_a_written_picture_is_made_anew_whatever_was_found(predict, tmp_path, carry, found):
-    jpeg = encode(picture(*[("red", 2, 2)] * found, grey=40))
+def test_a_written_image_is_made_anew_whatever_was_found(predict, tmp_path, carry, found):
+    jpeg = encode(image(*[("red", 2, 2)] * found, grey=40))
     data = carry(jpeg)
     assert len(data) > len(jpeg)
     (tmp_path / "photo.jpg").write_bytes(data)
@@ -206,8 +206,8 @@ def test_photos_of_phones_are_made_anew(predict, shared, tmp_path, name):
     (".png", {"pnginfo": True}), (".tif", {"pages": True}), (".webp", {"pages": True}),
 ])  # fmt: skip
 def test_other_formats_are_made_anew(predict, tmp_path, suffix, options):
-    main = Image.fromarray(picture(grey=40))
-    second = Image.fromarray(picture(("red", 1, 1), grey=40)[..., ::-1])
+    main = Image.fromarray(image(grey=40))
+    second = Image.fromarray(image(("red", 1, 1), grey=40)[..., ::-1])
     path = tmp_path / f"photo{suffix}"
     if options.get("pages"):
         main.save(path, save_all=True, append_images=[second], lossless=True)
@@ -224,22 +224,22 @@ def test_other_formats_are_made_anew(predict, tmp_path, suffix, options):
     assert b"SECRET" not in written.read_bytes()
 
 
-# Folders that hold pictures of other runs
+# Folders that hold images of other runs
 
-SHARP = "has pictures of other runs, which may show red: --blur changes none of them"
+SHARP = "has images of other runs, which may show red: --blur changes none of them"
 
 
 @pytest.mark.parametrize("option", ["--save", "--save-crops", "--save-dataset"])
-def test_a_folder_with_sharp_pictures_is_warned_of(predict, make_picture, option):
-    make_picture("b.png", ("red", 1, 1))
+def test_a_folder_with_sharp_images_is_warned_of(predict, make_image, option):
+    make_image("b.png", ("red", 1, 1))
     predict(f"a.png --conf 0.5 {option} out -q")
     for _ in range(2):  # it stays so
         predict(f"b.png --conf 0.5 {option} out --blur red", says=f"out {SHARP}")
 
 
 @pytest.mark.parametrize("option", ["--save", "--save-crops", "--save-dataset"])
-def test_a_folder_in_which_all_is_hidden_is_not_warned_of(predict, make_picture, option):
-    make_picture("b.png", ("red", 1, 1))
+def test_a_folder_in_which_all_is_hidden_is_not_warned_of(predict, make_image, option):
+    make_image("b.png", ("red", 1, 1))
     for name in ("a.png", "b.png", "a.png"):
         completed = predict(f"{name} --conf 0.5 {option} out --blur red,0")
         assert "other runs" not in completed.stderr
@@ -248,13 +248,13 @@ def test_a_folder_in_which_all_is_hidden_is_not_warned_of(predict, make_picture,
     predict(f"a.png --conf 0.5 {option} out --blur red", says=SHARP)
 
 
-def test_pictures_that_somebody_else_put_there_are_warned_of(predict, make_picture):
-    make_picture("out/deep/holiday.png")
+def test_images_that_somebody_else_put_there_are_warned_of(predict, make_image):
+    make_image("out/deep/holiday.png")
     predict("a.png --conf 0.5 --save out --blur red", says=SHARP)
 
 
-def test_a_page_that_goes_on_with_sharp_pictures_is_warned_of(predict, make_picture):
-    make_picture("b.png")
+def test_a_page_that_goes_on_with_sharp_images_is_warned_of(predict, make_image):
+    make_image("b.png")
     predict("a.png --conf 0.5 --resume r.jsonl --report page")
     predict("a.png b.png --conf 0.5 --resume r.jsonl --report page --blur red", says=SHARP)
     completed = predict("a.png --conf 0.5 --report page --blur red -o new.jsonl")

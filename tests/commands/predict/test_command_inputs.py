@@ -17,10 +17,10 @@ HANGS = "not read and decoded after 1 s"
 
 
 @pytest.fixture
-def folder_with_pipes(tmp_path, make_picture):
-    """Two pictures among a pipe, a socket, and links to a pipe and a device."""
-    make_picture("in/a.png", ("red", 2, 3))
-    make_picture("in/z.png", ("red", 2, 3))
+def folder_with_pipes(tmp_path, make_image):
+    """Two images among a pipe, a socket, and links to a pipe and a device."""
+    make_image("in/a.png", ("red", 2, 3))
+    make_image("in/z.png", ("red", 2, 3))
     os.mkfifo(tmp_path / "in" / "f.jpg")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "in" / "s.jpg"))
@@ -49,7 +49,7 @@ def test_named_pipes_and_slow_servers_are_given_up(predict):
     assert errors[4] == ""
     assert errors[5] == HANGS
     assert "cannot be read" in errors[2]
-    assert "not in a known picture format" in errors[3]
+    assert "not in a known image format" in errors[3]
 
 
 @pytest.mark.slow
@@ -83,8 +83,8 @@ def test_damage_is_told_with_its_file(predict):
     assert types == [None, "DecodeError"]
 
 
-def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture):
-    upright = cv2.imread(make_picture("a.png", ("red", 2, 3), ("blue", 5, 1), size=(48, 64)))
+def test_detections_are_where_viewers_show_them(predict, tmp_path, make_image):
+    upright = cv2.imread(make_image("a.png", ("red", 2, 3), ("blue", 5, 1), size=(48, 64)))
     lying = Image.fromarray(np.rot90(upright)[..., ::-1])
     orientation = Image.Exif()
     orientation[0x112] = 6
@@ -106,11 +106,11 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
 
 @pytest.mark.slow
 def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
-    invoke, make_model, make_picture
+    invoke, make_model, make_image
 ):
-    folder = make_picture("pics/a.png", ("red", 2, 3)).parent
+    folder = make_image("pics/a.png", ("red", 2, 3)).parent
     for name in ("pics/a.jpg", "pics/a-0123abcd.png", "pics/more/b.png"):
-        make_picture(name, ("red", 2, 3))
+        make_image(name, ("red", 2, 3))
     paths = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
 
     def run(*words):
@@ -140,8 +140,8 @@ def test_quiet_runs_name_inputs_that_cannot_be_read(predict, tmp_path, output):
 
 
 @pytest.mark.usefixtures("shards_here")
-def test_a_folder_as_output_is_told_from_the_folder_of_pictures(predict, tmp_path):
+def test_a_folder_as_output_is_told_from_the_folder_of_images(predict, tmp_path):
     (tmp_path / "out").mkdir()
-    predict("a.png -o out", code=2, says="annotated pictures go to a folder with --save out")
+    predict("a.png -o out", code=2, says="annotated images go to a folder with --save out")
     completed = predict("a.png -o parts/")
-    assert "annotated pictures go to a folder with --save\n" in completed.stderr
+    assert "annotated images go to a folder with --save\n" in completed.stderr

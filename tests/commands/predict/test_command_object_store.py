@@ -19,7 +19,7 @@ def test_records_are_those_of_a_local_run_whatever_the_server_does(s3, stored, p
     assert s3.most_at_once > 2
 
 
-def test_pictures_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
+def test_images_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
     names = [f"s3://photos/pics/{path.name}" for path in sorted(stored(3).iterdir())]
     names[1:1] = ["s3://photos/gone.png", "s3://gone/a.png", "s3://photos/pics/"]
     (tmp_path / "list").write_text("\n".join(names))
@@ -28,7 +28,7 @@ def test_pictures_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
     assert [record["error"]["message"] for record in records[1:4]] == [
         "cannot be fetched: there is no such object",
         "cannot be fetched: there is no such bucket",
-        "a folder, where a picture is expected",
+        "a folder, where an image is expected",
     ]
     assert all("detections" in record for record in (records[0], *records[4:]))
 
@@ -96,8 +96,8 @@ def test_nothing_secret_is_printed(s3, detcli, make_model, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", optional.PARQUET])
-def test_records_are_written_to_an_object(s3, make_pictures, predict, tmp_path, suffix):
-    make_pictures(5)
+def test_records_are_written_to_an_object(s3, make_images, predict, tmp_path, suffix):
+    make_images(5)
     s3.put("first")
     predict(f"pics -o local.{suffix}")
     output = f"s3://photos/out/all.{suffix}"

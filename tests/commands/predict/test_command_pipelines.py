@@ -9,7 +9,7 @@ from pathlib import Path
 
 import cv2
 import pytest
-from colour_model import picture
+from colour_model import image
 from documentation.shells import blocks, page, skip_without_jq
 from documentation.shells import run as bash
 from json_lines import lines
@@ -23,10 +23,10 @@ if os.name != "posix":
 
 
 @pytest.fixture
-def shell(warm_detcli, make_model, make_pictures, tmp_path, monkeypatch):
-    """Run a script in bash beside six pictures, the first and the fourth with a red cell."""
+def shell(warm_detcli, make_model, make_images, tmp_path, monkeypatch):
+    """Run a script in bash beside six images, the first and the fourth with a red cell."""
     make_model()
-    make_pictures(6)
+    make_images(6)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
     path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]
@@ -100,7 +100,7 @@ def test_jq_and_sqlite_take_the_records(shell, tmp_path):
     )
 
 
-def test_make_redoes_what_is_older_than_its_picture(shell, tmp_path):
+def test_make_redoes_what_is_older_than_its_image(shell, tmp_path):
     """A run that fails leaves no target behind."""
     (tmp_path / "Makefile").write_text(blocks(PAGE, "make")[0])
     assert shell("make -s -j2 && ls boxes | wc -l").stdout.strip() == "6"
@@ -145,7 +145,7 @@ def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".ppm"])
 def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
-    frame = picture(("red", 2, 2))
+    frame = image(("red", 2, 2))
     (tmp_path / "frames").write_bytes(3 * cv2.imencode(suffix, frame)[1].tobytes())
     completed = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
     frames = [

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 
 from detcli.sink.image import GREY
@@ -13,9 +13,9 @@ RED = (0, 0, 255)
 
 @pytest.fixture
 def noisy(tmp_path):
-    """A picture with a red square in a corner of each quarter."""
-    image = picture(("red", 1, 1), ("blue", 5, 5), grey=40)
-    cv2.imwrite(str(tmp_path / "noisy.png"), image)
+    """An image with a red square in a corner of each quarter."""
+    pixels = image(("red", 1, 1), ("blue", 5, 5), grey=40)
+    cv2.imwrite(str(tmp_path / "noisy.png"), pixels)
     return "noisy.png"
 
 
@@ -24,7 +24,7 @@ def shows_red(path):
     return bool((np.abs(image.astype(int) - RED).max(axis=2) < 40).any())
 
 
-def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
+def test_no_image_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
     folders = [tmp_path / name for name in ("pics", "crops", "dataset")]
     command = (
         f"{noisy} --conf 0.9 --save pics --save-crops crops --save-dataset dataset --labels none"
@@ -41,7 +41,7 @@ def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
     assert (drawn[10:14, 10:14] == GREY).all()  # within its outline
     (plain,) = predict(command).records
     assert plain["detections"] == record["detections"]
-    assert shows_red(folders[2] / "images/noisy-2.png")  # another picture, so it gets a number
+    assert shows_red(folders[2] / "images/noisy-2.png")  # another image, so it gets a number
 
 
 @pytest.mark.parametrize("typed", ["--blur red --blur blue", "--blur blue --blur red"])
@@ -81,8 +81,8 @@ def test_a_video_hides_in_each_frame(predict, make_video, tmp_path):
         assert np.abs(pixels[3:6, 3:6].astype(int) - GREY).max() < 60  # between outlines
 
 
-def test_only_pictures_with_detections_are_kept(predict, make_pictures, tmp_path):
-    make_pictures(7)
+def test_only_images_with_detections_are_kept(predict, make_images, tmp_path):
+    make_images(7)
     outputs = "--save out --save-dataset dataset --save-txt t"
     records = predict(f"pics --conf 0.6 --only-detections {outputs}").records
     assert len(records) == 7
@@ -125,9 +125,9 @@ def test_an_id_hides_as_the_name_of_its_class_does(predict, noisy, tmp_path):
     assert by_id != of_another_class
 
 
-def test_earlier_pictures_that_show_the_class_of_id_0_are_mentioned(predict, noisy):
+def test_earlier_images_that_show_the_class_of_id_0_are_mentioned(predict, noisy):
     predict(f"{noisy} --conf 0.9 --save pics")
-    says = "pics has pictures of other runs, which may show red: "
+    says = "pics has images of other runs, which may show red: "
     predict(f"{noisy} --conf 0.9 --save pics --blur 0", says=says)
 
 

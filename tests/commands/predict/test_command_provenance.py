@@ -14,10 +14,10 @@ from detcli.source.reading import load_file
 
 
 @pytest.fixture
-def run_with_provenance(predict, make_picture, make_video, tmp_path):
-    """Run over two pictures, a video and a damaged one into a file; returns its records."""
-    make_picture("pics/b.png", ("red", 2, 3))
-    make_picture("pics/c.png")
+def run_with_provenance(predict, make_image, make_video, tmp_path):
+    """Run over two images, a video and a damaged one into a file; returns its records."""
+    make_image("pics/b.png", ("red", 2, 3))
+    make_image("pics/c.png")
     (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/b.png").read_bytes()[:60])
     make_video("pics/a.mp4", frames=3)
 
@@ -79,33 +79,33 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(predict, options
     assert record["settings"]["unique"] is unique
 
 
-def test_each_run_of_a_journal_says_it(run_with_provenance, make_picture, tmp_path):
+def test_each_run_of_a_journal_says_it(run_with_provenance, make_image, tmp_path):
     """The record that says it is dropped with the second run, if it is an error."""
-    pictures = tmp_path / "pics"
+    images = tmp_path / "pics"
     for name in ("a.mp4", "b.png", "c.png"):
-        (pictures / name).rename(tmp_path / name)
+        (images / name).rename(tmp_path / name)
     run_with_provenance("run.jsonl", "--provenance")
-    (pictures / "b.png").write_bytes((tmp_path / "b.png").read_bytes())
+    (images / "b.png").write_bytes((tmp_path / "b.png").read_bytes())
     (only,) = (
         record
         for record in run_with_provenance("run.jsonl", "--provenance")
         if "detections" in record
     )
     assert only.keys() >= {"settings", "provenance", "sha256"}
-    make_picture("pics/d.png")
+    make_image("pics/d.png")
     sources = [
         record["source"] for record in run_with_provenance("run.jsonl") if "provenance" in record
     ]
     assert sources == ["pics/b.png"]
 
 
-def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_picture, tmp_path):
+def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_image, tmp_path):
     (tmp_path / "pics/a.mp4").unlink()
     (tmp_path / "pics/torn.png").rename(tmp_path / "pics/a.png")
     first, second, _ = run_with_provenance("run.jsonl", "--provenance")
     assert "error" in first
     provenance = first["provenance"]
-    make_picture("pics/a.png")
+    make_image("pics/a.png")
     provenance_by_source = {
         record["source"]: record.get("provenance")
         for record in run_with_provenance("run.jsonl", code=0)
@@ -118,16 +118,16 @@ def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_pic
     }
 
 
-def test_a_picture_is_the_one_that_was_looked_at(predict, make_picture, tmp_path, monkeypatch):
+def test_an_image_is_the_one_that_was_looked_at(predict, make_image, tmp_path, monkeypatch):
     """Each is replaced as soon as it has been read: what is written is of what was read."""
     names = [f"{number}.png" for number in range(4)]
-    contents = {name: make_picture(name, ("red", 2, int(name[0]))).read_bytes() for name in names}
-    replacement = make_picture("other.png", ("blue", 5, 5)).read_bytes()
+    contents = {name: make_image(name, ("red", 2, int(name[0]))).read_bytes() for name in names}
+    replacement = make_image("other.png", ("blue", 5, 5)).read_bytes()
 
     def loaded(path, options):
-        picture = load_file(path, options)
+        image = load_file(path, options)
         (tmp_path / path).write_bytes(replacement)
-        return picture
+        return image
 
     monkeypatch.setattr("detcli.source.sources.load_file", loaded)
     completed = predict("--conf 0.6 --provenance --save-dataset set", *names)

@@ -15,11 +15,11 @@ TEXTS = {
     "NL|HARBOUR|HILLTOP|7|42|0825",
     "https://example.org/t/7Q42",
 }
-"""What is on the demonstration picture, as `models/codes/demo.py` writes it."""
+"""What is on the demonstration image, as `models/codes/demo.py` writes it."""
 
 
 @pytest.mark.slow
-def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_path):
+def test_every_format_says_what_is_on_the_demonstration_image(predict, tmp_path):
     command = f"{DEMO} -m codes --device cpu --read"
     (record,) = predict(f"{command} --fast-decode").records  # which would leave too few pixels
     detections = record["detections"]
@@ -39,7 +39,7 @@ def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_pat
 
 @pytest.mark.slow
 def test_what_reading_adds_obeys_classes_and_max_det(predict):
-    """Without the limits, the detector finds all that zxing-cpp reads on the picture."""
+    """Without the limits, the detector finds all that zxing-cpp reads on the image."""
     for options in ("--classes barcode", "--max-det 1", "--max-det 1 --classes 3"):
         command = f"{DEMO} -m codes --device cpu {options}"
         plain = predict(command).records[0]["detections"]
@@ -50,6 +50,6 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
 
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])
 def test_parts_are_as_in_one_run(options, in_shards):
-    """Also where symbols are read, which takes pictures at full size."""
+    """Also where symbols are read, which takes images at full size."""
     single_run, merged = in_shards(f"{DEMO} -m codes --device cpu {options}")
     assert single_run == merged

@@ -1,4 +1,4 @@
-"""`detcli predict --region`: as if the rectangle were the picture, but in the picture's pixels."""
+"""`detcli predict --region`: as if the rectangle were the image, but in the image's pixels."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ BOXES = {
 
 @pytest.fixture
 def large(random, tmp_path):
-    """A picture of 400x300 pixels with many colours."""
+    """An image of 400x300 pixels with many colours."""
     noise = random.integers(0, 256, (15, 20, 3), np.uint8)
     pixels = cv2.resize(noise, (400, 300), interpolation=cv2.INTER_NEAREST)
     cv2.imwrite(str(tmp_path / "a.jpg"), pixels)
@@ -57,7 +57,7 @@ def cut(predict, tmp_path):
 @pytest.mark.usefixtures("each_device")
 @pytest.mark.parametrize("options", ["", "--tile 90 --save out", "--fast-decode"])
 @pytest.mark.parametrize("region", BOXES)
-def test_a_region_is_looked_at_as_if_it_were_the_picture(cut, large, tmp_path, region, options):
+def test_a_region_is_looked_at_as_if_it_were_the_image(cut, large, tmp_path, region, options):
     inside, alone = cut(large, region, BOXES[region], f"--conf 0.7 {options}")
     class_names = [detection["class_name"] for detection in alone]
     assert [detection["class_name"] for detection in inside] == class_names
@@ -103,12 +103,12 @@ def test_zones_and_tracks_know_of_the_region(predict, make_video):
     assert {detection.get("track_id") for detection in detections} >= set(range(1, 9))
 
 
-def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_picture):
-    make_picture("b.png", ("red", 9, 2), size=(64, 128))
+def test_a_smaller_image_is_an_error_and_the_others_go_on(predict, make_image):
+    make_image("b.png", ("red", 9, 2), size=(64, 128))
     options = "--conf 0.6 --region 64,0,128,64 --batch 4"
     first, second = predict(f"a.png b.png {options}", code=3).records
     assert first["error"]["type"] == "SourceError"
-    assert "the picture has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
+    assert "the image has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
     assert "fractions" in first["error"]["hint"]
     assert [box_of(detection) for detection in second["detections"]] == [(72, 16, 80, 24)]
     predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")

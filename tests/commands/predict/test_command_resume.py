@@ -14,13 +14,13 @@ ZONE = "--zone left=0,0,0.5,0,0.5,1,0,1"
 
 
 @pytest.fixture
-def resume(predict, make_picture, tmp_path):
-    """Run over one more picture each time; returns the records of the journal."""
-    pictures = []
+def resume(predict, make_image, tmp_path):
+    """Run over one more image each time; returns the records of the journal."""
+    images = []
 
     def run(line="", *words, code=0, says=""):
-        pictures.append(str(make_picture(f"{len(pictures)}.png", ("red", 2, 3))))
-        predict(f"--resume run.jsonl {line}", *words, *pictures, code=code, says=says)
+        images.append(str(make_image(f"{len(images)}.png", ("red", 2, 3))))
+        predict(f"--resume run.jsonl {line}", *words, *images, code=code, says=says)
         journal = tmp_path / "run.jsonl"
         return lines(journal.read_text()) if journal.exists() else None
 
@@ -139,9 +139,9 @@ def test_another_format_is_a_usage_error(resume, tmp_path):
     assert len(resume("--format jsonl")) == 3
 
 
-def test_records_name_the_files_that_were_made_for_them(predict, make_picture):
+def test_records_name_the_files_that_were_made_for_them(predict, make_image):
     for folder in ("x", "y"):
-        make_picture(f"{folder}/a.png", ("red", 2, 3))
+        make_image(f"{folder}/a.png", ("red", 2, 3))
         command = f"{folder}/a.png --conf 0.6 --save pics --save-txt labels --save-crops crops"
         (first,), (second,) = (predict(command).records for _ in range(2))
         validator("predict").validate(first)

@@ -22,16 +22,16 @@ from detcli.data.record import box_of
 @pytest.mark.parametrize(
     "options", ["", "--workers 1", "--workers 3 --batch 4", "--device cpu,cpu"]
 )
-def test_any_number_of_workers_gives_the_same_records(options, predict, make_model, make_pictures):
+def test_any_number_of_workers_gives_the_same_records(options, predict, make_model, make_images):
     make_model(batch=None)
-    make_pictures(40)
-    completed = predict(f"pics --conf 0.6 {options}", says="40 pictures, 14 detections")
+    make_images(40)
+    completed = predict(f"pics --conf 0.6 {options}", says="40 images, 14 detections")
     assert [record["index"] for record in completed.records] == list(range(40))
     assert [len(record["detections"]) for record in completed.records] == [1, 0, 0] * 13 + [1]
 
 
-def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
-    folder = make_pictures(3)
+def test_batch_and_workers_are_logged(detcli, make_model, make_images):
+    folder = make_images(3)
     model = make_model(batch=2)
     finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
     assert "batches of 2, detectors: 3" in finished.stderr
@@ -39,11 +39,11 @@ def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
     assert "batches of 5, detectors: 1" in finished.stderr
 
 
-def test_a_missing_second_device_is_refused(detcli, make_model, make_pictures):
+def test_a_missing_second_device_is_refused(detcli, make_model, make_images):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     finished = detcli(
         "predict",
-        make_pictures(3),
+        make_images(3),
         "-m",
         make_model(),
         "--device",
@@ -63,16 +63,16 @@ def test_a_video_has_frames_with_times(predict, make_video):
     assert [record["frame"] for record in records] == [5, 6, 7]
 
 
-def test_a_list_of_files(detcli, make_model, make_pictures):
-    names = b"\0".join(str(path).encode() for path in sorted(make_pictures(5).iterdir()))
+def test_a_list_of_files(detcli, make_model, make_images):
+    names = b"\0".join(str(path).encode() for path in sorted(make_images(5).iterdir()))
     finished = detcli("predict", "--files-from", "-", "-0", "-m", make_model(), input=names)
     assert finished.returncode == 0
     assert len(lines(finished.stdout.decode())) == 5
 
 
 @optional.needs("pyarrow")
-def test_a_list_that_is_run_again_replaces_its_results(predict, make_pictures, tmp_path):
-    (tmp_path / "list").write_text("".join(f"{path}\n" for path in make_pictures(2).iterdir()))
+def test_a_list_that_is_run_again_replaces_its_results(predict, make_images, tmp_path):
+    (tmp_path / "list").write_text("".join(f"{path}\n" for path in make_images(2).iterdir()))
     written = "--save out --save-crops crops --report page -o boxes.parquet"
     files_of_runs = []
     for _ in range(2):
@@ -81,9 +81,9 @@ def test_a_list_that_is_run_again_replaces_its_results(predict, make_pictures, t
     assert files_of_runs[0] == files_of_runs[1]
 
 
-def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
+def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_images):
     """Each record comes before the next line is written, whether that is a name or JSON."""
-    first, second = sorted(make_pictures(2).iterdir())
+    first, second = sorted(make_images(2).iterdir())
     command = [warm_detcli / "detcli", "predict", "--files-from", "-", "-q"]
     with subprocess.Popen(
         [*command, "-m", str(make_model())],
@@ -100,9 +100,9 @@ def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
         assert process.wait(30) == 0
 
 
-def test_all_sinks_at_once(predict, make_video, make_pictures, tmp_path):
+def test_all_sinks_at_once(predict, make_video, make_images, tmp_path):
     make_video()
-    make_pictures(4)
+    make_images(4)
     sinks = "--save saved --save-txt labels --save-conf --save-crops crops --save-coco coco.json"
     assert predict(f"pics clip.mp4 --conf 0.6 {sinks} -o all.csv").stdout == ""
     saved, labels, crops = (
@@ -121,16 +121,16 @@ def test_all_sinks_at_once(predict, make_video, make_pictures, tmp_path):
 @pytest.mark.parametrize(
     ("condition", "code"), [("red>1", 6), ("red>2", 0), ("any==2", 6), ("blue>0", 0)]
 )
-def test_fail_if(condition, code, predict, make_pictures):
-    make_pictures(6)
+def test_fail_if(condition, code, predict, make_images):
+    make_images(6)
     completed = predict(f"pics --conf 0.6 --fail-if {condition}", code=code)
     assert (condition in completed.stderr) == (code == 6)
     assert len(completed.records) == 6  # all of them, either way
 
 
-def test_the_rectangle_finds_what_the_square_finds(predict, make_model, make_picture):
+def test_the_rectangle_finds_what_the_square_finds(predict, make_model, make_image):
     make_model(size=None, batch=None, metadata={"stride": "8", "imgsz": "[64, 64]"})
-    make_picture("wide.png", ("red", 5, 2), size=(32, 64))
+    make_image("wide.png", ("red", 5, 2), size=(32, 64))
     (square,) = predict("wide.png --conf 0.6").records
     assert predict("wide.png --conf 0.6 --rect").records == [square]
     assert box_of(square["detections"][0]) == (40, 16, 48, 24)
@@ -146,11 +146,11 @@ META = [{"id": 7}, "=1+1", [1, None, {"猫": 1e300}], 0, None]
 
 @pytest.mark.parametrize("name", ["list.jsonl", "-"])
 def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
-    detcli, make_model, make_picture, make_video, tmp_path, monkeypatch, name
+    detcli, make_model, make_image, make_video, tmp_path, monkeypatch, name
 ):
     """A list has names, too; an input that fails keeps what was said of it."""
     monkeypatch.chdir(tmp_path)
-    make_picture("a.png", ("red", 2, 3))
+    make_image("a.png", ("red", 2, 3))
     make_video()
     image = base64.b64encode(Path("a.png").read_bytes()).decode()
     entries = [
@@ -235,9 +235,9 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     assert merged == single_run
 
 
-def test_a_run_in_shards_takes_no_pictures_out_of_a_list(predict, tmp_path):
+def test_a_run_in_shards_takes_no_images_out_of_a_list(predict, tmp_path):
     (tmp_path / "list").write_text('{"image": "", "meta": 1}')
-    predict("--files-from list -o boxes/", code=2, says="list:1: a run in shards takes no pictures")
+    predict("--files-from list -o boxes/", code=2, says="list:1: a run in shards takes no images")
     (tmp_path / "list").write_text('{"path": "http://a:b@host/a.png", "meta": 1}')
     predict("--files-from list -o boxes/", code=2, says="a manifest would show the password")
 
@@ -288,9 +288,9 @@ def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
 
 
 def test_a_journal_of_version_1_is_continued_in_the_form_of_version_2(
-    predict, tmp_path, make_picture
+    predict, tmp_path, make_image
 ):
-    make_picture("b.png")
+    make_image("b.png")
     predict("a.png b.png --conf 0.5 --resume run.jsonl -q")
     path = tmp_path / "run.jsonl"
     records = lines(path.read_text())

@@ -2,7 +2,7 @@
 
 import cv2
 import pytest
-from colour_model import cell_box, picture
+from colour_model import cell_box, image
 
 from detcli.data.record import box_of
 
@@ -12,12 +12,12 @@ TILE = "--tile 64,overlap=0.25"
 
 @pytest.fixture
 def large(tmp_path):
-    cv2.imwrite(str(tmp_path / "large.png"), picture(*SQUARES, size=(112, 160), grey=40))
+    cv2.imwrite(str(tmp_path / "large.png"), image(*SQUARES, size=(112, 160), grey=40))
     return tmp_path / "large.png"
 
 
 @pytest.mark.usefixtures("each_device")
-def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
+def test_small_things_in_a_large_image_are_found(predict, large, tmp_path):
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert record["width"] == 160
     assert record["height"] == 112

@@ -12,24 +12,24 @@ import forked
 import numpy as np
 import optional
 import pytest
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 
 pytestmark = pytest.mark.slow
 
 MODEL = ("-m", "colours.onnx", "--device", "cpu", "-q", "--conf", "0.9")
-PICTURES = 12
+IMAGES = 12
 
 
 @pytest.fixture
 def two_folders(make_model, tmp_path):
-    """Pictures of the same names in two folders, with a cell of the folder's colour in each."""
+    """Images of the same names in two folders, with a cell of the folder's colour in each."""
     make_model()
     for colour, column in (("red", 1), ("blue", 6)):
         (tmp_path / colour).mkdir()
-        for number in range(PICTURES):
-            image = picture((colour, column, number % 8), grey=number)
-            cv2.imwrite(str(tmp_path / f"{colour}/{number:02}.png"), image)
+        for number in range(IMAGES):
+            pixels = image((colour, column, number % 8), grey=number)
+            cv2.imwrite(str(tmp_path / f"{colour}/{number:02}.png"), pixels)
     return tmp_path
 
 
@@ -106,7 +106,7 @@ def sources_in(path):
     return {record["source"] for record in lines(path.read_text())}
 
 
-ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in range(PICTURES)}
+ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in range(IMAGES)}
 
 
 # One --output
@@ -126,7 +126,7 @@ def test_rows_of_the_run_that_ends_later_are_beside_the_file(two_folders, suffix
     assert f"is in all-2{suffix}" in message
     first = sources_in(two_folders / name) - {"-"}
     second = sources_in(two_folders / f"all-2{suffix}") - {"-"}
-    assert len(first) == len(second) == PICTURES
+    assert len(first) == len(second) == IMAGES
     assert first | second == ALL
 
 
@@ -184,16 +184,16 @@ def test_a_journal_takes_one_run_at_a_time(two_folders):
     assert sorted(codes) in ([0, 0], [0, 2])  # one may have ended before the other began
     if 2 in codes:
         assert "another run is writing to it" in messages[codes.index(2)]
-    assert len(sources_in(two_folders / "all.jsonl")) == PICTURES * codes.count(0)
+    assert len(sources_in(two_folders / "all.jsonl")) == IMAGES * codes.count(0)
 
 
-# One folder of pictures, crops or labels
+# One folder of images, crops or labels
 
 
 def at_work(folder, *arguments):
-    """A run over the red pictures that has written their files, and waits for standard input."""
+    """A run over the red images that has written their files, and waits for standard input."""
     run = Run(folder, "red", "-", *arguments, "-o", os.devnull, waits=True)
-    while len(written(folder / "out")) < PICTURES:
+    while len(written(folder / "out")) < IMAGES:
         assert not run.has_ended()
         time.sleep(0.01)
     return run
@@ -209,31 +209,31 @@ def test_runs_at_work_share_the_names_of_a_folder(two_folders, predict, option):
     run = at_work(two_folders, option, "out")
     predict(f"blue {option} out -q --conf 0.9")
     run.finish()
-    assert len(written(two_folders / "out")) == 2 * PICTURES
+    assert len(written(two_folders / "out")) == 2 * IMAGES
     predict(f"blue {option} out -q --conf 0.9")  # nobody is at work: it has its usual names
     names = {path.stem for path in written(two_folders / "out")}
-    assert {f"{number:02}" for number in range(PICTURES)} <= {name[:2] for name in names}
+    assert {f"{number:02}" for number in range(IMAGES)} <= {name[:2] for name in names}
 
 
-def test_two_runs_over_the_same_pictures_write_the_same_files(two_folders, predict):
+def test_two_runs_over_the_same_images_write_the_same_files(two_folders, predict):
     run = at_work(two_folders, "--save", "out")
     predict("red --save out -q --conf 0.9")
     run.finish()
-    assert len(written(two_folders / "out")) == PICTURES
+    assert len(written(two_folders / "out")) == IMAGES
 
 
 @pytest.mark.parametrize("option", ["--save", "--save-txt", "--save-crops"])
 def test_runs_started_together_lose_no_file(two_folders, option):
     codes, messages = both(two_folders, "-", option, "out", "-o", os.devnull)
     assert codes == [3, 3], messages  # nothing is on standard input
-    assert len(written(two_folders / "out")) in {PICTURES, 2 * PICTURES}
+    assert len(written(two_folders / "out")) in {IMAGES, 2 * IMAGES}
 
 
 # One --save-dataset
 
 
 def is_labelled(folder, path):
-    """Whether the label of a picture in a dataset is of its only cell."""
+    """Whether the label of an image in a dataset is of its only cell."""
     image = cv2.imread(str(path)).astype(int)
     class_id = 0 if image[..., 2].max() > 200 else 2
     rows, columns = np.nonzero(image[..., 2 - class_id] > 200)
@@ -244,10 +244,10 @@ def is_labelled(folder, path):
 
 
 def require_whole(folder):
-    """Require that a dataset has all pictures of both folders, each with its label."""
+    """Require that a dataset has all images of both folders, each with its label."""
     images = sorted((folder / "images").glob("[!.]*"))
-    assert len(images) == len({path.read_bytes() for path in images}) == 2 * PICTURES
-    assert len(list((folder / "labels").glob("[!.]*"))) == 2 * PICTURES
+    assert len(images) == len({path.read_bytes() for path in images}) == 2 * IMAGES
+    assert len(list((folder / "labels").glob("[!.]*"))) == 2 * IMAGES
     assert all(is_labelled(folder, path) for path in images)
 
 
@@ -259,7 +259,7 @@ def test_two_runs_make_one_dataset(two_folders, turn):
 
 
 def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, monkeypatch):
-    """Each picture of this run waits for the moment at which the other one would take its name."""
+    """Each image of this run waits for the moment at which the other one would take its name."""
     from detcli.sink import dataset
 
     other_run = threading.Event()
@@ -269,7 +269,7 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
         if path.suffix == ".txt" and not other_run.is_set():
             other_run.set()
             runs.append(Run(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
-            time.sleep(1.5)  # in which it reaches the same picture, and has to wait
+            time.sleep(1.5)  # in which it reaches the same image, and has to wait
         write_file(path, data)
 
     runs: list[Run] = []

@@ -5,7 +5,7 @@ import sys
 
 import cv2
 import pytest
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 from made_videos import record_film, rotate, watch
 
@@ -74,7 +74,7 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
         for side in sides:
             cells = range(side // 16)
             red = [("red", column, row) for column in cells for row in cells]
-            _, jpeg = cv2.imencode(".jpg", picture(*red, size=(side, side)))
+            _, jpeg = cv2.imencode(".jpg", image(*red, size=(side, side)))
             for _ in range(5):
                 file.write(jpeg)
     first = sides[0]
@@ -87,7 +87,7 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
     assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
 
 
-def test_pictures_import_nothing_of_it(predict, monkeypatch):
+def test_images_import_nothing_of_it(predict, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     assert "PyAV" not in predict("a.png --save out").stderr
 

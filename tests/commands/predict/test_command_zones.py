@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import optional
 import pytest
-from colour_model import picture
+from colour_model import image
 
 LEFT = "left=0,0,0.5,0,0.5,1,0,1"
 LOW = "low=0,32,64,32,64,64,0,64"
@@ -14,8 +14,8 @@ LOW = "low=0,32,64,32,64,64,0,64"
 
 @pytest.fixture
 def squares(tmp_path):
-    """A picture with one red square at the left, and a blue one below at the right."""
-    cv2.imwrite(str(tmp_path / "b.png"), picture(("red", 1, 1), ("blue", 6, 6), grey=40))
+    """An image with one red square at the left, and a blue one below at the right."""
+    cv2.imwrite(str(tmp_path / "b.png"), image(("red", 1, 1), ("blue", 6, 6), grey=40))
     return "b.png"
 
 

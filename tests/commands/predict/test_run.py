@@ -51,11 +51,11 @@ def on_terminal(warm_detcli):
 
 
 @pytest.fixture
-def folder_of_images(make_picture, tmp_path):
-    """Six pictures, of which one is torn."""
+def folder_of_images(make_image, tmp_path):
+    """Six images, of which one is torn."""
     for number in range(6):
-        picture = make_picture(f"pics/{number}.png", ("red", 1, 1), ("blue", 3, 3))
-    picture.write_bytes(b"torn")
+        image = make_image(f"pics/{number}.png", ("red", 1, 1), ("blue", 3, 3))
+    image.write_bytes(b"torn")
     return tmp_path / "pics"
 
 
@@ -64,7 +64,7 @@ def test_the_outcome_names_classes_and_files(predict):
     command = "pics --conf 0.6 -o out.jsonl"
     messages = predict(f"{command} --save saved --save-txt txt", code=3).stderr.splitlines()
     *_, summary, counts, wrote, saved, labels = messages
-    assert "5 pictures, 10 detections, 1 failed" in summary
+    assert "5 images, 10 detections, 1 failed" in summary
     assert counts in {"detcli: found 5 red, 5 blue", "detcli: found 5 blue, 5 red"}
     assert wrote == "detcli: wrote 6 records to out.jsonl"
     assert saved == "detcli: wrote 5 files to saved"
@@ -81,7 +81,7 @@ def test_a_resumed_run_says_how_many_it_skipped(predict):
     says = "detcli: added 6 records to run.jsonl\n"
     predict("pics --resume run.jsonl", code=3, says=says)
     *_, summary, wrote = predict("pics --resume run.jsonl", code=3).stderr.splitlines()
-    assert "0 pictures, 0 detections, 1 failed, 5 skipped" in summary
+    assert "0 images, 0 detections, 1 failed, 5 skipped" in summary
     assert wrote == "detcli: added 1 record to run.jsonl; it had 5 inputs already"
 
 
@@ -164,7 +164,7 @@ def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder_
     screen, _ = on_terminal(folder_of_images, "-m", make_model(), TERM="dumb")
     assert "\x1b" not in screen
     assert "━" not in screen
-    assert "detcli: 5 pictures" in screen
+    assert "detcli: 5 images" in screen
 
 
 def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_video, tmp_path):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import optional
 import pytest
-from sample_records import Film, failure, frame, picture
+from sample_records import Film, failure, frame, image
 
 from detcli.commands.predict.run import _Summary
 from detcli.config.config import Config
@@ -59,28 +59,28 @@ def test_each_stream_has_its_own_rate():
 
 def test_one_stream_is_not_listed():
     records = [live(frame(number, Film("a", 0.0, live=True))) for number in range(3)]
-    records.append(picture("a.jpg"))
+    records.append(image("a.jpg"))
     records.append(frame(0))
     assert listed(records, a=1) == []
 
 
-def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_picture):
-    pictures = [make_picture(f"{name}.png", ("red", 2, 3)) for name in "ab"]
+def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_image):
+    images = [make_image(f"{name}.png", ("red", 2, 3)) for name in "ab"]
     stages = re.compile(r"; decode \d+%, .*write \d+%$")
-    completed = detcli("predict", *pictures, "-m", make_model())
-    assert not stages.search(summary_of(completed, "2 pict"))
-    completed = detcli("predict", *pictures, "-m", make_model(), "-v")
-    assert stages.search(summary_of(completed, "2 pict"))
+    completed = detcli("predict", *images, "-m", make_model())
+    assert not stages.search(summary_of(completed, "2 image"))
+    completed = detcli("predict", *images, "-m", make_model(), "-v")
+    assert stages.search(summary_of(completed, "2 image"))
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "openvino"])
-def test_the_device_that_ran_is_named(predict, make_picture, device):
+def test_the_device_that_ran_is_named(predict, make_image, device):
     """The one that `auto` has chosen, as in the records."""
     if device == "openvino":
         optional.require("openvino")
-    make_picture("b.png", ("red", 2, 3))
+    make_image("b.png", ("red", 2, 3))
     completed = predict(f"a.png b.png --device {device}")
-    line = summary_of(completed, "2 pict")
+    line = summary_of(completed, "2 image")
     (name,) = {record["device"] for record in completed.records}
     assert name != "auto"
     assert f"/s on {name}" in line
@@ -89,13 +89,13 @@ def test_the_device_that_ran_is_named(predict, make_picture, device):
 def test_a_device_that_ran_nothing_is_not_named(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
     completed = predict("torn.png", code=3)
-    line = summary_of(completed, "0 pict")
+    line = summary_of(completed, "0 image")
     assert " on " not in line
 
 
 @pytest.mark.parametrize("command", ["predict", "eval"])
-def test_shards_and_evaluations_name_the_device(detcli, make_model, make_picture, command):
-    folder = make_picture("a.png", ("red", 1, 1)).parent
+def test_shards_and_evaluations_name_the_device(detcli, make_model, make_image, command):
+    folder = make_image("a.png", ("red", 1, 1)).parent
     (folder / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
     (folder / "data.yaml").write_text("val: .\nnames: [red, green, blue]\n")
     arguments = {
@@ -104,5 +104,5 @@ def test_shards_and_evaluations_name_the_device(detcli, make_model, make_picture
     }
     completed = detcli(command, *arguments[command], cwd=folder)
     assert completed.returncode == 0
-    line = summary_of(completed, "1 picture")
+    line = summary_of(completed, "1 image")
     assert line.endswith(" s on cpu")

@@ -50,7 +50,7 @@ def test_it_is_used_for_its_model_here(tuned):
     assert {record["device"] for record in completed.records} == {"cpu"}
 
 
-def test_one_picture_has_a_choice_of_its_own(tuned):
+def test_one_image_has_a_choice_of_its_own(tuned):
     message, _ = tuned("a.png", CPU)
     assert message.endswith("--device cpu --workers 1")
 
@@ -137,22 +137,22 @@ def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: A
 
 
 def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):
-    predict()  # makes the picture and the model
+    predict()  # makes the image and the model
     completed = subprocess.run(
         [sys.executable, "-c", LOADED], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert completed.stdout.splitlines()[-1] == "False"
 
 
-def test_v_says_what_is_used(detcli, make_model, make_picture, tmp_path):
+def test_v_says_what_is_used(detcli, make_model, make_image, tmp_path):
     model = make_model()
-    picture = make_picture("a.png")
+    image = make_image("a.png")
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     machine = json.dumps(machine_name())
     (tmp_path / "detcli.toml").write_text(f"[tuned.{digest}.{machine}]\n{CPU}\n")
     hidden = {name: value for name, value in os.environ.items() if name != "DETCLI_DEVICE"}
     environment = hidden | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}
-    completed = detcli("predict", "-v", "-m", model, picture, env=environment)
+    completed = detcli("predict", "-v", "-m", model, image, env=environment)
     assert (
         f"detcli: tuned for {model} on this machine: --device cpu --workers 1" in completed.stderr
     )

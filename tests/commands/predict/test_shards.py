@@ -17,9 +17,9 @@ from detcli.source.reading import load_file, unreadable
 
 
 @pytest.fixture
-def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
-    """Run in shards of four, over a folder of ten pictures."""
-    pictures = make_pictures(10)
+def shards_of_four(predict, make_images, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of four, over a folder of ten images."""
+    images = make_images(10)
     boxes = tmp_path / "boxes"
 
     def run(line="", *, sources="pics", size=4, conf=0.5, code=0, says=""):
@@ -33,13 +33,13 @@ def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG0
     def part(number):
         return boxes / f"part-{number:05}.jsonl"
 
-    run.pictures, run.boxes, run.part = pictures, boxes, part  # type: ignore[attr-defined]
+    run.pictures, run.boxes, run.part = images, boxes, part  # type: ignore[attr-defined]
     return run
 
 
 def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
     completed = shards_of_four(says="10 names written down, 3 shards in all")
-    assert "10 pictures, 4 detections" in completed.stderr
+    assert "10 images, 4 detections" in completed.stderr
     assert "wrote 3 parts to" in completed.stderr
     shards_of_four.part(1).unlink()
     first_part = shards_of_four.part(0).read_bytes()
@@ -85,7 +85,7 @@ def test_failures_are_records_and_the_exit_code(shards_of_four):
     sound = (shards_of_four.pictures / "0003.png").read_bytes()
     (shards_of_four.pictures / "0004.png").write_bytes(sound)
     (shards_of_four.boxes.parent / "absent.png").write_bytes(sound)
-    shards_of_four("--retry-failed", sources="", says="2 pictures, 2 detections")
+    shards_of_four("--retry-failed", sources="", says="2 images, 2 detections")
 
 
 @pytest.mark.parametrize(
@@ -155,24 +155,24 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp
     assert "pics/0004.png: no such file" in completed.stderr
     assert "from which folder it counts" in completed.stderr
     assert not shards_of_four.part(1).exists()
-    for picture in sorted(shards_of_four.pictures.iterdir())[:3]:
-        picture.unlink()  # what is gone gets an error, as long as it is not all
+    for image in sorted(shards_of_four.pictures.iterdir())[:3]:
+        image.unlink()  # what is gone gets an error, as long as it is not all
     shards_of_four(sources="", size=None)
     assert shards_of_four.part(1).exists()
 
 
 def test_errors_are_said_again_until_they_are_mended(shards_of_four, predict, make_video, invoke):
-    """Of pictures and of a video, in two turns; each merge is what one run would write then."""
-    pictures = shards_of_four.pictures
-    sound_pictures = {}
+    """Of images and of a video, in two turns; each merge is what one run would write then."""
+    images = shards_of_four.pictures
+    sound_images = {}
     for name in ("0004.png", "0005.png", "0009.png"):
-        sound_pictures[name] = (pictures / name).read_bytes()
-        (pictures / name).write_bytes(b"torn")
+        sound_images[name] = (images / name).read_bytes()
+        (images / name).write_bytes(b"torn")
     video = make_video("pics/0007.mp4", frames=9).read_bytes()
-    (pictures / "0007.mp4").write_bytes(video[:-100])
+    (images / "0007.mp4").write_bytes(video[:-100])
 
     def merged(code):
-        completed = invoke("merge", "boxes/", cwd=pictures.parent)
+        completed = invoke("merge", "boxes/", cwd=images.parent)
         one_run = predict("pics --conf 0.5", code=code)
         assert completed.returncode == code
         assert completed.stdout == one_run.stdout
@@ -187,29 +187,29 @@ def test_errors_are_said_again_until_they_are_mended(shards_of_four, predict, ma
     assert "4 failed" in completed.stderr
     assert "4 records with an error: 3 DecodeError: " in shards_of_four(code=3).stderr
     for name in ("0004.png", "0005.png"):
-        (pictures / name).write_bytes(sound_pictures[name])
-    completed = shards_of_four("--retry-failed", code=3, says="2 pictures, ")
+        (images / name).write_bytes(sound_images[name])
+    completed = shards_of_four("--retry-failed", code=3, says="2 images, ")
     assert "; in parts done already" not in completed.stderr
     assert "2 records with an error: " in merged(3)
-    (pictures / "0009.png").write_bytes(sound_pictures["0009.png"])
-    (pictures / "0007.mp4").write_bytes(video)
-    shards_of_four("--retry-failed", says="1 picture, 9 frames, ")
+    (images / "0009.png").write_bytes(sound_images["0009.png"])
+    (images / "0007.mp4").write_bytes(video)
+    shards_of_four("--retry-failed", says="1 image, 9 frames, ")
     shards_of_four("--retry-failed", says="wrote 0 parts")
     assert merged(0) == ""
     assert len(list(shards_of_four.boxes.iterdir())) > file_count + 3
 
 
-def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, predict, invoke):
+def test_an_image_that_changes_after_it_was_listed_is_noticed(shards_of_four, predict, invoke):
     """It has an error of its own kind; --retry-failed and --extend work it again, in its place."""
     shards_of_four()
     shards_of_four.part(1).unlink()
-    other_picture = (shards_of_four.pictures / "0003.png").read_bytes()
+    other_image = (shards_of_four.pictures / "0003.png").read_bytes()
     for name in ("0004.png", "0008.png"):  # of which the second has been read already
-        (shards_of_four.pictures / name).write_bytes(other_picture)
+        (shards_of_four.pictures / name).write_bytes(other_image)
     completed = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards_of_four.part(1).read_text())[0]["error"]["type"] == "AlteredError"
     assert "hint: work it as it is now with --retry-failed" in completed.stderr
-    completed = shards_of_four("--retry-failed", code=3, says="1 picture, 1 detection")
+    completed = shards_of_four("--retry-failed", code=3, says="1 image, 1 detection")
     assert "1 file has changed since written down: pics/0008.png\n" in completed.stderr
     completed = shards_of_four("--extend", says="2 names written down, 4 shards in all")
     assert "not among the inputs" not in completed.stderr
@@ -221,12 +221,12 @@ def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, p
     assert detections == {record["source"]: record["detections"] for record in expected}
 
 
-def test_a_missing_picture_that_comes_is_the_same_input(shards_of_four, invoke):
+def test_a_missing_image_that_comes_is_the_same_input(shards_of_four, invoke):
     """It is retried, and does not become a new one."""
     shards_of_four(sources="pics/0003.png pics/new.png", code=3, says="pics/new.png: no such file")
     (shards_of_four.pictures / "0004.png").rename(shards_of_four.pictures / "new.png")
     sources = "pics/0003.png pics/new.png"
-    shards_of_four("--retry-failed", sources=sources, says="1 picture, ")
+    shards_of_four("--retry-failed", sources=sources, says="1 image, ")
     shards_of_four("--extend", sources=sources, says="1 of 2 shards done already")
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
     assert [record["source"] for record in merged] == ["pics/0003.png", "pics/new.png"]
@@ -315,7 +315,7 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
     with tarfile.open(shards_of_four.boxes.parent / "01.tar", "w") as tar:
         for path in names[:2]:
             tar.add(path, path.name)
-    shards_of_four("--retry-failed", sources="", size=2, says="2 pictures, 1 detection")
+    shards_of_four("--retry-failed", sources="", size=2, says="2 images, 1 detection")
     completed = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     assert completed.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 
@@ -436,8 +436,8 @@ def test_the_manifest_tells_what_the_run_depends_on(shards_of_four):
     assert head["shard_size"] == 4
 
 
-def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards_of_four):
-    """Exit code 3 is that of a run that is complete but for some pictures."""
+def test_a_folder_that_cannot_be_read_does_not_look_like_failed_images(shards_of_four):
+    """Exit code 3 is that of a run that is complete but for some images."""
     shards_of_four.boxes.write_bytes(b"a file")
     shards_of_four(code=5, says="boxes")
 

@@ -1,4 +1,4 @@
-"""`detcli predict -o FOLDER/`: pictures that were exchanged under their old names."""
+"""`detcli predict -o FOLDER/`: images that were exchanged under their old names."""
 
 import json
 import os
@@ -10,19 +10,19 @@ LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 
 
 @pytest.fixture
-def shards_of_two(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
-    """Run in shards of two, over a folder of four pictures."""
-    pictures = make_pictures(4)
+def shards_of_two(predict, make_images, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of two, over a folder of four images."""
+    images = make_images(4)
 
     def run(line="pics --shard-size 2", *, code=0, says=""):
         return predict(f"-o boxes/ --conf 0.5 {line}", code=code, says=says)
 
     def exchange(name, replacement="0000.png", seconds=LATER_S):
-        path = pictures / name
-        path.write_bytes((pictures / replacement).read_bytes())
+        path = images / name
+        path.write_bytes((images / replacement).read_bytes())
         os.utime(path, (seconds, seconds))
 
-    run.pictures, run.exchange, run.folder = pictures, exchange, tmp_path / "boxes"  # type: ignore[attr-defined]
+    run.pictures, run.exchange, run.folder = images, exchange, tmp_path / "boxes"  # type: ignore[attr-defined]
     return run
 
 
@@ -37,7 +37,7 @@ def merged(invoke, shards_of_two):
     return merge
 
 
-def test_an_exchanged_picture_is_named_and_worked_with_extend(shards_of_two, merged, predict):
+def test_an_exchanged_image_is_named_and_worked_with_extend(shards_of_two, merged, predict):
     shards_of_two()
     shards_of_two.exchange("0001.png")
 
@@ -53,7 +53,7 @@ def test_an_exchanged_picture_is_named_and_worked_with_extend(shards_of_two, mer
     assert once == {record["source"]: record["detections"] for record in alone}
 
 
-def test_a_picture_put_back_is_worked_again_too(shards_of_two, merged):
+def test_an_image_put_back_is_worked_again_too(shards_of_two, merged):
     first = shards_of_two.pictures / "0001.png"
     content = first.read_bytes()
     time_s = first.stat().st_mtime
@@ -83,7 +83,7 @@ def test_what_was_retried_has_not_changed_until_it_changes_again(shards_of_two, 
     shards_of_two(code=3, says="1 file has changed since written down: pics/0001.png")
 
 
-def test_pictures_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
+def test_images_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
     names = sorted(shards_of_two.pictures.iterdir())
     entries = [{"path": f"pics/{path.name}", "meta": {"id": path.stem}} for path in names]
     listed = "".join(f"{json.dumps(entry)}\n" for entry in entries)
@@ -103,7 +103,7 @@ def test_a_changed_file_of_no_part_yet_is_an_error_record_as_before(shards_of_tw
     shards_of_two("", code=3, says="0003.png: it has changed since it was listed")
 
 
-def test_many_changed_pictures_are_counted(shards_of_two):
+def test_many_changed_images_are_counted(shards_of_two):
     shards_of_two()
     for path in shards_of_two.pictures.iterdir():
         os.utime(path, (LATER_S, LATER_S))

@@ -8,9 +8,9 @@ import pytest
 
 
 @pytest.fixture
-def shards_of_six_images(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
-    """Run in shards of two, over a folder of six pictures."""
-    make_pictures(6)
+def shards_of_six_images(predict, make_images, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of two, over a folder of six images."""
+    make_images(6)
 
     def run(line="", code=0):
         return predict(f"pics -o boxes/ --conf 0.5 --shard-size 2 {line}", code=code)

@@ -131,6 +131,6 @@ def test_an_object_that_changes_after_it_was_listed_is_noticed(s3, stored, invok
     completed = invoke(*command)
     assert completed.returncode == 3
     assert (f"{key}: it has changed since" in completed.stderr) is True
-    assert "1 picture, " in invoke(*command, "--retry-failed").stderr
+    assert "1 image, " in invoke(*command, "--retry-failed").stderr
     assert invoke("merge", "s3://photos/boxes/").returncode == 0
     assert invoke("predict", "s3://photos/pics/", "--model", make_model()).returncode == 0

@@ -24,7 +24,7 @@ class Commands:
 
     def __init__(self):
         self.asked = []  # name and way, in order
-        self.rates = {}  # pictures a second by way; others run 10
+        self.rates = {}  # images a second by way; others run 10
         self.disagreeing = {}  # share of boxes
         self.pairs = 1000
         self.failures = {}  # by name and way, or by name
@@ -128,9 +128,9 @@ def commands(monkeypatch):
 
 
 @pytest.fixture
-def pictures(make_picture, tmp_path):
-    make_picture("pics/a.png", ("red", 1, 1), ("green", 3, 3))
-    make_picture("pics/b.png", ("green", 2, 2), ("blue", 5, 5))
+def images(make_image, tmp_path):
+    make_image("pics/a.png", ("red", 1, 1), ("green", 3, 3))
+    make_image("pics/b.png", ("green", 2, 2), ("blue", 5, 5))
     return tmp_path / "pics"
 
 

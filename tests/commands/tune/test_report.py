@@ -105,7 +105,7 @@ def test_a_table_has_what_ran_and_the_reasons_of_the_others():
     assert " 45.2 " in text
     assert " 97.0% " in text
     assert "cuda: no GPU" in text
-    assert "many pictures: openvino half, 2.35 times as fast as cpu" in text
+    assert "many images: openvino half, 2.35 times as fast as cpu" in text
 
 
 # The user's file

@@ -5,18 +5,18 @@ import time
 import pytest
 
 from detcli.commands.tune.report import REACH
-from detcli.commands.tune.run import pictures_of
+from detcli.commands.tune.run import images_of
 from detcli.core.errors import DeviceError, InferenceError, UsageError
 
 NONE = DeviceError("this machine has no NVIDIA GPU")
 
 
 @pytest.fixture
-def rows(tune, make_model, pictures, commands):  # noqa: ARG001
-    """Tune the colour model on two pictures with made answers: its rows by name."""
+def rows(tune, make_model, images, commands):  # noqa: ARG001
+    """Tune the colour model on two images with made answers: its rows by name."""
 
     def run(*words, **expectations):
-        report = tune(make_model(), pictures, *words, **expectations)
+        report = tune(make_model(), images, *words, **expectations)
         return {row["name"]: row for row in report["rows"]}
 
     return run
@@ -65,12 +65,12 @@ def test_a_model_that_cannot_be_quantised_is_a_reason(rows, commands):
     assert [name for name, _ in commands.asked].count("convert") == 1
 
 
-def test_without_the_cpu_there_is_nothing_to_compare_with(tune, commands, make_model, pictures):
+def test_without_the_cpu_there_is_nothing_to_compare_with(tune, commands, make_model, images):
     commands.failures["bench", "cpu"] = InferenceError("too large")
-    assert tune(make_model(), pictures, code=1, says="too large") == ""
+    assert tune(make_model(), images, code=1, says="too large") == ""
 
 
-def test_without_pictures_nothing_is_quantised(tune, commands, make_model):
+def test_without_images_nothing_is_quantised(tune, commands, make_model):
     report = tune(make_model())
     assert not any(row["way"]["int8"] for row in report["rows"])
     assert ("predict", "cpu") in commands.asked
@@ -91,7 +91,7 @@ def test_other_batches_are_tried_where_it_is_worth_it(rows, commands):
     commands.disagreeing["openvino half"] = 0.1
     varied = {name for name in rows() if "batch" in name}
     assert varied == {"cpu int8 batch 4", "cpu int8 batch 16"}
-    assert commands.asked.count(("bench", "cpu int8 batch 4")) == 1  # for many pictures
+    assert commands.asked.count(("bench", "cpu int8 batch 4")) == 1  # for many images
 
 
 def varied_of(rows, device):
@@ -208,22 +208,22 @@ def test_the_budget_ends_the_run(rows, short):
     assert "cpu batch 4" not in by_name
 
 
-def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, pictures, tmp_path):
+def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, images, tmp_path):
     says = "the choice is not written: the time ended before openvino:CPU, openvino:CPU half, cpu"
-    tune(make_model(), pictures, *short, "--write", code=6, says=says)
+    tune(make_model(), images, *short, "--write", code=6, says=says)
     assert not (tmp_path / "detcli.toml").read_text()
 
 
-def test_few_boxes_are_a_doubt(tune, make_model, pictures, commands):
+def test_few_boxes_are_a_doubt(tune, make_model, images, commands):
     for pairs, reasons in ((200, []), (199, ["only 199 boxes were compared"])):
         commands.pairs = pairs
-        doubts = tune(make_model(), pictures, "--device", "cpu")["doubts"]
+        doubts = tune(make_model(), images, "--device", "cpu")["doubts"]
         assert len(doubts) == len(reasons)
         for doubt, reason in zip(doubts, reasons, strict=True):
             assert reason in doubt
 
 
-def test_a_single_way_is_compared_with_nothing(tune, make_model, pictures, commands):
+def test_a_single_way_is_compared_with_nothing(tune, make_model, images, commands):
     for name in ("predict", "convert"):
         commands.failures |= {
             (name, way_name): NONE for way_name in ("cuda", "tensorrt", "openvino")
@@ -232,13 +232,13 @@ def test_a_single_way_is_compared_with_nothing(tune, make_model, pictures, comma
     for size in ("batch 4", "batch 16", "workers 1", "workers 4"):
         commands.failures["bench", f"cpu {size}"] = InferenceError("out of memory: 8 GB")
     says = "warning: nothing was compared: cpu is the only way that was measured"
-    report = tune(make_model(), pictures, says=says)
+    report = tune(make_model(), images, says=says)
     assert report["doubts"] == ["nothing was compared: cpu is the only way that was measured"]
     assert [row["name"] for row in report["rows"] if row["many"]] == ["cpu"]
 
 
-def test_a_comparison_is_no_doubt(tune, make_model, pictures, commands):  # noqa: ARG001
-    assert tune(make_model(), pictures, "--device", "cpu")["doubts"] == []
+def test_a_comparison_is_no_doubt(tune, make_model, images, commands):  # noqa: ARG001
+    assert tune(make_model(), images, "--device", "cpu")["doubts"] == []
 
 
 def test_labels_add_map(rows, commands, tmp_path):
@@ -249,7 +249,7 @@ def test_labels_add_map(rows, commands, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "picture", "folder"),
+    ("data", "image", "folder"),
     [
         ("data.yaml", "images/val/a.png", "images/val"),
         ("instances.json", "images/a.png", "images"),
@@ -257,14 +257,14 @@ def test_labels_add_map(rows, commands, tmp_path):
         ("set", "set/a.png", "set"),
     ],
 )
-def test_pictures_of_labels(tmp_path, data, picture, folder):
-    (tmp_path / picture).parent.mkdir(parents=True)
-    assert pictures_of(tmp_path / data) == (str(tmp_path / folder),)
+def test_images_of_labels(tmp_path, data, image, folder):
+    (tmp_path / image).parent.mkdir(parents=True)
+    assert images_of(tmp_path / data) == (str(tmp_path / folder),)
 
 
-def test_labels_alone(tune, commands, make_model, make_picture, tmp_path):
+def test_labels_alone(tune, commands, make_model, make_image, tmp_path):
     (tmp_path / "data.yaml").touch()
-    tune(make_model(), "--data", "data.yaml", code=2, says="name them: PICTURES...")
-    make_picture("images/a.png")
+    tune(make_model(), "--data", "data.yaml", code=2, says="name them: IMAGES...")
+    make_image("images/a.png")
     tune(make_model(), "--data", "data.yaml")
     assert ("convert", "") in commands.asked  # there is something to calibrate on

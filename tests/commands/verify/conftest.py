@@ -1,17 +1,17 @@
 import functools
 
 import pytest
-from colour_model import build, picture
+from colour_model import build, image
 from damaged_graphs import swapped
 from saved_records import report_of
 from verify_requests import probe
 
 from detcli.commands.verify.bisection import bisect
 from detcli.commands.verify.tensors import OutputComparison
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.model.file import ModelFile
 
-RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
+RED = Image.whole(image(("red", 1, 1), ("blue", 6, 3)))
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def reports(verify):
 
 
 @pytest.fixture
-def pictures(make_picture, tmp_path):
-    make_picture("pics/a.png", ("red", 1, 1))
-    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+def images(make_image, tmp_path):
+    make_image("pics/a.png", ("red", 1, 1))
+    make_image("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
     return tmp_path / "pics"
 
 

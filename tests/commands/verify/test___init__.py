@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 
-def test_own_selection_against_the_graphs(verify, make_model, pictures):
-    completed = verify(make_model(tail="ultralytics"), "--images", pictures, "--conf", 0.6)
+def test_own_selection_against_the_graphs(verify, make_model, images):
+    completed = verify(make_model(tail="ultralytics"), "--images", images, "--conf", 0.6)
     assert completed.returncode == 0
     assert completed.stderr == ""
     report = report_of(completed)
@@ -29,19 +29,17 @@ def test_own_selection_against_the_graphs(verify, make_model, pictures):
         assert f'"{name}"' in text
 
 
-def test_the_users_model_but_not_the_confidence(
-    verify, make_model, pictures, tmp_path, monkeypatch
-):
+def test_the_users_model_but_not_the_confidence(verify, make_model, images, tmp_path, monkeypatch):
     model = make_model(tail="authors")
     (tmp_path / "detcli.toml").write_text(f'model = "{model}"\nconf = 0.9999\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
-    report = report_of(verify("--images", pictures))
+    report = report_of(verify("--images", images))
     assert report["agree"] is True
     assert report["detections"]["conf"] == 0.25
 
 
 def test_each_model_runs_with_the_suppression_that_it_recommends(
-    reports, make_model, make_picture, tmp_path
+    reports, make_model, make_image, tmp_path
 ):
     """As predict runs it. Of two boxes whose IoU is 0.5, the first model drops one."""
     names = str(dict(enumerate(NAMES)))
@@ -49,8 +47,8 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     strict = make_model("0.4.onnx", "one-to-many", metadata=strict_metadata, reach=1.5)
     lax_metadata = {"names": names, "detcli.nms": "0.9"}
     lax = make_model("0.9.onnx", "one-to-many", metadata=lax_metadata, reach=1.5)
-    picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
-    common = ["--images", picture, "--conf", 0.6]
+    image = make_image("a.png", ("red", 2, 3), ("red", 3, 3))
+    common = ["--images", image, "--conf", 0.6]
     certificate = tmp_path / "c.json"
     recommended = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
     assert recommended["left"] == 1
@@ -62,14 +60,14 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     assert with_nms["right"] == 1
 
 
-def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
-    arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6]
+def test_two_models_that_differ(verify, make_model, broken, images, tmp_path):
+    arguments = [make_model(), broken, "--images", images, "--conf", 0.6]
     completed = verify(*arguments, "--bisect", "--report", tmp_path / "out")
     assert completed.returncode == 6
     report = report_of(completed)
     assert report["bisect"]["node"] == {"name": "low", "operator": "Sub"}
     assert [tensor["agrees"] for tensor in report["tensors"]] == [True, False]
-    assert len(pages.pictures(tmp_path / "out")) == 2
+    assert len(pages.images(tmp_path / "out")) == 2
     complaint = completed.stderr.splitlines()[0]
     assert "the two sides do not agree" in complaint
     assert "100.00% of 6 boxes disagree" in complaint
@@ -85,16 +83,16 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     assert "\ndiffers: 100.00% of 6 boxes disagree" in completed.stdout
     assert "━" not in completed.stdout
     completed = verify(*arguments)
-    assert "--report DIR shows the pictures; --bisect names the first node" in completed.stderr
+    assert "--report DIR shows the images; --bisect names the first node" in completed.stderr
     completed = verify(*arguments, "--tolerance", "boxes=100%")
     assert completed.returncode == 0
     assert report_of(completed)["tolerance"]["boxes"] == 1
 
 
-def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, pictures, tmp_path):
+def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, images, tmp_path):
     half = tmp_path / "half.onnx"
     half.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
-    arguments = [make_model(), half, "--images", pictures]
+    arguments = [make_model(), half, "--images", images]
     assert verify(*arguments).returncode == 0
     report = reports(6, *arguments, "--bisect")
     assert report["bisect"]["node"]["name"] == "further"
@@ -102,10 +100,10 @@ def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, p
     assert "far overflows in half.onnx" in report["bisect"]["finding"]
 
 
-def test_random_pictures(reports, make_model, broken):
+def test_random_images(reports, make_model, broken):
     report = reports(6, make_model(), broken, "--random", 1, "--bisect")
     assert report["detections"] is None
-    assert report["no_detections"].startswith("random pictures")
+    assert report["no_detections"].startswith("random images")
     assert report["bisect"]["node"]["name"] == "low"
     report = reports(0, make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
     assert report["compared"] == 1
@@ -116,13 +114,13 @@ def test_random_pictures(reports, make_model, broken):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ("{model}", 2, "no pictures to compare on"),
+        ("{model}", 2, "no images to compare on"),
         ("{model} --images {pics}", 2, "nothing to compare colours.onnx with"),
         ("{model} --images {pics} --random 1", 2, "--images and --random are mutually exclusive"),
-        ("{model} {model} --random 0", 2, "random pictures cannot compare detections"),
+        ("{model} {model} --random 0", 2, "random images cannot compare detections"),
         ("{model} {model} --random 0 --tensors --iou 0.5", 2, "--iou is about detections"),
         ("{model} {model} --random 0 --tensors -r", 2, "--recursive needs --images"),
-        ("{model} --random 1 --tensors --report {pics}/x", 2, "random pictures have none"),
+        ("{model} --random 1 --tensors --report {pics}/x", 2, "random images have none"),
         ("{model} --images {pics} --against cpu", 2, "both sides are the same"),
         ("{model} --images {pics} --against gpu", 2, "unknown device 'gpu'"),
         ("{model} --images {pics} --against graph", 2, "no selection of its own"),
@@ -131,43 +129,43 @@ def test_random_pictures(reports, make_model, broken):
         ("{model} {model} --images {pics} --iou 1.5", 2, "--iou is 1.5"),
         ("{model} {pics}/none.onnx --images {pics}", 4, "cannot read the model"),
         ("{model} {pics}/a.png --images {pics}", 4, "is not an ONNX model"),
-        ("{model} {model} --images {pics}/none", 3, "no picture could be compared"),
+        ("{model} {model} --images {pics}/none", 3, "no image could be compared"),
         ("", 2, "missing argument 'MODEL'"),
     ],
 )
-def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):
-    completed = verify(*arguments.format(model=make_model(), pics=pictures).split())
+def test_a_request_that_cannot_be_met(verify, make_model, images, arguments, code, says):
+    completed = verify(*arguments.format(model=make_model(), pics=images).split())
     assert completed.returncode == code
     assert says in completed.stderr
     assert "Traceback" not in completed.stderr
-    assert not (pictures / "x").exists()
+    assert not (images / "x").exists()
 
 
-def test_two_that_find_nothing(verify, make_model, make_picture):
-    grey = make_picture("grey.png")
+def test_two_that_find_nothing(verify, make_model, make_image):
+    grey = make_image("grey.png")
     completed = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
     assert completed.returncode == 6
     assert "neither side found anything above 0.9" in completed.stderr
     assert not report_of(completed)["agree"]
 
 
-def test_bisecting_needs_two_networks(verify, pictures, tmp_path, make_model):
+def test_bisecting_needs_two_networks(verify, images, tmp_path, make_model):
     """A graph's own selection follows the same network."""
     model = build("authors")
     next(node for node in model.graph.node if "rank_u" in node.output).input[0] = "class_index"
     (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
-    completed = verify(tmp_path / "tail.onnx", "--images", pictures, "--conf", 0.6)
+    completed = verify(tmp_path / "tail.onnx", "--images", images, "--conf", 0.6)
     assert completed.returncode == 6
     assert "--bisect" not in completed.stderr
     completed = verify(
-        make_model(), tmp_path / "tail.onnx", "--images", pictures, "--against", "graph"
+        make_model(), tmp_path / "tail.onnx", "--images", images, "--against", "graph"
     )
     assert "--bisect names" in completed.stderr
 
 
-def test_a_truncated_picture(verify, make_model, pictures):
-    (pictures / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
-    completed = verify(make_model(), make_model("b.onnx"), "--images", pictures)
+def test_a_truncated_image(verify, make_model, images):
+    (images / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    completed = verify(make_model(), make_model("b.onnx"), "--images", images)
     assert completed.returncode == 3
     report = report_of(completed)
     assert report["agree"] is True
@@ -176,12 +174,12 @@ def test_a_truncated_picture(verify, make_model, pictures):
     assert "torn.jpg" in completed.stderr
 
 
-def test_several_sources_and_subfolders(verify, make_model, pictures, make_picture):
-    make_picture("pics/deep/c.png", ("green", 1, 1))
-    arguments = [make_model(), make_model("b.onnx"), "--images", pictures]
+def test_several_sources_and_subfolders(verify, make_model, images, make_image):
+    make_image("pics/deep/c.png", ("green", 1, 1))
+    arguments = [make_model(), make_model("b.onnx"), "--images", images]
     assert report_of(verify(*arguments))["compared"] == 2
     assert report_of(verify(*arguments, "--recursive"))["compared"] == 3
-    assert report_of(verify(*arguments, "--images", pictures / "deep/c.png"))["compared"] == 3
+    assert report_of(verify(*arguments, "--images", images / "deep/c.png"))["compared"] == 3
 
 
 def test_real_exports_agree(reports, shared):

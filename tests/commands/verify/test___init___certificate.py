@@ -13,8 +13,8 @@ HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
 
 
 @pytest.fixture
-def certificate_folder(tmp_path, monkeypatch, pictures, make_model, broken):  # noqa: ARG001 - files
-    """Two pictures, two models that agree and one that differs."""
+def certificate_folder(tmp_path, monkeypatch, images, make_model, broken):  # noqa: ARG001 - files
+    """Two images, two models that agree and one that differs."""
     monkeypatch.chdir(tmp_path)
     make_model()
     make_model("b.onnx")
@@ -73,8 +73,8 @@ def write(path, *records):
     path.write_text("".join(json.dumps(entry) + "\n" for entry in records))
 
 
-def test_two_saved_runs(verify, certificate_folder, make_picture):
-    make_picture("pics/1.png", size=(40, 400))
+def test_two_saved_runs(verify, certificate_folder, make_image):
+    make_image("pics/1.png", size=(40, 400))
     provenance = {"detcli": "9.9", "gpu": "NVIDIA H200", "driver": "580.65", "x": [], "system": 1}
     head = {"settings": SETTINGS, "provenance": provenance}
     write(
@@ -101,9 +101,9 @@ def test_two_saved_runs(verify, certificate_folder, make_picture):
     ]
 
 
-def test_hashes_of_saved_runs(verify, certificate_folder, make_picture):
+def test_hashes_of_saved_runs(verify, certificate_folder, make_image):
     """Without any in the records they are those of the files now; a video is listed once."""
-    path = make_picture("pics/1.png", size=(40, 400))
+    path = make_image("pics/1.png", size=(40, 400))
     frames = []
     for frame in range(2):  # in turns, as two cameras write them
         frames.append(record("a.mp4", box(), frame=frame, sha256="a" * 64))
@@ -139,20 +139,20 @@ def test_names_of_strangers_are_only_text(verify, certificate_folder):
 
 
 @pytest.mark.usefixtures("certified")
-def test_a_certificate_holds_until_something_changes(reports, verify, make_picture, make_model):
+def test_a_certificate_holds_until_something_changes(reports, verify, make_image, make_model):
     report = reports(0, "--check", "c.json")
     assert report["holds"] is True
     assert report["changes"] == []
     assert report["report"]["agree"] is True
-    make_picture("pics/a.png", ("red", 1, 2))
-    make_picture("pics/c.png")
+    make_image("pics/a.png", ("red", 1, 2))
+    make_image("pics/c.png")
     make_model("b.onnx", tail="authors")
     completed = verify("--check", "c.json")
     assert completed.returncode == 6
     report = report_of(completed)
     assert not report["holds"]
     assert [change["what"] for change in report["changes"]] == [
-        "right model sha256", "input pics/a.png", "input pics/c.png", "pictures compared",
+        "right model sha256", "input pics/a.png", "input pics/c.png", "images compared",
     ]  # fmt: skip
     assert [change["matters"] for change in report["changes"]] == [True, True, True, False]
     assert "c.json no longer holds: right model sha256 was " in completed.stderr
@@ -161,7 +161,7 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_pictu
     assert "input pics/c.png" in table
 
 
-def test_a_picture_may_be_named_twice(verify, certificate_folder):
+def test_an_image_may_be_named_twice(verify, certificate_folder):
     assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
     completed = verify("--check", "c.json")
     assert completed.returncode == 0
@@ -219,7 +219,7 @@ def test_what_is_told_and_what_matters(verify, certified):
         (("report", "left", "records"), "x.jsonl", "left records", False),
         (("report", "detections", "conf"), 0.1, "confidence", True),
         (("request", "iou"), 0.4, "IoU of a match", True),
-        (("report", "detections", "reordered"), 9, "pictures with pairs in another order", False),
+        (("report", "detections", "reordered"), 9, "images with pairs in another order", False),
         (("report", "detections", "disagreeing"), 0.5, "share of disagreeing boxes", False),
     ):
         content = part = json.loads(before)
@@ -249,16 +249,16 @@ def test_a_check_of_saved_runs(reports, verify, certificate_folder):
 
 
 @pytest.mark.parametrize("change", ["bytes", "gone"])
-def test_a_check_of_saved_runs_looks_at_their_pictures(
-    reports, verify, certificate_folder, make_picture, change
+def test_a_check_of_saved_runs_looks_at_their_images(
+    reports, verify, certificate_folder, make_image, change
 ):
-    path = make_picture("pics/1.png", size=(40, 400))
+    path = make_image("pics/1.png", size=(40, 400))
     write(certificate_folder / "a.jsonl", record("/x/1.png", box(), sha256=sha256(path)))
     verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
     assert reports(0, "--check", "c.json")["changes"] == []
     path.unlink()
     if change == "bytes":
-        make_picture("pics/1.png", ("red", 1, 1), size=(40, 400))
+        make_image("pics/1.png", ("red", 1, 1), size=(40, 400))
     report = reports(6, "--check", "c.json")
     assert ("verdict" if change == "bytes" else "input /x/1.png") in {
         entry["what"] for entry in report["changes"]

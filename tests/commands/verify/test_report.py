@@ -77,9 +77,9 @@ def test_a_share_of_boxes_may_disagree():
 
 
 def test_no_tolerance_allows_a_wrong_order():
-    pictures = (replace(HALF_OFF.pictures[0], order=Order.WRONG),)
-    (sentence,) = wrong(detections=replace(HALF_OFF, pictures=pictures))
-    assert sentence == "detections are not sorted by descending score on 1 picture"
+    images = (replace(HALF_OFF.pictures[0], order=Order.WRONG),)
+    (sentence,) = wrong(detections=replace(HALF_OFF, pictures=images))
+    assert sentence == "detections are not sorted by descending score on 1 image"
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def text(**parts):
 
 
 def test_the_table():
-    pictures = [
+    images = [
         report_on([(0, 0.9)], [(0, 0.9)], "same.jpg"),
         report_on([(0, 0.9)], [(0, 0.89)], "near.jpg"),
         report_on([(n, 0.9) for n in range(5)], [(9, 0.4)], "folder/worst.jpg"),
     ]
     table = text(
-        detections=summarise(pictures),
+        detections=summarise(images),
         tensors=(tensor(4.0, np.inf, left=(4.0, 1.0)),),
         failures=("it differs",),
     )

@@ -8,7 +8,7 @@ import onnx
 import optional
 import pytest
 import verify_requests
-from colour_model import picture
+from colour_model import image
 from damaged_graphs import maker
 from verify_requests import plan_of
 
@@ -17,7 +17,7 @@ from detcli.commands.verify import running as module
 from detcli.commands.verify.running import random_item
 from detcli.compare.detections import COARSE, EXACT, REDUCED, Order
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.editing import cut, infer_shapes
 from detcli.run.batches import BatchDetector
@@ -25,8 +25,8 @@ from detcli.source.loading import Item
 
 
 def item(name, *squares):
-    image = Picture.whole(picture(*squares))
-    return Item(Origin(name), lambda: image)
+    pixels = Image.whole(image(*squares))
+    return Item(Origin(name), lambda: pixels)
 
 
 ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("blue", 5, 5))]
@@ -47,7 +47,7 @@ def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     report = verified(tmp_path / "order.onnx", conf=0.1)
     assert report.detections.pictures[1].order is Order.WRONG
     assert report.detections.disagreeing == 0
-    assert report.failures == ["detections are not sorted by descending score on 2 pictures"]
+    assert report.failures == ["detections are not sorted by descending score on 2 images"]
 
 
 def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
@@ -64,7 +64,7 @@ def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
     assert tensor.name == "head and cells"
 
 
-def test_random_pictures_are_the_same_for_a_seed():
+def test_random_images_are_the_same_for_a_seed():
     image = random_item(1, (8, 16)).load().pixels
     same_seed = random_item(1, (8, 16)).load().pixels
     other_seed = random_item(2, (8, 16)).load().pixels
@@ -73,8 +73,8 @@ def test_random_pictures_are_the_same_for_a_seed():
     assert (image != other_seed).any()
 
 
-def test_a_damaged_picture_is_compared_with_a_warning(make_model):
-    damaged = replace(Picture.whole(picture()), warnings=("damaged: torn",))
+def test_a_damaged_image_is_compared_with_a_warning(make_model):
+    damaged = replace(Image.whole(image()), warnings=("damaged: torn",))
     with pytest.warns(DetcliWarning, match=r"^torn\.jpg: damaged: torn$"):
         report = verified(
             make_model(tail="ultralytics"),
@@ -88,7 +88,7 @@ def test_batches_and_a_rest(make_model):
     assert report.agree is True
     assert report.compared == 3
     assert report.tensors is None
-    boxes_left = [(picture.source, picture.left) for picture in report.detections.pictures]
+    boxes_left = [(image.source, image.left) for image in report.detections.pictures]
     assert boxes_left == [("grey", 0), ("red", 1), ("two", 2)]
 
 
@@ -100,8 +100,8 @@ class Overwriting(BatchDetector):
         self.device, self.in_flight = str(device), 3
         self._latest = None
 
-    def submit(self, pictures):
-        self._latest = super().submit(pictures)
+    def submit(self, images):
+        self._latest = super().submit(images)
         return lambda: self._latest()  # noqa: PLW0108 - whichever is the latest then
 
 
@@ -134,7 +134,7 @@ def test_a_buffer_that_is_overwritten_shows(make_model, cuda_is):
     cuda_is(Overwriting)
     report = verified(make_model(), against="cuda")
     assert not report.agree
-    assert [picture.agrees for picture in report.detections.pictures] == [False, False, True]
+    assert [image.agrees for image in report.detections.pictures] == [False, False, True]
 
 
 @pytest.fixture
@@ -253,15 +253,15 @@ def test_the_input_size_of_both_networks(make_model):
     assert plan_of(free, free).input_size == (640, 640)
     for model, imgsz, says in (
         (other_model, None, "64x64 and 128x128"),
-        (free, 96, "64x64 pictures only"),
+        (free, 96, "64x64 images only"),
     ):
         with pytest.raises((ModelError, UsageError), match=says):
             _ = plan_of(fixed, model, imgsz=imgsz).input_size
 
 
-def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
+def test_a_network_that_does_not_take_images(make_model, tmp_path):
     model = onnx.load(make_model())
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
     (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="does not take a picture"):
+    with pytest.raises(ModelError, match="does not take an image"):
         _ = plan_of(tmp_path / "four.onnx", tmp_path / "four.onnx").input_size

@@ -7,15 +7,15 @@ import onnx
 import pytest
 import query_model
 import verify_requests
-from colour_model import picture
+from colour_model import image
 from damaged_graphs import maker
 
 from detcli.commands.verify.report import SelectedBy
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.source.loading import Item
 
-SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))
+SQUARES = Image.whole(image(("red", 2, 2), ("blue", 5, 5)))
 ITEMS = [Item(Origin("squares"), lambda: SQUARES)]
 
 

@@ -76,7 +76,7 @@ def test_records_of_version_1_are_compared(compare):
     assert report["left"]["precision"] == "bfloat16"
 
 
-def test_pictures_that_agree_are_not_kept(compare):
+def test_images_that_agree_are_not_kept(compare):
     """But for the worst, so that memory does not grow with runs that agree."""
     left = [record(f"{number}.png", box()) for number in range(50)]
     right = list(left)
@@ -85,7 +85,7 @@ def test_pictures_that_agree_are_not_kept(compare):
         right.append(record(f"near{number}.png", box(0.9 - number / 1e5)))
     _, _, report = compare(left, right)
     assert report["compared"] == report["detections"]["pairs"] == 70
-    names = [picture["source"] for picture in report["detections"]["pictures"]]
+    names = [image["source"] for image in report["detections"]["pictures"]]
     assert names == [f"near{number}.png" for number in range(10, 20)]
 
 
@@ -114,7 +114,7 @@ def test_folders_may_have_other_names(compare, folder, other_folder, names):
     assert report["compared"] == len(names)
 
 
-def test_a_part_of_the_pictures(compare):
+def test_a_part_of_the_images(compare):
     """By whole names where runs have some in common, else below the folder of each run."""
     left = [record("p/1.png", box()), record("p/sub/1.png", box(0.5))]
     _, stderr, report = compare(left, [record("p/sub/1.png", box(0.5))])
@@ -133,7 +133,7 @@ def test_a_part_of_the_pictures(compare):
     assert ("--report" in stderr) is False
 
 
-def test_pictures_of_one_run_only(compare):
+def test_images_of_one_run_only(compare):
     left = [record(f"{number}.png", box()) for number in range(6)]
     code, stderr, report = compare(left, [record("0.png", box()), record("other.png", box())])
     assert code == 6
@@ -314,9 +314,9 @@ def test_forms_of_records(verify, write_records, tmp_path, form):
     assert report_of(verify(left, right))["compared"] == 2
 
 
-def test_a_run_in_shards(invoke, detcli, make_model, make_picture, tmp_path):
+def test_a_run_in_shards(invoke, detcli, make_model, make_image, tmp_path):
     for number in range(3):
-        make_picture(f"pics/{number}.png", ("red", number, number))
+        make_image(f"pics/{number}.png", ("red", number, number))
     model = make_model()
     predict = ("predict", tmp_path / "pics", "-m", model, "-q", "-o")
     assert detcli(*predict, f"{tmp_path}/boxes/").returncode == 0
@@ -415,14 +415,14 @@ def test_settings_of_strangers_are_only_text(verify, write_records, field):
     assert "\x1b" not in completed.stdout + completed.stderr
 
 
-def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path):
-    make_picture("now/1.png", size=(40, 400))
+def test_images_are_shown_where_they_are_found(compare, make_image, tmp_path):
+    make_image("now/1.png", size=(40, 400))
     left = [record("/gone/1.png", box()), record("/gone/2.png", box())]
     right = [record("/other/1.png"), record("/other/2.png")]
     page = tmp_path / "page"
     code, _, report = compare(left, right, "--images", tmp_path / "now", "--report", page)
     assert code == 6
-    assert len(pages.pictures(page)) == 1
+    assert len(pages.images(page)) == 1
     (page_run,) = pages.runs(page)
     assert dict(page_run["facts"])["left records"] == report["left"]["records"]
 
@@ -513,4 +513,4 @@ def test_nothing_to_look_at(verify, tmp_path):
     (tmp_path / "a.jsonl").touch()
     completed = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
     assert completed.returncode == 3
-    assert "hint: name records of the same pictures" in completed.stderr
+    assert "hint: name records of the same images" in completed.stderr

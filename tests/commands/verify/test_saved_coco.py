@@ -27,10 +27,10 @@ def element(image_id, category_id, bbox=(0, 0, 40, 40), score=0.9):
     return {"image_id": image_id, "category_id": category_id, "bbox": [*bbox], "score": score}
 
 
-def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_picture, tmp_path):
+def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_image, tmp_path):
     for number in range(3):
-        make_picture(f"pics/{number}.png", ("red", number, number), ("blue", 6, 5))
-    make_picture("pics/grey.png")
+        make_image(f"pics/{number}.png", ("red", number, number), ("blue", 6, 5))
+    make_image("pics/grey.png")
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--conf", 0.5, "-q"]
     arguments += ["-o", tmp_path / "a.jsonl", "--save-coco", tmp_path / "coco.json", "--provenance"]
     completed = invoke(*arguments)
@@ -40,7 +40,7 @@ def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_pic
     assert completed.stderr == ""
     report = report_of(completed)
     assert report["detections"]["pairs"] == 6
-    assert report["compared"] == 4  # a picture without results has no detections
+    assert report["compared"] == 4  # an image without results has no detections
     assert report["right"]["records"].endswith("coco.json")
     assert report["right"]["sha256"] is None
 

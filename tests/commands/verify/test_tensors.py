@@ -1,13 +1,13 @@
 import numpy as np
 import onnx
 import pytest
-from colour_model import picture
+from colour_model import image
 from damaged_graphs import maker, scaled_and_back
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, compare_tensors, rank
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 
 LIMIT = 0.01
 nan, inf = np.nan, np.inf
@@ -74,8 +74,8 @@ def test_worse_is_disagreement_then_the_larger_difference():
         assert sorted(reports, key=rank) == worst_last
 
 
-GREY = Picture.whole(picture())
-RED = Picture.whole(picture(("red", 1, 1)))
+GREY = Image.whole(image())
+RED = Image.whole(image(("red", 1, 1)))
 
 
 def compared(left, right, *, whole_network=False, limit=0.001):
@@ -114,7 +114,7 @@ def test_heads(make_model, tail, parts):
     assert scores.left.shape == scores.right.shape == (1, 3, 64)
 
 
-def test_the_worst_picture_is_kept(make_model, tmp_path):
+def test_the_worst_image_is_kept(make_model, tmp_path):
     path = make_model()
     model = scaled_and_back(onnx.load(path), "scores", 1)
     maker(model, "scaled").op_type = "Min"  # scores are never above 0.5
@@ -122,8 +122,8 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
     outputs = compared(path, tmp_path / "b.onnx")
     assert outputs.worst is None
-    for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
-        outputs.add(image, name)
+    for pixels, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
+        outputs.add(pixels, name)
     scores, boxes = outputs.reports
     assert scores.max_absolute == 0.5
     assert scores.source == "red"

@@ -21,7 +21,7 @@ from verify_requests import parsed, probe
 from detcli.commands.verify import bisection as module
 from detcli.commands.verify.bisection import bisect
 from detcli.commands.verify.tensors import OutputComparison
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_a_missing_node(bisected):
 
 
 def additions(*wrong, hide=None, length=60):
-    """Nodes y = x + 1 behind the picture; some are wrong, one may be followed by a Clip."""
+    """Nodes y = x + 1 behind the image; some are wrong, one may be followed by a Clip."""
     steps = []
     before = "images"
     for n in range(length):
@@ -159,7 +159,7 @@ DAMAGED = [
 def test_damaged_copies_of_a_real_model(bisected, shared, damage, limit, node, says):
     import cv2
 
-    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))  # type: ignore[arg-type]
+    image = Image.whole(cv2.imread(str(shared("data/images/bus.jpg"))))  # type: ignore[arg-type]
     model, damaged = damage(lambda name: onnx.load(shared(f"models/{name}")))
     report = bisected(model, damaged, image, (640, 640), limit)
     assert (report.node.operator, report.node.name) == node

@@ -5,7 +5,7 @@ import pytest
 from colour_model import build
 from damaged_graphs import maker
 from onnx import helper, numpy_helper
-from verify_requests import PICTURE, parsed
+from verify_requests import IMAGE, parsed
 
 from detcli.commands.verify.bisection import Graphs
 from detcli.commands.verify.tensors import compare_tensors
@@ -93,7 +93,7 @@ def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
 
 
 def test_an_output_that_is_a_constant(bisected):
-    graph, outputs = "<float c = {%s}> { y = Relu (images) }", f"{PICTURE} y, float c"
+    graph, outputs = "<float c = {%s}> { y = Relu (images) }", f"{IMAGE} y, float c"
     bisection = bisected(parsed(graph % 1.0, outputs), parsed(graph % 2.0, outputs), size=(8, 8))
     assert bisection.node is None
     assert bisection.finding == "c is a constant"

@@ -288,7 +288,7 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
 
 
 @pytest.mark.parametrize("operator", ["Max", "Min", "Clip"])
-def test_sides_that_end_at_the_picture_are_no_centre_and_size(operator):
+def test_sides_that_end_at_the_image_are_no_centre_and_size(operator):
     graph = Graph()
     columns_of_boxes = four(graph)
     centre = graph.cut(columns_of_boxes, 0, 2, 2)

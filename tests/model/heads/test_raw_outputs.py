@@ -115,14 +115,14 @@ def test_each_family_of_cells_has_an_export():
 
 
 @pytest.mark.parametrize("name", ["YOLOv8, raw", "YOLOv6", "YOLOX, raw", "FastestDet"])
-def test_each_picture_of_a_batch_has_its_own_boxes(name):
+def test_each_image_of_a_batch_has_its_own_boxes(name):
     graph = Graph(size=SIZE, batch=2)
     body = file_of(graph.model(list(EXPORTS[name].build(graph, 3).values()))).body()
     alone = file_of(made(name, 3, SIZE)[0]).body()
-    pictures = np.concatenate([image_of(SIZE), image_of(SIZE)[..., ::-1]])
-    (heads,) = run(body, pictures)
-    for head, picture in zip(heads, pictures, strict=True):
-        np.testing.assert_allclose(head, run(alone, picture[None])[0][0], rtol=1e-5, atol=1e-3)
+    images = np.concatenate([image_of(SIZE), image_of(SIZE)[..., ::-1]])
+    (heads,) = run(body, images)
+    for head, image in zip(heads, images, strict=True):
+        np.testing.assert_allclose(head, run(alone, image[None])[0][0], rtol=1e-5, atol=1e-3)
 
 
 def reordered(model):

@@ -1,11 +1,11 @@
-"""What tests of runs in shards share: pictures, and what one run makes of them."""
+"""What tests of runs in shards share: images, and what one run makes of them."""
 
 import random as rng
 
 import cv2
 import forked
 import pytest
-from colour_model import NAMES, picture
+from colour_model import NAMES, image
 
 from detcli.run.shards.store import LocalFolder
 
@@ -16,8 +16,8 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def make_pictures(tmp_path):
-    """Write a folder of pictures, with squares in random places."""
+def make_images(tmp_path):
+    """Write a folder of images, with squares in random places."""
 
     def make(count, poisoned=()):
         random = rng.Random(count)  # noqa: S311 - no secret
@@ -34,7 +34,7 @@ def make_pictures(tmp_path):
             name = f"{number:04}.png"
             if number in poisoned:
                 name = f"{number:04}-poison.png"
-            cv2.imwrite(str(subfolder / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
+            cv2.imwrite(str(subfolder / name), image(*squares, size=(64, 64 + 8 * (number % 3))))
         return folder
 
     return make

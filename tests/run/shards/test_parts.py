@@ -194,7 +194,7 @@ def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
 SOURCES = ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
 
 
-def picture_of(source, number, **fields):
+def image_of(source, number, **fields):
     return record(source, input=number, **fields)
 
 
@@ -208,8 +208,8 @@ def begun(tmp_path):
     """A run of two shards of two names, in the second of which one failed."""
     store = LocalFolder(tmp_path / "boxes")
     manifest = written(store, SOURCES, 2)
-    first = [picture_of("0.jpg", 0), picture_of("1.jpg", 1)]
-    second = [picture_of("2.jpg", 2), failure_of("3.jpg", 3)]
+    first = [image_of("0.jpg", 0), image_of("1.jpg", 1)]
+    second = [image_of("2.jpg", 2), failure_of("3.jpg", 3)]
     for number, records in enumerate((first, second)):
         publish_part(store, manifest, manifest.shard(number), records)
     return store, manifest
@@ -227,7 +227,7 @@ def test_a_retry_takes_the_place_of_an_error(begun):
     shard = Merge(store, manifest).failing(1)
     assert shard.names == ("3.jpg",)
     assert shard.attempt == 1
-    publish_part(store, manifest, shard, [picture_of("3.jpg", 3)])
+    publish_part(store, manifest, shard, [image_of("3.jpg", 3)])
     merge = Merge(store, manifest)
     records = list(merge)
     assert [record["source"] for record in records] == SOURCES
@@ -240,14 +240,14 @@ def test_a_second_retry_takes_the_place_of_the_first(begun):
     publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
     retried = Merge(store, manifest).failing(1)
     assert retried.attempt == 2
-    publish_part(store, manifest, retried, [picture_of("3.jpg", 3)])
+    publish_part(store, manifest, retried, [image_of("3.jpg", 3)])
     assert not any("error" in each for each in Merge(store, manifest))
 
 
 def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
     """The names that had not failed are in no other part."""
     store, manifest = begun
-    publish_part(store, manifest, Merge(store, manifest).failing(1), [picture_of("3.jpg", 3)])
+    publish_part(store, manifest, Merge(store, manifest).failing(1), [image_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1)).unlink()
     merge = Merge(store, manifest)
     [fault] = merge.faults
@@ -262,7 +262,7 @@ def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_
     store, manifest = begun
     publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
     retried = Merge(store, manifest).failing(1)
-    publish_part(store, manifest, retried, [picture_of("3.jpg", 3)])
+    publish_part(store, manifest, retried, [image_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1, 1)).unlink()
     with pytest.raises(StoreError, match="part-00001-1"):
         list(Merge(store, manifest))
@@ -271,7 +271,7 @@ def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_
 def test_a_retry_with_records_of_other_names_is_a_fault(begun):
     store, manifest = begun
     shard = Merge(store, manifest).failing(1)
-    publish_part(store, manifest, shard, [picture_of("other.jpg", 3)])
+    publish_part(store, manifest, shard, [image_of("other.jpg", 3)])
     merge = Merge(store, manifest)
     assert [each["source"] for each in merge] == SOURCES[:2]
     assert [fault.reason for fault in merge.faults] == [

@@ -20,7 +20,7 @@ import poison
 import psutil
 import pytest
 import thinning
-from colour_model import picture
+from colour_model import image
 from json_lines import lines
 from shard_runs import errors_of, kill_and_go_on, merged
 
@@ -122,9 +122,9 @@ def _command(process):
 
 
 @thinning.only_whole
-def test_chaos(cluster, make_pictures, one_run, tmp_path):
-    """Actors and the driver are killed again and again; every picture has its record once."""
-    command, expected = one_run(make_pictures(160))
+def test_chaos(cluster, make_images, one_run, tmp_path):
+    """Actors and the driver are killed again and again; every image has its record once."""
+    command, expected = one_run(make_images(160))
     boxes = tmp_path / "boxes"
     command += ["-o", f"{boxes}/", "--on", "ray", "--shard-size", 8]
     killed = kill_and_go_on(command, boxes, lambda _: actors_of(cluster), (7,))
@@ -136,8 +136,8 @@ def test_chaos(cluster, make_pictures, one_run, tmp_path):
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_run, tmp_path):
-    command, expected = one_run(make_pictures(6, poisoned={3}))
+def test_an_image_that_kills_its_actor_is_an_error_record(make_images, one_run, tmp_path):
+    command, expected = one_run(make_images(6, poisoned={3}))
     completed = forked.run(
         [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
     )
@@ -151,9 +151,9 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures, one_run, tmp_path):
+def test_a_node_whose_actors_always_die_is_left_for_another(head, make_images, one_run, tmp_path):
     """Nothing can be worked on the first that has room; the run waits for the next."""
-    command, expected = one_run(make_pictures(6))
+    command, expected = one_run(make_images(6))
     site = tmp_path / "site"
     boxes = tmp_path / "boxes"
     site.mkdir()
@@ -178,10 +178,10 @@ def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures,
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
+def test_the_commands_of_the_page(head, make_images, one_run, monkeypatch):
     """All of docs/scale-out.md, on one machine, without a bucket and a GPU."""
     _, address, client = head
-    folder = make_pictures(20)
+    folder = make_images(20)
     command, expected = one_run(folder)
     monkeypatch.setenv("DETCLI_MODEL", str(command[command.index("-m") + 1]))
     page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
@@ -206,9 +206,9 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
 
 
 @thinning.only_whole
-def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
-    """Ray Data with a Detector finds what a run finds, also of a picture that is torn."""
-    folder = make_pictures(6)
+def test_the_pipeline_of_the_page(make_images, make_model, tmp_path):
+    """Ray Data with a Detector finds what a run finds, also of an image that is torn."""
+    folder = make_images(6)
     shutil.rmtree(folder / "more")
     (folder / "0003.png").write_bytes(b"torn")
     page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
@@ -231,11 +231,11 @@ def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
 
 
 @thinning.only_whole
-def test_pictures_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
+def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     """On a cluster of its own, whose workers have the variables of this process."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for number in range(3):
-        s3.put(f"pics/{number}.png", cv2.imencode(".png", picture(("red", 1, number)))[1].tobytes())
+        s3.put(f"pics/{number}.png", cv2.imencode(".png", image(("red", 1, number)))[1].tobytes())
     command = ["predict", "s3://photos/pics/", "-m", make_model(), "--conf", "0.5", "-q"]
     plain = forked.run([*command, "--format", "jsonl"])
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
@@ -244,9 +244,9 @@ def test_pictures_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     assert plain.stdout.count('"class_name": "red"') == 3
 
 
-def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
+def test_a_ray_of_its_own(make_images, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    command, expected = one_run(make_pictures(20))
+    command, expected = one_run(make_images(20))
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
     completed = subprocess.run(
         [*command, "--on", "ray"],
@@ -261,8 +261,8 @@ def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_a_cluster_without_room(make_model, make_picture, tmp_path):
-    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+def test_a_cluster_without_room(make_model, make_image, tmp_path):
+    command = ["predict", make_image("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
     for options, says in (
         (["--workers", "16"], "no room for 1 of 16 CPU each: "),
         (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
@@ -293,8 +293,8 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
     assert (folder / model.name).read_bytes() == files[model.name]
 
 
-def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):
-    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+def test_a_cluster_that_does_not_answer(make_model, make_image, tmp_path):
+    command = ["predict", make_image("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
     completed = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
     assert completed.returncode == 5
     assert "cannot use the Ray cluster at ray://127.0.0.1:" in completed.stderr

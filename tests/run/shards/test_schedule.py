@@ -4,7 +4,7 @@ import random as rng
 from collections import Counter
 
 import pytest
-from sample_records import picture
+from sample_records import image
 from shard_headers import written
 
 from detcli.core.errors import InferenceError
@@ -84,7 +84,7 @@ class Game:
         )
         with PartWriter(task.shard) as writer:
             for name in names:
-                writer.add(picture(name).to_json())
+                writer.add(image(name).to_json())
             if task.part is None:
                 return Done(task, counts, writer.content())
             writer.publish(self.store, task.part)
@@ -102,7 +102,7 @@ def test_all_shards_are_worked_once(make):
     game.play(lambda _: False)
     assert [record["source"] for record in game.records()] == names_of(23)
     assert [record["index"] for record in game.records()] == list(range(23))
-    assert sum(counts.pictures for counts in game.completed) == 23
+    assert sum(counts.images for counts in game.completed) == 23
     assert game.schedule.deaths == 0
 
 
@@ -118,7 +118,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     assert [record["source"] for record in records] == names_of(count)
     failed = {record["source"] for record in records if "error" in record}
     assert failed == deadly & set(names_of(count))
-    assert sum(counts.pictures + counts.failed for counts in game.completed) == count
+    assert sum(counts.images + counts.failed for counts in game.completed) == count
     assert sum(counts.zones_and_lines.total() for counts in game.completed) == count - len(failed)
     messages = [name for counts in game.completed for name, _ in counts.messages]
     assert sorted(messages) == sorted(names_of(count))
@@ -134,7 +134,7 @@ def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make):
     assert game.schedule.deaths == DEATHS + DEATHS  # as a shard, and alone
 
 
-def test_a_picture_that_kills_keeps_what_a_list_says_of_it(tmp_path):
+def test_an_image_that_kills_keeps_what_a_list_says_of_it(tmp_path):
     store = LocalFolder(tmp_path)
     manifest = written(store, [ListedInput("a.png", None, '{"id": 7}')], 1)
     game = Game(store, manifest, Schedule(store, manifest, [0]), workers=1)

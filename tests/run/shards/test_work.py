@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cv2
 import pytest
-from colour_model import NAMES, picture
+from colour_model import NAMES, image
 from shard_headers import written
 
 from detcli import __version__
@@ -29,7 +29,7 @@ CPU = Device.parse("cpu")
 
 @pytest.fixture
 def names(tmp_path):
-    """Names of 20 pictures of several sizes, of one that is torn, and of a video."""
+    """Names of 20 images of several sizes, of one that is torn, and of a video."""
     random = rng.Random(0)  # noqa: S311 - no secret
     outcomes = []
     for number in range(20):
@@ -37,12 +37,12 @@ def names(tmp_path):
             (random.choice(NAMES), random.randrange(8), random.randrange(8)) for _ in range(3)
         ]
         path = tmp_path / f"{number:02}.png"
-        cv2.imwrite(str(path), picture(*squares, size=(64, 64 + 16 * (number % 4))))
+        cv2.imwrite(str(path), image(*squares, size=(64, 64 + 16 * (number % 4))))
         outcomes.append(str(path))
     (tmp_path / "07.png").write_bytes(b"\x89PNG torn")
     video = cv2.VideoWriter(str(tmp_path / "08.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
     for number in range(9):
-        video.write(picture(("red", number % 8, 1)))
+        video.write(image(("red", number % 8, 1)))
     video.release()
     return [*outcomes[:8], str(tmp_path / "08.mp4"), *outcomes[8:]]
 
@@ -110,10 +110,10 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert isinstance(play.reports[0], Ready)
     first, second, third = play.of(Done)
     assert [report.task.shard.number for report in (first, second, third)] == [0, 1, 2]
-    assert first.counts.pictures == 7
+    assert first.counts.images == 7
     assert first.counts.frames == 0
     assert first.counts.failed == 1
-    assert second.counts.pictures == 7
+    assert second.counts.images == 7
     assert second.counts.frames == 9
     assert sum(progress.records for progress in play.of(Progress)) == 29
     play.work(play.tasks()[:1])  # whose part is there already
@@ -124,7 +124,7 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
 def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocated, fast_decode):
     pytest.importorskip("simplejpeg")
     path = str(tmp_path / "a.jpg")
-    cv2.imwrite(path, picture(("red", 1, 1), size=(200, 200)))
+    cv2.imwrite(path, image(("red", 1, 1), size=(200, 200)))
     play = Play(tmp_path / "boxes", [path], 1, make_model(), inputs=Inputs(fast_decode=fast_decode))
     play.work()
     assert len(play.records()) == 1
@@ -188,7 +188,7 @@ def test_a_part_that_cannot_be_published_stays_to_be_done(tmp_path, names, make_
 
 
 def test_an_outage_is_no_result(tmp_path, names, make_model):
-    """The first name is sound, and the others cannot be read; the picture that is torn is one."""
+    """The first name is sound, and the others cannot be read; the image that is torn is one."""
     for name in names[9:]:
         Path(name).unlink()
         Path(name).symlink_to("/no/such/mount/x.png")

@@ -15,7 +15,7 @@ struct Best {
   u32 key, second, class_index;
 };
 
-// The anchors of each picture whose best score is above the confidence, in any order.
+// The anchors of each image whose best score is above the confidence, in any order.
 struct Survivors {
   float confidence;
   u64* keys;   // (B, N)
@@ -27,7 +27,7 @@ struct Partial {
 };
 
 template <bool BY_CLASS, class T>
-__device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Partial& partial,
+__device__ __forceinline__ void class_max(const Head<T>& head, u32 image, Partial& partial,
                                           u32* best_key, u32* second_key, u32* best_class,
                                           u32* nan_count, const Survivors& survivors) {
   u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
         best.key = wins ? key : best.key;
       }
     }
-    if (nans) atomicAdd(&nan_count[picture], nans);
+    if (nans) atomicAdd(&nan_count[image], nans);
   }
   partial.best[warp][lane] = best;
   __syncthreads();
@@ -77,7 +77,7 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
     if (wins) best = rival;
     best.second = loser > second ? loser : second;
   }
-  u64 place = (u64)picture * head.anchors + anchor;
+  u64 place = (u64)image * head.anchors + anchor;
   if (anchor < head.anchors) {
     best_key[place] = best.key;
     second_key[place] = best.second;
@@ -86,9 +86,9 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
   bool stays = anchor < head.anchors && best.key > order_key(survivors.confidence);
   u32 votes = __ballot_sync(EVERY_LANE, stays);
   u32 first = 0;
-  if (lane == 0 && votes) first = atomicAdd(&survivors.count[picture], (u32)__popc(votes));
+  if (lane == 0 && votes) first = atomicAdd(&survivors.count[image], (u32)__popc(votes));
   first = __shfl_sync(EVERY_LANE, first, 0) + (u32)__popc(votes & ((1u << lane) - 1));
-  if (stays) survivors.keys[(u64)picture * head.anchors + first] = unique_key(best.key, anchor);
+  if (stays) survivors.keys[(u64)image * head.anchors + first] = unique_key(best.key, anchor);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)

@@ -1,4 +1,4 @@
-// The head of one picture, as the network wrote it.
+// The head of one image, as the network wrote it.
 #pragma once
 #include "order.cuh"
 
@@ -26,10 +26,10 @@ struct Head {
 };
 
 template <class T>
-__device__ __forceinline__ Head<T> head_of(const T* heads, u32 picture, u32 rows, u32 anchors,
+__device__ __forceinline__ Head<T> head_of(const T* heads, u32 image, u32 rows, u32 anchors,
                                            u32 anchors_first, const u32* class_ids, u32 classes,
                                            const float* thresholds = nullptr) {
-  return Head<T>{heads + (u64)picture * rows * anchors,
+  return Head<T>{heads + (u64)image * rows * anchors,
                  anchors_first ? 1 : anchors,
                  anchors_first ? rows : 1,
                  class_ids,

@@ -1,8 +1,8 @@
-// The letterbox: pictures of any sizes into the network's input, in one launch.
+// The letterbox: images of any sizes into the network's input, in one launch.
 //
 // Grid (ceil(width / 32), ceil(height / 8), B), block 256: a thread for a pixel of the canvas, all
 // three channels of it. A warp is 32 pixels of one row, so that each of its three writes is one
-// unbroken piece of a plane. A pixel on the padded ground reads no picture.
+// unbroken piece of a plane. A pixel on the padded ground reads no image.
 #include "order.cuh"
 
 constexpr u32 TILE_WIDTH = 32;
@@ -16,16 +16,16 @@ struct alignas(16) Tap {
   u32 near, far, near_weight, far_weight;
 };
 
-// One picture, and where it lies on the canvas.
-struct alignas(16) Picture {
+// One image, and where it lies on the canvas.
+struct alignas(16) Image {
   const u8* pixels;    // rows of BGR, without gaps
   const Tap* columns;  // `width` of them
   const Tap* rows;     // `height` of them
   u64 pitch;           // bytes of a row of pixels
-  u32 left, top;       // of the resized picture on the canvas
-  u32 width, height;   // of the resized picture
+  u32 left, top;       // of the resized image on the canvas
+  u32 width, height;   // of the resized image
 };
-static_assert(sizeof(Tap) == 16 && sizeof(Picture) == 48, "as in letterbox.py");
+static_assert(sizeof(Tap) == 16 && sizeof(Image) == 48, "as in letterbox.py");
 
 // The network's input.
 struct Canvas {
@@ -51,13 +51,13 @@ __device__ __forceinline__ u32 blend(const u8* above, const u8* below, u32 near,
 }
 
 // What lies on the canvas at (x, y).
-__device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 pad, u32 x, u32 y) {
-  u32 column_index = x - picture.left, row_index = y - picture.top;  // huge where negative
-  bool on_ground = (column_index >= picture.width) | (row_index >= picture.height);
+__device__ __forceinline__ Pixel canvas_pixel(const Image& image, u32 pad, u32 x, u32 y) {
+  u32 column_index = x - image.left, row_index = y - image.top;  // huge where negative
+  bool on_ground = (column_index >= image.width) | (row_index >= image.height);
   if (on_ground) return Pixel{pad, pad, pad};
-  Tap column = picture.columns[column_index], row = picture.rows[row_index];
-  const u8* above = picture.pixels + row.near * picture.pitch;
-  const u8* below = picture.pixels + row.far * picture.pitch;
+  Tap column = image.columns[column_index], row = image.rows[row_index];
+  const u8* above = image.pixels + row.near * image.pitch;
+  const u8* below = image.pixels + row.far * image.pitch;
   u32 near = 3 * column.near, far = 3 * column.far;
   return Pixel{blend(above, below, near, far, column, row),
                blend(above, below, near + 1, far + 1, column, row),
@@ -69,14 +69,14 @@ __device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 pad, u
 // brings one entry of each channel into shared memory; from a shared table, two of three reads hit
 // the cache.
 template <class T>
-__device__ __forceinline__ void letterbox(const Picture& picture, const T* values, T* tensor,
+__device__ __forceinline__ void letterbox(const Image& image, const T* values, T* tensor,
                                           const Canvas& canvas, T (&value)[CHANNELS][LEVELS]) {
   T entry[CHANNELS];  // they wait for memory together with the pixels
   for (u32 channel = 0; channel < CHANNELS; ++channel)
     entry[channel] = values[channel * canvas.table_step + threadIdx.x];
   u32 x = blockIdx.x * TILE_WIDTH + threadIdx.x % TILE_WIDTH;
   u32 y = blockIdx.y * TILE_HEIGHT + threadIdx.x / TILE_WIDTH;
-  Pixel pixel = canvas_pixel(picture, canvas.pad, x, y);
+  Pixel pixel = canvas_pixel(image, canvas.pad, x, y);
   for (u32 channel = 0; channel < CHANNELS; ++channel) value[channel][threadIdx.x] = entry[channel];
   __syncthreads();
   if (x >= canvas.width || y >= canvas.height) return;
@@ -88,17 +88,17 @@ __device__ __forceinline__ void letterbox(const Picture& picture, const T* value
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    letterbox_float32(const Picture* pictures, const float* values, float* tensor, u32 height,
+    letterbox_float32(const Image* images, const float* values, float* tensor, u32 height,
                       u32 width, u32 pad, u32 red_plane, u32 table_step) {
   __shared__ float value[CHANNELS][LEVELS];
   Canvas canvas{height, width, pad, red_plane, table_step};
-  letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
+  letterbox(images[blockIdx.z], values, tensor, canvas, value);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    letterbox_float16(const Picture* pictures, const half* values, half* tensor, u32 height,
+    letterbox_float16(const Image* images, const half* values, half* tensor, u32 height,
                       u32 width, u32 pad, u32 red_plane, u32 table_step) {
   __shared__ half value[CHANNELS][LEVELS];
   Canvas canvas{height, width, pad, red_plane, table_step};
-  letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
+  letterbox(images[blockIdx.z], values, tensor, canvas, value);
 }

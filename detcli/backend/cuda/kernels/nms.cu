@@ -12,16 +12,16 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     rank_anchors(u32 anchors, const u64* survivors, u32* survivor_count, u32* ranked,
                  u32* ranked_count, u64* spill, u32 spill_capacity) {
   __shared__ Scratch scratch;
-  u32 picture = blockIdx.x;
-  u64 first = (u64)picture * anchors;
-  Top best = top(KeySource{survivors + first}, survivor_count[picture], anchors, ANYTHING, scratch,
-                 spill + (u64)picture * spill_capacity, spill_capacity);
+  u32 image = blockIdx.x;
+  u64 first = (u64)image * anchors;
+  Top best = top(KeySource{survivors + first}, survivor_count[image], anchors, ANYTHING, scratch,
+                 spill + (u64)image * spill_capacity, spill_capacity);
   for (u32 rank = threadIdx.x; rank < best.count; rank += BLOCK) {
     ranked[first + rank] = index_of(best.keys[rank]);
   }
   if (threadIdx.x == 0) {
-    ranked_count[picture] = best.count;
-    survivor_count[picture] = 0;  // for the next run
+    ranked_count[image] = best.count;
+    survivor_count[image] = 0;  // for the next run
   }
 }
 
@@ -137,21 +137,21 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
   return kept;
 }
 
-// counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
+// counts (B, 2): rows of the image, and NaN scores, whose counter is left at 0 for the next run.
 template <class T>
 __device__ __forceinline__ void nms(const Head<T>& head, u32 cxcywh, u32 max_det, float threshold,
                                     u32 together, const u32* ranked, const u32* ranked_count,
                                     const u32* best_key, const u32* best_class, u32* row_class,
                                     u32* nan_count, u32* counts, float* rows, Candidates& chunk) {
-  u32 picture = blockIdx.x;
-  u64 anchors = (u64)picture * head.anchors, first = (u64)picture * max_det;
+  u32 image = blockIdx.x;
+  u64 anchors = (u64)image * head.anchors, first = (u64)image * max_det;
   u32 kept = suppress(head, cxcywh != 0, max_det, threshold, together != 0, ranked + anchors,
-                      ranked_count[picture], best_key + anchors, best_class + anchors,
+                      ranked_count[image], best_key + anchors, best_class + anchors,
                       row_class + first, rows + first * 6, chunk);
   if (threadIdx.x == 0) {
-    counts[picture * 2] = kept;
-    counts[picture * 2 + 1] = nan_count[picture];
-    nan_count[picture] = 0;
+    counts[image * 2] = kept;
+    counts[image * 2 + 1] = nan_count[image];
+    nan_count[image] = 0;
   }
 }
 

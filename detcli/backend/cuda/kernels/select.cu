@@ -1,4 +1,4 @@
-// K2: the detections of each picture, from what K1 (class_max) found.
+// K2: the detections of each image, from what K1 (class_max) found.
 //
 // Grid (B), block 1024. Steps 2 and 3 of the specification (backend/postprocess.py), with its two
 // exact short cuts and a third: where an anchor's second highest score cannot be kept, its other
@@ -33,7 +33,7 @@ struct ScoreSource {
   }
 };
 
-// What K1 wrote, and room for what K2 needs, for one picture.
+// What K1 wrote, and room for what K2 needs, for one image.
 struct Workspace {
   const u32 *best_key, *second_key, *best_class;
   const u64* survivors;
@@ -78,25 +78,25 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
   return best.count;
 }
 
-// counts (B, 2): rows of the picture, and NaN scores. The counters of K1 are left at 0 for the next
+// counts (B, 2): rows of the image, and NaN scores. The counters of K1 are left at 0 for the next
 // run.
 template <bool BY_CLASS, class T>
-__device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, u32 max_det,
+__device__ __forceinline__ void select_image(const Head<T>& head, u32 cxcywh, u32 max_det,
                                                u32 unique, float confidence, Workspace space,
                                                u32* survivor_count, u32* nan_count, u32* counts,
                                                float* rows, Scratch& scratch) {
-  u32 picture = blockIdx.x;
-  u64 anchors = (u64)picture * head.anchors, kept = (u64)picture * max_det;
+  u32 image = blockIdx.x;
+  u64 anchors = (u64)image * head.anchors, kept = (u64)image * max_det;
   space.best_key += anchors, space.second_key += anchors, space.best_class += anchors;
   space.survivors += anchors;
   space.ranked += kept, space.wide += kept;
-  space.spill += (u64)picture * space.spill_capacity;
+  space.spill += (u64)image * space.spill_capacity;
   u32 count = select<BY_CLASS>(head, cxcywh != 0, max_det, unique != 0, confidence,
-                               survivor_count[picture], space, scratch, rows + kept * 6);
+                               survivor_count[image], space, scratch, rows + kept * 6);
   if (threadIdx.x == 0) {
-    counts[picture * 2] = count;
-    counts[picture * 2 + 1] = nan_count[picture];
-    nan_count[picture] = survivor_count[picture] = 0;
+    counts[image * 2] = count;
+    counts[image * 2 + 1] = nan_count[image];
+    nan_count[image] = survivor_count[image] = 0;
   }
 }
 
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                    float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture<false>(
+  select_image<false>(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
       max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
 }
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                    float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture<false>(
+  select_image<false>(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
       max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
 }
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                             u32* survivor_count, u32* nan_count, u32* counts, float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
+  select_image<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
                                classes, thresholds),
                        cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
                        counts, rows, scratch);
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                             u32* survivor_count, u32* nan_count, u32* counts, float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
+  select_image<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
                                classes, thresholds),
                        cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
                        counts, rows, scratch);

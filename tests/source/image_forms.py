@@ -1,7 +1,7 @@
 # mypy: disable-error-code=arg-type
-"""Pictures in every form of many formats, and what is right for each.
+"""Images in every form of many formats, and what is right for each.
 
-    python -m source.picture_forms
+    python -m source.image_forms
 
 decodes each twice, and prints a digest of the pixels or what the error says. Another process may
 fill memory with other bytes before it is used (MALLOC_PERTURB_ of glibc).
@@ -26,8 +26,8 @@ ALPHA = ((X * 2 + Y * 3) % 256).astype(np.uint8)
 BLACK_AND_WHITE = GREY > 99
 
 
-class PictureForm(NamedTuple):
-    """A picture file, and its pixels in red, green and blue."""
+class ImageForm(NamedTuple):
+    """An image file, and its pixels in red, green and blue."""
 
     data: bytes
     expected: np.ndarray
@@ -62,7 +62,7 @@ def tiff(values, photometric, **options):
 
 
 def tiff_layouts():
-    """Options of tifffile for how a picture lies in its file, by a name."""
+    """Options of tifffile for how an image lies in its file, by a name."""
     return {
         "strips": {},
         "tiles": {"tile": (TILE, TILE)},
@@ -115,7 +115,7 @@ def tiffs_of(type_name, photometric, extra_samples, planes):
             continue
         name = f"tiff {type_name} {photometric} extra {extra_samples} {planes} {layout}"
         data = tiff(values, photometric, **options, **layout_options)
-        yield name, PictureForm(data, expected)
+        yield name, ImageForm(data, expected)
 
 
 def tiffs_of_other_interpretations():
@@ -127,30 +127,30 @@ def tiffs_of_other_interpretations():
     of_inks = (255 - RGB.astype(int)) * (255 - black) // 255
     for layout, options in {"strips": {}, "tiles": {"tile": (TILE, TILE)}}.items():
         data = tiff(GREY, "palette", colormap=palette, **options)
-        yield f"tiff palette {layout}", PictureForm(data, (palette >> 8).T[GREY])
+        yield f"tiff palette {layout}", ImageForm(data, (palette >> 8).T[GREY])
         data = tiff(BLACK_AND_WHITE, "minisblack", **options)
-        yield f"tiff 1 bit {layout}", PictureForm(data, colours_of_grey(BLACK_AND_WHITE * 255))
+        yield f"tiff 1 bit {layout}", ImageForm(data, colours_of_grey(BLACK_AND_WHITE * 255))
         data = tiff(BLACK_AND_WHITE, "miniswhite", **options)
         negative = colours_of_grey(255 - BLACK_AND_WHITE * 255)
-        yield f"tiff 1 bit miniswhite {layout}", PictureForm(data, negative)
+        yield f"tiff 1 bit miniswhite {layout}", ImageForm(data, negative)
         data = tiff(inks, "separated", **options)
-        yield f"tiff cmyk {layout}", PictureForm(data, of_inks, 2)
+        yield f"tiff cmyk {layout}", ImageForm(data, of_inks, 2)
         data = tiff(inks.astype(np.uint16) * 257, "separated", **options)
-        yield f"tiff cmyk 16 bit {layout}", PictureForm(data, of_inks, 2)
+        yield f"tiff cmyk 16 bit {layout}", ImageForm(data, of_inks, 2)
         for bits in (2, 4, 10, 12, 14):
             shifted = GREY.astype(np.uint16) * (2**bits - 1) // 255
             stored = shifted.astype(np.uint8 if bits < 8 else np.uint16)
             shades = colours_of_grey(shifted * 255 // (2**bits - 1))
             data = with_bits(stored, bits, options)
-            yield f"tiff {bits} bit {layout}", PictureForm(data, shades)
+            yield f"tiff {bits} bit {layout}", ImageForm(data, shades)
         for compression in ("zstd", "jpeg2000", "png", "lzma", "lerc"):
             data = tiff(RGB, "rgb", compression=compression, **options)
-            yield f"tiff {compression} {layout}", PictureForm(data, RGB, 40)
+            yield f"tiff {compression} {layout}", ImageForm(data, RGB, 40)
         data = tiff(RGB, "linear_raw", **options)
-        yield f"tiff linear raw {layout}", PictureForm(data, RGB)
+        yield f"tiff linear raw {layout}", ImageForm(data, RGB)
         spectrum = np.dstack([GREY, RGB, ALPHA])
         data = tiff(spectrum, "minisblack", planarconfig="contig", **options)
-        yield f"tiff of five bands {layout}", PictureForm(data, colours_of_grey(GREY))
+        yield f"tiff of five bands {layout}", ImageForm(data, colours_of_grey(GREY))
 
 
 def with_bits(values, bits, options):
@@ -182,14 +182,14 @@ def pnms():
                 shades = colours_of_grey(shades)
             header = f"{WIDTH} {HEIGHT}\n{maximum}\n".encode()
             binary = b"P%d\n" % (5 + colour_kind) + header + samples.astype(sample_type).tobytes()
-            yield f"pnm binary {colour_kind} {maximum}", PictureForm(binary, shades)
+            yield f"pnm binary {colour_kind} {maximum}", ImageForm(binary, shades)
             text = b"P%d\n# made here\n" % (2 + colour_kind) + header + text_of(samples)
-            yield f"pnm text {colour_kind} {maximum}", PictureForm(text, shades)
+            yield f"pnm text {colour_kind} {maximum}", ImageForm(text, shades)
     bits = np.packbits(~BLACK_AND_WHITE, axis=1).tobytes()
     expected = colours_of_grey(BLACK_AND_WHITE * 255)
-    yield "pbm binary", PictureForm(b"P4\n%d %d\n" % (WIDTH, HEIGHT) + bits, expected)
+    yield "pbm binary", ImageForm(b"P4\n%d %d\n" % (WIDTH, HEIGHT) + bits, expected)
     text = text_of((~BLACK_AND_WHITE).astype(int))
-    yield "pbm text", PictureForm(b"P1\n%d %d\n" % (WIDTH, HEIGHT) + text, expected)
+    yield "pbm text", ImageForm(b"P1\n%d %d\n" % (WIDTH, HEIGHT) + text, expected)
 
 
 def pams():
@@ -210,7 +210,7 @@ def pams():
             else:
                 expected = shades[..., :3]
             data = pam(samples, maximum, f"TUPLTYPE {tuple_type}\n")
-            yield f"pam {tuple_type} {maximum}", PictureForm(data, expected)
+            yield f"pam {tuple_type} {maximum}", ImageForm(data, expected)
 
 
 def pam(samples, maximum, tuple_type):
@@ -284,19 +284,19 @@ def bmps():
                 masks_in_header = masks if header_bytes > 52 else masks[:3]
                 data = bmp(pixels, bits, compression=3, masks=masks_in_header, **form)
                 full_name = f"bmp fields {name} {header_bytes} {direction}"
-                yield full_name, PictureForm(data, expected, 0)
+                yield full_name, ImageForm(data, expected, 0)
             pixels, expected = masked(FIVE_BITS, 16)
             name = f"{header_bytes} {direction}"
-            yield f"bmp 16 bits {name}", PictureForm(bmp(pixels, 16, **form), expected, 0)
+            yield f"bmp 16 bits {name}", ImageForm(bmp(pixels, 16, **form), expected, 0)
             lines = RGB[..., ::-1].reshape(HEIGHT, -1)
-            yield f"bmp 24 bits {name}", PictureForm(bmp(lines, 24, **form), RGB, 0)
+            yield f"bmp 24 bits {name}", ImageForm(bmp(lines, 24, **form), RGB, 0)
             lines = np.dstack([RGB[..., ::-1], ALPHA]).reshape(HEIGHT, -1)
-            yield f"bmp 32 bits {name}", PictureForm(bmp(lines, 32, **form), RGB, 0)
+            yield f"bmp 32 bits {name}", ImageForm(bmp(lines, 32, **form), RGB, 0)
             data = bmp(GREY, 8, palette=palette.tobytes(), **form)
-            yield f"bmp palette {name}", PictureForm(data, palette[GREY][..., 2::-1], 0)
+            yield f"bmp palette {name}", ImageForm(data, palette[GREY][..., 2::-1], 0)
     pixels, expected = masked(BMP_MASKS["RGBA"][1], 32)
     data = bmp(pixels, 32, compression=6, masks=BMP_MASKS["RGBA"][1])
-    yield "bmp fields with alpha", PictureForm(data, expected, 0)
+    yield "bmp fields with alpha", ImageForm(data, expected, 0)
 
 
 # Sun raster
@@ -312,13 +312,13 @@ def suns():
     bits = np.packbits(~BLACK_AND_WHITE, axis=1)
     padded = np.pad(bits, ((0, 0), (0, bits.shape[1] % 2)))
     black_and_white = colours_of_grey(BLACK_AND_WHITE * 255)
-    yield "sun 1 bit", PictureForm(sun(1, 1, padded), black_and_white, 0)
-    yield "sun 8 bits", PictureForm(sun(8, 1, GREY), colours_of_grey(GREY), 0)
-    yield "sun 24 bits", PictureForm(sun(24, 1, blue_first), RGB, 0)
-    yield "sun 24 bits, old", PictureForm(sun(24, 0, blue_first), RGB, 0)
-    yield "sun 24 bits, red first", PictureForm(sun(24, 3, RGB), RGB, 0)
+    yield "sun 1 bit", ImageForm(sun(1, 1, padded), black_and_white, 0)
+    yield "sun 8 bits", ImageForm(sun(8, 1, GREY), colours_of_grey(GREY), 0)
+    yield "sun 24 bits", ImageForm(sun(24, 1, blue_first), RGB, 0)
+    yield "sun 24 bits, old", ImageForm(sun(24, 0, blue_first), RGB, 0)
+    yield "sun 24 bits, red first", ImageForm(sun(24, 3, RGB), RGB, 0)
     with_padding = np.dstack([ALPHA, blue_first])
-    yield "sun 32 bits", PictureForm(sun(32, 1, with_padding), RGB, 0)
+    yield "sun 32 bits", ImageForm(sun(32, 1, with_padding), RGB, 0)
 
 
 # PNG
@@ -358,13 +358,13 @@ def pngs():
         colours = png_chunk(b"PLTE", palette[: 2**bits].tobytes())
         transparent_entry = png_chunk(b"tRNS", b"\0")
         grey = colours_of_grey(shades)
-        yield f"png grey {bits}", PictureForm(png(lines, bits, 0), grey, 0)
+        yield f"png grey {bits}", ImageForm(png(lines, bits, 0), grey, 0)
         data = png(lines, bits, 0, transparent_grey)
-        yield f"png grey {bits} transparent", PictureForm(data, grey, 0)
+        yield f"png grey {bits} transparent", ImageForm(data, grey, 0)
         data = png(lines, bits, 3, colours)
-        yield f"png palette {bits}", PictureForm(data, palette[values], 0)
+        yield f"png palette {bits}", ImageForm(data, palette[values], 0)
         data = png(lines, bits, 3, colours, transparent_entry)
-        yield f"png palette {bits} transparent", PictureForm(data, palette[values], 0)
+        yield f"png palette {bits} transparent", ImageForm(data, palette[values], 0)
     for bits, sample_type, factor in ((8, "u1", 1), (16, ">u2", 257)):
         channels = {
             2: (RGB, RGB),
@@ -374,7 +374,7 @@ def pngs():
         for colour_type, (values, expected) in channels.items():
             lines = (values.astype(int) * factor).astype(sample_type)
             data = png(lines, bits, colour_type)
-            yield f"png type {colour_type} of {bits} bits", PictureForm(data, expected, 0)
+            yield f"png type {colour_type} of {bits} bits", ImageForm(data, expected, 0)
 
 
 # Formats that imagecodecs writes
@@ -383,8 +383,8 @@ def pngs():
 def encoded_by_imagecodecs():
     import imagecodecs
 
-    pictures = {"grey": (GREY, colours_of_grey(GREY)), "colours": (RGB, RGB)}
-    for name, (values, expected) in pictures.items():
+    images = {"grey": (GREY, colours_of_grey(GREY)), "colours": (RGB, RGB)}
+    for name, (values, expected) in images.items():
         for bits in (4, 8, 10, 12, 16):
             samples = values.astype(int) * (2**bits - 1) // 255
             stored = samples.astype(np.uint8 if bits <= 8 else np.uint16)
@@ -392,19 +392,19 @@ def encoded_by_imagecodecs():
             shades = (samples * 255 // (2**bits - 1)).astype(np.uint8)
             if name == "grey":
                 shades = colours_of_grey(shades)
-            yield f"jpeg 2000 {name} {bits}", PictureForm(data, shades, 2)
+            yield f"jpeg 2000 {name} {bits}", ImageForm(data, shades, 2)
         signed = (values.astype(int) - 128).astype(np.int8)
         data = imagecodecs.jpeg2k_encode(signed, level=0, reversible=True)
-        yield f"jpeg 2000 {name} with a sign", PictureForm(data, expected, 2)
+        yield f"jpeg 2000 {name} with a sign", ImageForm(data, expected, 2)
     with_alpha = np.dstack([RGB, ALPHA])
     data = imagecodecs.jpeg2k_encode(with_alpha, level=0, reversible=True)
-    yield "jpeg 2000 with alpha", PictureForm(data, RGB, 2)
-    yield "webp", PictureForm(imagecodecs.webp_encode(RGB, lossless=True), RGB, 0)
+    yield "jpeg 2000 with alpha", ImageForm(data, RGB, 2)
+    yield "webp", ImageForm(imagecodecs.webp_encode(RGB, lossless=True), RGB, 0)
     for bits in (8, 10, 12):
         samples = RGB.astype(int) * (2**bits - 1) // 255
         stored = samples.astype(np.uint8 if bits == 8 else np.uint16)
         data = imagecodecs.avif_encode(stored, level=100, bitspersample=bits, speed=10)
-        yield f"avif {bits}", PictureForm(data, RGB, 4)
+        yield f"avif {bits}", ImageForm(data, RGB, 4)
 
 
 def pfms():
@@ -412,7 +412,7 @@ def pfms():
         for kind, values, expected in (("PF", RGB, RGB), ("Pf", GREY, colours_of_grey(GREY))):
             header = f"{kind}\n{WIDTH} {HEIGHT}\n{scale}\n".encode()
             samples = (values[::-1] / 255).astype(f"{order}f4")
-            yield f"pfm {kind} {order}", PictureForm(header + samples.tobytes(), expected, 0)
+            yield f"pfm {kind} {order}", ImageForm(header + samples.tobytes(), expected, 0)
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""Pictures that both sides have seen: added up, and shown on a page."""
+"""Images that both sides have seen: added up, and shown on a page."""
 
 import heapq
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
     Certificate,
-    CertifiedPicture,
+    CertifiedImage,
     CertifiedSide,
     FailedInput,
     SideReport,
@@ -20,29 +20,29 @@ from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tables import (
     COLUMNS,
     MAX_WORST,
-    picture_row,
+    image_row,
     side_names,
     side_text,
 )
 from detcli.compare.detections import (
     Comparison,
+    ImageReport,
     Match,
-    PictureReport,
     Rules,
     Totals,
     compare,
-    picture_report,
+    image_report,
 )
 from detcli.core.errors import InputError
 from detcli.data.detections import Detections
-from detcli.data.geometry import Picture
+from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record, RecordJson, iso_time, name_of
 from detcli.page.page import (
     BoxKind,
     Conclusion,
     Page,
     PageBox,
-    PagePicture,
+    PageImage,
     PageTable,
     RunInfo,
     versions,
@@ -72,22 +72,22 @@ def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
 
 
 class Results:
-    """Compares the detections of two sides picture by picture, adds up and shows the outcome.
+    """Compares the detections of two sides image by image, adds up and shows the outcome.
 
     `certificate` has what is known so far: `finish` completes its report. Of runs of models, a
-    report of each picture is kept in memory; of saved runs, which may be long, only some.
+    report of each image is kept in memory; of saved runs, which may be long, only some.
     """
 
     def __init__(
         self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
-        """Begin without any picture.
+        """Begin without any image.
 
         Args:
             certificate: What is filled: it holds the report of the comparison.
             rules: What is compared, and how strictly.
-            page: The page that shows the pictures; None if the user asked for none.
-            certifies: Whether the certificate lists the hashes of all pictures.
+            page: The page that shows the images; None if the user asked for none.
+            certifies: Whether the certificate lists the hashes of all images.
         """
         self.certificate = certificate
         self.report = certificate.report
@@ -97,10 +97,10 @@ class Results:
         self._rules = rules
         self._page = page
         self._totals = Totals(rules)
-        # Of saved runs, which may be long, only pictures that disagree are kept, and the worst.
+        # Of saved runs, which may be long, only images that disagree are kept, and the worst.
         self._keeps_all = certificate.report.left.records is None
-        self._kept: dict[int, PictureReport] = {}
-        self._worst: list[tuple[tuple[int, float], int, PictureReport]] = []
+        self._kept: dict[int, ImageReport] = {}
+        self._worst: list[tuple[tuple[int, float], int, ImageReport]] = []
         self._videos = set[str]()  # that are certified
         self._hashes = FileHashes()
 
@@ -108,30 +108,30 @@ class Results:
         self,
         fields: RecordJson,
         sides: Sequence[Detections],
-        picture: Callable[[], PagePicture | None],
+        image: Callable[[], PageImage | None],
     ) -> None:
-        """Compare the detections that both sides have in a picture.
+        """Compare the detections that both sides have in an image.
 
         Args:
-            fields: The record of the picture, which the page shows.
+            fields: The record of the image, which the page shows.
             sides: The detections of the first side and those of the second.
-            picture: Loads the picture for the page; returns None if it cannot be found.
+            image: Loads the image for the page; returns None if it cannot be found.
         """
         left, right = sides
         origin = Origin(name_of(fields), frame=fields.get("frame"))
         comparison = compare(left, right, self._rules)
-        report = picture_report(origin, comparison, self._rules)
+        report = image_report(origin, comparison, self._rules)
         self._totals.add(report)
         severity = report.severity(self._rules.tolerance)
-        number = self.report.compared  # of the picture, on the page as well
+        number = self.report.compared  # of the image, on the page as well
         if self._page is not None:
-            number = self._page.add(fields, picture, list(_page_boxes(comparison)))
+            number = self._page.add(fields, image, list(_page_boxes(comparison)))
         self.report.compared += 1
         if self._keeps_all or not report.agrees:
             self._kept[number] = report
         differs = severity > (0, 0.0)
         if differs:
-            # With its number negated, of pictures that differ equally the earlier one comes first.
+            # With its number negated, of images that differ equally the earlier one comes first.
             self._worst.append((severity, -number, report))
             self._worst = heapq.nlargest(MAX_WORST, self._worst)
 
@@ -143,26 +143,26 @@ class Results:
             self._page.add(Record(origin, 0, "", "", error=error).to_json(), None)
 
     def certify(
-        self, origin: Origin, recorded_hash: str | None = None, picture: Picture | None = None
+        self, origin: Origin, recorded_hash: str | None = None, image: Image | None = None
     ) -> None:
-        """Note the hash of a picture's file in the certificate; that of a video only once.
+        """Note the hash of an image's file in the certificate; that of a video only once.
 
         If the file is another one now than when its record was written, that is noted as well.
 
         Args:
             origin: The file, and the frame if it is a video.
             recorded_hash: The hash that a saved record has of the file, if any.
-            picture: The picture as it was read from the file, if it was.
+            image: The image as it was read from the file, if it was.
         """
         if not self.certifies or origin.source in self._videos:
             return
         if origin.frame is not None:
             self._videos.add(origin.source)
-        current_hash = self._hashes.of(origin, picture)
+        current_hash = self._hashes.of(origin, image)
         both_known = current_hash is not None and recorded_hash is not None
         if both_known and current_hash != recorded_hash:
             self.report.other_files.append(origin.source)
-        certified = CertifiedPicture(
+        certified = CertifiedImage(
             source=origin.source,
             sha256=recorded_hash or current_hash,
             found=current_hash is not None,
@@ -170,18 +170,18 @@ class Results:
         self.certificate.pictures.append(certified)
 
     def finish(self, more_failures: Iterable[str] = ()) -> Certificate:
-        """Complete the report, and what the page says of the whole, after the last picture.
+        """Complete the report, and what the page says of the whole, after the last image.
 
         Args:
             more_failures: What else differs, a sentence each.
         """
         report = self.report
         if report.no_detections is None:
-            # The worst pictures are in the report even if they agree.
-            pictures = dict(self._kept)
-            for _, negative_number, picture in self._worst:
-                pictures[-negative_number] = picture
-            in_order = [pictures[number] for number in sorted(pictures)]
+            # The worst images are in the report even if they agree.
+            images = dict(self._kept)
+            for _, negative_number, image in self._worst:
+                images[-negative_number] = image
+            in_order = [images[number] for number in sorted(images)]
             report.detections = self._totals.report(in_order)
         report.judge(more_failures)
         sentences = list(report.verdict)
@@ -192,15 +192,15 @@ class Results:
         return self.certificate
 
     def _worst_tables(self) -> list[PageTable]:
-        """A table of the worst pictures; none if none differs."""
+        """A table of the worst images; none if none differs."""
         if not self._worst:
             return []
         rows = []
         numbers = []
-        for _, negative_number, picture in self._worst:
-            rows.append(picture_row(picture))
+        for _, negative_number, image in self._worst:
+            rows.append(image_row(image))
             numbers.append([-negative_number])
-        return [PageTable("Worst pictures", COLUMNS, rows, numbers)]
+        return [PageTable("Worst images", COLUMNS, rows, numbers)]
 
 
 def _without_folder(side: SideReport) -> SideReport:
@@ -208,7 +208,7 @@ def _without_folder(side: SideReport) -> SideReport:
 
 
 def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
-    """Yield the boxes that the page shows of a picture, those that differ first."""
+    """Yield the boxes that the page shows of an image, those that differ first."""
     for match in comparison.over:
         yield _paired_box(comparison, match, MOVED)
     for index in comparison.missing:

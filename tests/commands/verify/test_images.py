@@ -8,12 +8,12 @@ from detcli.commands.verify.tables import side_names
 
 
 @pytest.fixture
-def compare(verify, make_model, pictures, tmp_path):
-    (pictures / "torn.png").write_bytes((pictures / "a.png").read_bytes()[:60])
+def compare(verify, make_model, images, tmp_path):
+    (images / "torn.png").write_bytes((images / "a.png").read_bytes()[:60])
 
     def run(*options):
         page = tmp_path / "page"
-        common = ["--images", pictures, "--conf", 0.6, "-q", "--report", page]
+        common = ["--images", images, "--conf", 0.6, "-q", "--report", page]
         completed = verify(make_model(), *options, *common)
         return completed.returncode, pages.entries(page), pages.runs(page)[0]
 
@@ -30,7 +30,7 @@ def kinds_of(entries, run):
 
 def test_sides_that_agree(compare, make_model):
     code, entries, run = compare(make_model("same.onnx"))
-    assert code == 3  # for the torn picture
+    assert code == 3  # for the torn image
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
     for entry in entries[:2]:
         for row in entry["found"]:
@@ -56,12 +56,12 @@ def test_sides_that_differ(compare, broken, tmp_path):
     assert "100.00% of 6 boxes disagree" in run["summary"][0]
     assert run["agree"] is False
     ((title, columns, rows, entry_numbers),) = run["tables"]
-    assert title == "Worst pictures"
-    assert columns[0] == "picture"
+    assert title == "Worst images"
+    assert columns[0] == "image"
     assert columns[-1] == "extra"
     assert sorted(entry_numbers) == [[0], [1]]
     assert rows[0][0] == entries[entry_numbers[0][0]]["source"].split("/")[-1]
-    assert len(pages.pictures(tmp_path / "page")) == 2
+    assert len(pages.images(tmp_path / "page")) == 2
 
 
 def test_two_sides_of_one_model_are_told_apart_by_what_differs():
@@ -73,23 +73,23 @@ def test_two_sides_of_one_model_are_told_apart_by_what_differs():
     assert named() == ("m.onnx, left", "m.onnx, right")
 
 
-def test_a_refused_run_leaves_the_page(verify, compare, make_model, pictures, tmp_path):
+def test_a_refused_run_leaves_the_page(verify, compare, make_model, images, tmp_path):
     same_model = make_model("same.onnx")
     compare(same_model)
     page = tmp_path / "page"
     before = {path: path.read_bytes() for path in page.rglob("*") if path.is_file()}
 
-    common = ["--images", pictures, "--report", page]
+    common = ["--images", images, "--report", page]
     assert verify(make_model(), same_model, "--imgsz", 333, *common).returncode == 2
     assert {path: path.read_bytes() for path in before} == before
     assert verify(make_model(), "missing.onnx", *common).returncode == 4
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_the_page_has_its_folder_for_itself(verify, make_model, pictures, tmp_path):
+def test_the_page_has_its_folder_for_itself(verify, make_model, images, tmp_path):
     page = tmp_path / "page"
     page.mkdir()
-    options = ["--images", pictures, "--report", page, "--certificate", page / "c.json"]
+    options = ["--images", images, "--report", page, "--certificate", page / "c.json"]
     completed = verify(make_model(), make_model("same.onnx"), *options)
     assert completed.returncode == 2
     assert "the folder of the page, which holds nothing else" in completed.stderr
