@@ -357,7 +357,8 @@ def _copy_pipe(name: str, copy: IO[bytes]) -> None:
             first_byte = pipe.read(1)
         if first_byte == b"":
             raise SourceError(f"no process writes to {name}", "start its writer first")
-        os.set_blocking(descriptor, True)
+        if sys.platform != "win32":  # where no file is such a pipe
+            os.set_blocking(descriptor, True)
         copy.write(first_byte or b"")
         shutil.copyfileobj(pipe, copy)
 

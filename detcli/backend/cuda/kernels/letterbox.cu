@@ -96,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    letterbox_float16(const Image* images, const half* values, half* tensor, u32 height,
-                      u32 width, u32 pad, u32 red_plane, u32 table_step) {
+    letterbox_float16(const Image* images, const half* values, half* tensor, u32 height, u32 width,
+                      u32 pad, u32 red_plane, u32 table_step) {
   __shared__ half value[CHANNELS][LEVELS];
   Canvas canvas{height, width, pad, red_plane, table_step};
   letterbox(images[blockIdx.z], values, tensor, canvas, value);

@@ -82,9 +82,9 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
 // run.
 template <bool BY_CLASS, class T>
 __device__ __forceinline__ void select_image(const Head<T>& head, u32 cxcywh, u32 max_det,
-                                               u32 unique, float confidence, Workspace space,
-                                               u32* survivor_count, u32* nan_count, u32* counts,
-                                               float* rows, Scratch& scratch) {
+                                             u32 unique, float confidence, Workspace space,
+                                             u32* survivor_count, u32* nan_count, u32* counts,
+                                             float* rows, Scratch& scratch) {
   u32 image = blockIdx.x;
   u64 anchors = (u64)image * head.anchors, kept = (u64)image * max_det;
   space.best_key += anchors, space.second_key += anchors, space.best_class += anchors;
@@ -138,9 +138,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
   select_image<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
-                               classes, thresholds),
-                       cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
-                       counts, rows, scratch);
+                             classes, thresholds),
+                     cxcywh, max_det, unique, confidence, space, survivor_count, nan_count, counts,
+                     rows, scratch);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
   select_image<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
-                               classes, thresholds),
-                       cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
-                       counts, rows, scratch);
+                             classes, thresholds),
+                     cxcywh, max_det, unique, confidence, space, survivor_count, nan_count, counts,
+                     rows, scratch);
 }
