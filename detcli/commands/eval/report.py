@@ -181,10 +181,10 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
 
 def _limits(limits: EvalLimits) -> str:
     """Which detections take part."""
-    area = "image"
+    area = "an image"
     if limits.tile is not None:
-        area = f"tile ({limits.tile})"
-    text = f"above {limits.conf:g}, at most {limits.max_det} in a {area}"
+        area = f"a tile ({limits.tile})"
+    text = f"above {limits.conf:g}, at most {limits.max_det} in {area}"
     if limits.nms is not None:
         text += f", NMS {limits.nms:g}"
     return f"{text}; of each class the best {limits.per_class} are compared"
