@@ -42,7 +42,7 @@ from detcli.run.shards.work import (
 log = logging.getLogger(__name__)
 
 SILENT_S = 120.0
-"""After this time, a worker is named that has work and gives no sign of life."""
+"""Seconds after which a worker that has a task but sends nothing is named in a warning."""
 
 ATTEMPTS = 3
 """How often in a row a worker may fail to reach what it needs before the run ends."""
@@ -82,7 +82,7 @@ class ShardWorker(Protocol):
 
 
 Begin = Callable[[int, Tell, Collection[str]], ShardWorker | None]
-"""Starts the worker of a number, avoiding these nodes; returns None if no other is left."""
+"""Starts the worker with an index; it avoids the nodes named, and is None if all are avoided."""
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
@@ -94,6 +94,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._begin = begin
         self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
         self._reported_silent: set[int] = set()
+        # A worker is known by its index, from 0, which the one that replaces it inherits.
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
@@ -130,10 +131,15 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._replace(number, event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
-        """Work all shards of a schedule; yields progress, and the counts of each shard."""
+        """Work all shards of a schedule; yields progress, and the counts of each shard.
+
+        Each worker that waits gets its next task; then the next event of any worker is dealt with,
+        until all shards are done and all workers that had begun have ended.
+        """
         for number in range(1, min(self._count, schedule.total)):
             self._start(number)
-        while not schedule.over or self._nodes:  # those that have not begun are not needed
+        # `_nodes` has the workers that have begun; the end of others need not be awaited.
+        while not schedule.over or self._nodes:
             for number in sorted(self._waiting):
                 self._give(number, schedule)
             number, event = self._next(POLL_S)
@@ -146,9 +152,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 yield counts
 
     def _settle(self, number: int, event: WorkerEvent | None, schedule: Schedule) -> Counts | None:
-        """Deal with an event; returns a shard's counts, if that has completed it."""
+        """Record in the schedule what a worker has told, and replace a worker that has died.
+
+        Args:
+            number: The index of the worker.
+            event: What it has told; None if no worker has told anything in time.
+            schedule: Which worker has which shard.
+
+        Returns:
+            The counts of a shard, if the event has completed one.
+        """
         match event:
             case Ready():
+                # A node may have another version of detcli, or other defaults.
                 schedule.manifest.require_same(
                     event.implied, settings=event.settings, detcli=event.detcli
                 )
@@ -160,7 +176,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             case Failed(task, error, have_most_failed):
                 schedule.failed(number, task)
                 self._add_outage(number, error, is_final=have_most_failed and not self._proven)
-            case Ended(""):
+            case Ended(""):  # it had nothing left to do
                 del self._workers[number]
             case Ended(cause):
                 self._waiting.discard(number)
@@ -174,17 +190,27 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return None
 
     def _replace(self, number: int, ended: Ended, when: str) -> None:
-        """Start another worker, if one can be had; raises an InferenceError if none is left."""
+        """Start another worker in place of one that has ended.
+
+        Args:
+            number: The index of the worker, which the new one inherits.
+            ended: The event that told the end.
+            when: What the worker was doing, for the message of the error.
+
+        Raises:
+            InferenceError: Workers keep dying: none can be started, and no other is left.
+        """
         del self._workers[number]
         self._start(number)
         if not self._workers:
             raise repeated_deaths_error(ended.cause, when)
 
     def _report_silent(self, schedule: Schedule) -> None:
-        """Name workers that have work and give no sign of life."""
+        """Warn, once for each, of workers that have a task but have told nothing for SILENT_S."""
         for number in self._nodes.keys() & self._workers.keys():
             silent_s = self._silent[number].seconds()
-            if not (schedule.holds(number) or schedule.over):
+            has_work = schedule.holds(number) or schedule.over  # when all is over, it has to end
+            if not has_work:
                 self._silent[number] = RunningTime()
             elif silent_s > SILENT_S and number not in self._reported_silent:
                 self._reported_silent.add(number)
@@ -201,7 +227,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return len(set(self._nodes.values()))
 
     def _give(self, number: int, schedule: Schedule) -> None:
-        """Give a worker that waits its next task, if there is one."""
+        """Send a worker that waits its next task, or None if all tasks are done.
+
+        Nothing is sent if the worker has to wait on, or if the store cannot be read for now.
+        """
         try:
             task = schedule.next(number)
         except StoreError as error:
@@ -212,16 +241,35 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             self._workers[number].send(task)
 
     def _add_outage(self, number: int, error: DetcliError, *, is_final: bool) -> None:
-        """Note that a worker could not reach what it needs; raises the error if it is the last."""
+        """Count that a worker could not reach what it needs, such as the output folder.
+
+        Args:
+            number: The index of the worker.
+            error: What it could not reach.
+            is_final: Whether to raise the error at once, as trying again would not help.
+
+        Raises:
+            DetcliError: The error, if it is final or the worker's ATTEMPTS are used up.
+        """
         self._outages[number] += 1
         if is_final or self._outages[number] == ATTEMPTS:
             raise error
         log.warning("%s; trying again", error)
 
     def _next(self, timeout_s: float | None = None) -> tuple[int, WorkerEvent | None]:
-        """Wait for the next event of any worker, None if there is none in time.
+        """Wait for the next event of any worker.
 
-        Those that concern the engine alone are dealt with.
+        What an event says of the worker itself is recorded: its node, that it waits for a task.
+        Warnings are shown, each text once.
+
+        Args:
+            timeout_s: How long to wait; None to wait without end.
+
+        Returns:
+            The index of the worker and the event; -1 and None if there is none in time.
+
+        Raises:
+            DetcliError: A worker has sent an error that all workers would have.
         """
         try:
             number, event = self._events.get(timeout=timeout_s)
@@ -244,6 +292,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return number, event
 
     def _start(self, number: int) -> None:
+        """Start the worker of an index, on a node where it was not lost STARTS times in a row."""
         lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():
             worker = self._begin(number, self._tell(number), lost_on)
@@ -251,55 +300,81 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._workers[number] = worker
 
     def _tell(self, number: int) -> Tell:
-        """Make what takes the events of the worker of this number."""
+        """Make the function that queues the events of one worker with its index."""
         return lambda event: self._events.put((number, event))
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
-    """Work tasks until the last, or until it cannot go on.
+    """Work the tasks that an engine sends to this worker, until the last or until an error.
 
-    `take` returns the request, then tasks, and None after the last; the model's file is where the
-    request says, or in a folder.
+    The worker asks for each task with the event `More()`. Errors are sent as events, too: the
+    process that has started the worker raises them again.
+
+    Args:
+        take: Waits for what the engine sends next, and returns it: first the `WorkRequest`, then
+            a `Task` after each `More()`, and None after the last task.
+        tell: Sends an event to the engine.
+        folder: Where the model's file is on this machine; None if it is where the request says.
     """
-
-    def tasks() -> Iterator[Task]:
-        while True:
-            tell(More())
-            task = take()
-            if task is None:
-                return
-            yield task
-
-    def warn(*details: Any, **_: Any) -> None:  # noqa: ANN401 - as showwarning
-        if isinstance(details[0], DetcliWarning):
-            tell(details[0])
-
     try:
         request: WorkRequest = take()
         if folder is not None:
-            path = folder / request.model.path.name
-            request = replace(request, model=replace(request.model, path=path))
+            local_model = replace(request.model, path=folder / request.model.path.name)
+            request = replace(request, model=local_model)
         request.set_up(request.config)
-        warnings.showwarning = warn
-        work(request, tasks(), tell)
+        warnings.showwarning = lambda message, *_, **__: _forward_warning(message, tell)
+        work(request, _tasks_on_request(take, tell), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
         tell(as_error(error))
+
+
+def _tasks_on_request(take: Callable[[], Task | None], tell: Tell) -> Iterator[Task]:
+    """Ask for tasks with the event `More()`, and yield each; ends when None comes for a task."""
+    while True:
+        tell(More())
+        task = take()
+        if task is None:
+            return
+        yield task
+
+
+def _forward_warning(message: Warning | str, tell: Tell) -> None:
+    """Send a warning of detcli to the engine, which shows it; those of libraries are dropped."""
+    if isinstance(message, DetcliWarning):
+        tell(message)
 
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.workers import main; main()"
 
 END_S = 2.0
-"""How long a worker may take to end."""
+"""Seconds that a process has to end by itself before it is killed.
+
+By then its input is closed, at which it ends at once; one that needs seconds hangs.
+"""
 
 MAX_PROCESSES = 16
-"""How many processes there may be on any machine."""
+"""How many processes --on local may start on any machine, however few cores it has.
+
+Each process loads the model, so that too many would fill the memory.
+"""
 
 MAX_PROCESSES_PER_CORE = 4
-"""How many there may be for each core, if that is more."""
+"""How many processes --on local may start for each core, where that is more than MAX_PROCESSES."""
 
 
 def open_local(count: int, request: WorkRequest) -> Workers:
-    """Processes that share the cores of this machine, and its devices if there are several."""
+    """Prepare workers that are processes of this machine, for `--on local:COUNT`.
+
+    They share the cores of the machine, and the devices of --device if it names several. A
+    process that is lost again and again is not replaced: there is no other node to try.
+
+    Args:
+        count: How many processes to start.
+        request: What each is to do; its device and its share of the cores are filled in here.
+
+    Raises:
+        UsageError: The machine is too small for so many.
+    """
     devices = request.config.runtime.device
     cores = available_cores()
     limit = max(MAX_PROCESSES, MAX_PROCESSES_PER_CORE * cores, len(devices))
@@ -321,13 +396,15 @@ def open_local(count: int, request: WorkRequest) -> Workers:
 
 
 class _Process:
-    """A worker as the process sees it that has started it."""
+    """A worker that is a process of this machine, as seen from the process that started it."""
 
     def __init__(self, request: WorkRequest, tell: Tell) -> None:
+        """Start the process, send it its request, and pass on its events from a thread."""
         from detcli.core.packages import own_python
 
         command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
-        # In a group of its own: signals of terminals are for the process that was started.
+        # It gets a process group of its own: Ctrl+C in a terminal is for the process that the user
+        # has started, which ends the workers itself.
         self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
             command,
             stdin=subprocess.PIPE,
@@ -352,7 +429,7 @@ class _Process:
             self._stdin.close()
 
     def end(self) -> None:
-        """Wait until it has ended, for a moment; then kill it."""
+        """Give the process END_S to end by itself; kill it if it has not ended by then."""
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -361,7 +438,10 @@ class _Process:
                 self._process.wait(END_S)
 
     def _listen(self) -> None:
-        """Pass on what the process tells, until it ends."""
+        """Read the events that the process writes, and pass them on; `Ended` is the last.
+
+        A process that dies cannot say so: then `Ended` is made here from its exit code.
+        """
         event: WorkerEvent | None = None
         # A pickle that was cut off raises anything.
         with self._stdout as pipe, contextlib.suppress(Exception):
@@ -374,7 +454,11 @@ class _Process:
 
 
 def _stderr() -> int | None:
-    """Where our own messages go; descriptor 2 may be what libraries were given in its place."""
+    """Find the file descriptor that detcli's messages go to, for the processes to share.
+
+    It need not be 2, which may be redirected to keep the output of libraries away. None if there
+    is none: then the processes inherit descriptor 2.
+    """
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError):  # closed, or an object without a file
@@ -382,7 +466,7 @@ def _stderr() -> int | None:
 
 
 def _cause(code: int) -> str:
-    """What a process's exit code tells."""
+    """Say from its exit code why a process has died; negative codes are numbers of signals."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -395,11 +479,17 @@ def _cause(code: int) -> str:
 
 
 def main() -> NoReturn:
-    """Run as a worker: take what is sent through standard input, until the last task."""
+    """Run this process as a worker, which reads tasks from standard input and writes events.
+
+    Both are pickles; the events go to what standard output was at the start. The process ends
+    after the last task, or when the process that has started it is gone.
+    """
+    # Libraries may print to descriptor 1: that goes to standard error from here on, and the pipe
+    # has only events.
     pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print does not belong into the pipe
+    os.dup2(2, 1)
     lock = threading.Lock()
-    sent: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the request, then tasks
 
     def tell(event: WorkerEvent) -> None:
         try:
@@ -409,15 +499,15 @@ def main() -> NoReturn:
         except OSError:  # the process that has started this one is gone
             os._exit(1)
 
-    def read() -> None:
+    def read_input() -> None:
         while True:
             try:
-                sent.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
+                received.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
             except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
                 os._exit(1)
 
-    threading.Thread(target=read, daemon=True).start()
-    serve(sent.get, tell)
+    threading.Thread(target=read_input, daemon=True).start()
+    serve(received.get, tell)
     tell(Ended(""))
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(0)  # without waiting for threads, such as the one that reads
