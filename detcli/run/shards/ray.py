@@ -45,9 +45,18 @@ ROOM_S = 300.0
 
 @contextmanager
 def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
-    """Connect to Ray, and start as many actors as there is room for.
+    """Connect to Ray, and prepare as many workers as the cluster has room for, for `--on ray`.
 
-    Each gets a device of its own and, unless told otherwise, one detector.
+    Each worker is an actor, a process that Ray places on some node. It gets a device of its own
+    and, unless told otherwise, one detector; the model's files are sent to it.
+
+    Args:
+        request: What each worker is to do; its share of devices and cores is filled in here.
+        address: Where the cluster is; None for RAY_ADDRESS, or else one on this machine.
+
+    Raises:
+        UsageError: --device names several devices, or one by its number.
+        DeviceError: The cluster cannot be used, or has no room.
     """
     options = request.config.runtime
     device = options.device[0]
@@ -114,8 +123,9 @@ def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN
 
 
 def _library() -> Any:  # noqa: ANN401 - the module
-    """Import Ray."""
-    # Else it sends figures about the cluster to its makers, and warns about a future default.
+    """Import Ray, which is an optional dependency; raises a DeviceError if it is missing."""
+    # Ray reads these when it is imported. Without them, it sends figures about the cluster to its
+    # makers, and warns about a future default.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -128,9 +138,18 @@ def _library() -> Any:  # noqa: ANN401 - the module
 
 @contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401 - the module
-    """Connect to a cluster, or start one on this machine."""
+    """Connect to a Ray cluster, and disconnect when the context is left.
+
+    Args:
+        ray: The module.
+        address: Where the cluster is. None for that of RAY_ADDRESS; without either, a cluster is
+            started on this machine.
+
+    Raises:
+        DeviceError: It does not answer, or refuses.
+    """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    at_sigterm = signal.getsignal(signal.SIGTERM)
+    sigterm_handler = signal.getsignal(signal.SIGTERM)
     options = {}
     if address == "local":
         options["include_dashboard"] = False
@@ -146,7 +165,8 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
             "RAY_AUTH_MODE=token if it asks for tokens",
         ) from error
     finally:
-        signal.signal(signal.SIGTERM, at_sigterm)  # Ray's own ends the process
+        # Ray has set a handler of its own, which ends the process.
+        signal.signal(signal.SIGTERM, sigterm_handler)
     try:
         yield
     finally:
@@ -154,7 +174,10 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
 
 
 def _require_answer(address: str) -> None:
-    """Connect to the port of an address; Ray itself would try for minutes."""
+    """Require that something listens at a cluster's address; raises an OSError if not.
+
+    Ray itself would try for minutes. An address without a port, such as "local", is not tried.
+    """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
@@ -193,7 +216,7 @@ def _first_line(error: BaseException) -> str:
 
 @dataclass(eq=False, slots=True)
 class _Actor:
-    """A worker, as the process sees it that has started it."""
+    """A worker that is an actor of Ray, as seen from the process that started it."""
 
     ray: Any  # the module
     actor: Any  # as Ray hands it out
@@ -211,7 +234,14 @@ class _Actor:
         """Ray ends it."""
 
     def listen(self, placed: Any, begun: Any, running: set["_Actor"]) -> None:  # noqa: ANN401
-        """Pass on what the actor tells, until it ends."""
+        """Fetch the events of the actor, and pass them on, until it has ended.
+
+        Args:
+            placed: Ray's promise of the node's id, there once the actor has a place.
+            begun: Ray's promise of why the actor cannot work, empty if it can.
+            running: The actors that work now, to which this one is added meanwhile. While there
+                are others, this one may wait for a place without end.
+        """
         node = ""
         try:
             while not self.ray.wait([placed], timeout=ROOM_S)[0]:
@@ -239,7 +269,11 @@ class _Actor:
 
 
 def _cause(error: Exception) -> str:
-    """Say in a few words what has ended an actor."""
+    """Say in a few words what has ended an actor, with the address of its node.
+
+    Ray's message has many lines; the reason is a sentence behind "Worker exit detail: ", if any,
+    and the address is behind "ip: ".
+    """
     text = str(error)
     _, has_detail, detail = text.partition("Worker exit detail: ")
     if has_detail:
@@ -256,9 +290,10 @@ def _cause(error: Exception) -> str:
 
 
 def _actor() -> type:
-    """The class of the actors, made in a function so that Ray sends its code.
+    """Make the class of the actors.
 
-    So a node without detcli can say so.
+    Ray sends the code of a class that is made in a function, but would import one of a module.
+    So a node without detcli can run it, to say what is missing.
     """
 
     class Detcli:
@@ -271,7 +306,7 @@ def _actor() -> type:
             self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
         def begin(self, version: str, folder: str, files: dict[str, bytes]) -> str:
-            """Begin to work; returns why that is impossible, else nothing."""
+            """Begin to work on a thread; returns why that is impossible, empty if it is not."""
             import platform
 
             node = platform.node()
@@ -287,7 +322,7 @@ def _actor() -> type:
             return ""
 
         def where(self) -> str:
-            """The node that it is on."""
+            """Return Ray's id of the node that the actor is on."""
             import ray
 
             node: str = ray.get_runtime_context().get_node_id()
@@ -298,7 +333,7 @@ def _actor() -> type:
             self._tasks.put(task)
 
         def next_events(self) -> list[bytes]:
-            """Wait for events, and return those that are there."""
+            """Wait for an event, and return it with all others that are there, in pickle."""
             events = [self._events.get()]
             while not self._events.empty():
                 events.append(self._events.get())
@@ -313,8 +348,16 @@ def work_here(
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
 ) -> None:
-    """Work tasks on a thread of an actor's process."""
-    with contextlib.suppress(OSError):  # absolute paths and addresses may do without
+    """Start a thread that works tasks in this process, an actor's on any node; returns at once.
+
+    Args:
+        folder: The working folder of the engine, to which relative paths refer. A node that lacks
+            it may do without: paths may be absolute, or addresses.
+        files: The contents of the model's files, by their names: the node may not have them.
+        take: Waits for what the engine sends next, in pickle: the request, tasks, then None.
+        put: Sends an event to the engine, in pickle; `Ended` is the last.
+    """
+    with contextlib.suppress(OSError):
         os.chdir(folder)
 
     def tell(event: object) -> None:
@@ -330,7 +373,13 @@ def work_here(
 
 
 def _unpacked(files: dict[str, bytes]) -> Path:
-    """Write a model's files to the cache of this node, under the hash of what they hold."""
+    """Write a model's files, contents by name, to the cache of this node.
+
+    Files that are there already are kept if they are intact.
+
+    Returns:
+        The folder of the files, which is named by a hash of their names and contents.
+    """
     hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
     cache = cache_folder()
     folder = cache / "sent" / hashlib.sha256(repr(hashes).encode()).hexdigest()
