@@ -46,7 +46,15 @@ class Schedule:
         shards: Iterable[int],
         retried: Mapping[int, Shard] | None = None,
     ) -> None:
-        """Prepare; of shards that are `retried`, only some names are worked."""
+        """Put the shards in a random order.
+
+        Args:
+            store: Where the parts are published.
+            manifest: The names of each shard.
+            shards: The numbers of the shards that are to be worked.
+            retried: Shards by number of which --retry-failed works only some names, which these
+                have.
+        """
         self.manifest = manifest
         self._store = store
         self._retried = retried or {}
@@ -80,9 +88,15 @@ class Schedule:
         return bool(self._held.get(worker))
 
     def next(self, worker: WorkerId) -> Task | None:
-        """The next task of a worker, which may have one in hand whose records are on their way.
+        """Choose the next task of a worker, and count it as held by the worker.
 
-        None if it has to wait until another worker has finished or died, or if all is over.
+        A worker asks early: it may still hold the task before, whose records are on their way.
+        But a suspect, a task over which a worker has died, is worked while nothing else is held:
+        so another death tells which task is the cause. Suspects go first.
+
+        Returns:
+            The task; None if the worker has to wait until another one has finished or died, or if
+            nothing is left.
 
         Raises:
             StoreError: It cannot be found out whether the task has been done.
@@ -91,7 +105,8 @@ class Schedule:
         if tasks and (self._suspects or any(self._is_suspect(task) for task in tasks)):
             return None
         while self._suspects or self._waiting:
-            # It leaves its queue after the store was asked, which may fail.
+            # The task leaves its queue only after the store was asked: that may raise an error,
+            # and the task must not be lost then.
             if self._suspects:
                 task = self._suspects[0]
                 is_published = self._is_published(task)
@@ -107,7 +122,7 @@ class Schedule:
         return None
 
     def _is_published(self, task: Task) -> bool:
-        """Ask the store whether the part of a task is there."""
+        """Ask the store whether the part of a task, the file of its records, is there already."""
         return task.part is not None and self._store.exists(task.part)
 
     def _whole(self, number: int) -> Task:
@@ -132,7 +147,17 @@ class Schedule:
             self._waiting.append(task.shard.number)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
-        """A worker has died; returns a shard's counts, if that has completed it.
+        """Put back the tasks of a worker that has died, each as a suspect.
+
+        After DEATHS deaths over the same shard, its names become tasks of their own. After DEATHS
+        deaths over a single name, the name gets a record with an error.
+
+        Args:
+            worker: The worker.
+            cause: What ended it, for the message of the error.
+
+        Returns:
+            The counts of a shard, if the record of an error has completed it.
 
         Raises:
             InferenceError: Workers keep dying.
@@ -173,11 +198,19 @@ class Schedule:
         return self._add(Done(task, counts, line))
 
     def _is_suspect(self, task: Task) -> bool:
-        """Tell whether a worker has died over a task, or over the shard that it is a piece of."""
+        """Tell whether a worker has died over a task.
+
+        A task without a part is a single name of a shard over which workers have died.
+        """
         return task.part is None or self._strikes[task] > 0
 
     def _add(self, piece: Done) -> Counts | None:
-        """Add a piece of a shard; publishes the part and returns its counts after the last."""
+        """Collect the records of one name of a shard that is worked name by name.
+
+        Returns:
+            None until the last name: then the records are published as the shard's part, and the
+            counts of all of it are returned.
+        """
         shard = piece.task.shard
         pieces = self._pieces[shard.number]
         pieces[piece.task.start] = piece
