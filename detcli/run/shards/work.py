@@ -42,7 +42,10 @@ class WorkRequest:
     cores: int | None = None  # how many cores of the CPU are for the worker; None for all
 
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
-        """The same for one worker: its devices, detectors, cores; names come with the tasks."""
+        """Copy the request for one worker, with the devices, detectors and cores of its own.
+
+        The sources of the run are left out, as their names come with the tasks.
+        """
         inputs = replace(self.config.inputs, source=(), files_from=None, null=False)
         runtime = replace(self.config.runtime, device=tuple(devices), workers=workers)
         config = replace(self.config, inputs=inputs, runtime=runtime)
@@ -107,10 +110,14 @@ WorkReport = Ready | Progress | Done | Failed
 
 
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
-    """Work all tasks.
+    """Detect in the images of all tasks, and publish their records in the run's output folder.
 
-    They are taken one by one, on another thread, when the names of the one before are read.
-    `report` is called from several threads, one at a time.
+    Args:
+        request: The settings of the run, the model, and how many cores to use.
+        tasks: The shards, or names of shards, to work. They are taken one by one, on another
+            thread: each when the names of the one before have been read.
+        report: Takes what the worker reports: `Ready` once, then progress and the end of each
+            task. It is called from several threads, one at a time.
     """
     store = open_store(str(request.config.outputs.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
@@ -141,7 +148,11 @@ class _OpenTask:
     outage: DetcliError | None = None  # why it is given up
 
     def add(self, record: Record) -> None:
-        """Add a record, or give up: an error of the place is not a result."""
+        """Add a record to the part, or give the task up.
+
+        An error that is repeated in as many records in a row as its `outage_at` says comes from
+        the place of the images, such as a drive that is gone: such errors are no results.
+        """
         self.counts.add(record)
         error = record.error
         if error is None or not error.outage_at:
@@ -156,7 +167,8 @@ class _OpenTask:
     def _fields(self, record: Record) -> RecordJson:
         """Return the fields that a record has in the part.
 
-        The manifest has the stamp of each file, but what --retry-failed works may have another.
+        The stamp of a file tells whether the file has changed since. The manifest has it, so that
+        parts leave it out; but a file that --retry-failed works may have another one by now.
         """
         fields = record.to_json()
         in_part = self.task.part is not None
@@ -183,7 +195,11 @@ class _Worker:
         self._reported_s = time.monotonic()  # when progress was last reported
 
     def items(self, tasks: Iterable[Task]) -> Iterator[Item]:
-        """Yield the items of all tasks; runs on the pipeline's reader."""
+        """Yield the items of all tasks: images, and frames of videos.
+
+        This runs on the pipeline's reader thread, ahead of `add`, which gets the records. The
+        last item of each task is noted, one item ahead, so that `add` knows the task's end.
+        """
         count = 0
         for task in tasks:
             open_task = _OpenTask(task, PartWriter(task.shard))
@@ -232,7 +248,10 @@ class _Worker:
             open_task.writer.__exit__()
 
     def _finish(self, open_task: _OpenTask) -> None:
-        """Publish the part of a task, or collect a piece's records, and report the outcome."""
+        """Publish the records of a task as its part, and report that it is done or has failed.
+
+        A task without a part is a single name of a shard: its records are in the report instead.
+        """
         task = open_task.task
         counts = open_task.counts
         lines = b""
