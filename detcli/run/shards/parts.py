@@ -55,7 +55,11 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             self._file.close()
 
     def add(self, record: RecordJson) -> None:
-        """Add a record; its index becomes its place in the run, if that has no videos before it."""
+        """Add a record.
+
+        Its index becomes its place in the whole run, provided that each name before it has one
+        record; videos have more, so `Merge` numbers records anew.
+        """
         self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_digested(self._last))
@@ -93,7 +97,10 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 
 
 def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
-    """Yield the records of a part.
+    """Yield the records of a part, and check them against the digest at its end.
+
+    A part is a file of JSON Lines. Its last line also has what tells the part is complete: the
+    number of records, their SHA-256, and the shard and run that it belongs to.
 
     Raises:
         TornError: The part is not what was published for this shard; raised at the end at the
@@ -149,7 +156,10 @@ def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int,
 
 
 def _failures_in_end(store: Store, part: str) -> Counter[str]:
-    """Read the errors by kind that the end of a part names; none if it is damaged."""
+    """Read how many records of a part are errors, by kind; none if the part is damaged.
+
+    The last line of a part ends with `"part": {..., "failed": {...}, ...}}`: its end is enough.
+    """
     with contextlib.suppress(OSError, *DAMAGE), store.open(part, END) as file:
         end = file.read()
         fields_start = end.rindex(b'"part": {') + len(b'"part": ')
@@ -243,7 +253,14 @@ class Merge:
                 self._add_fault(shard, str(error))
 
     def _records(self, shard: Shard) -> Iterator[RecordJson]:
-        """Yield the records of one part, each checked against the manifest's name for it."""
+        """Yield the records of one shard, each checked against the manifest's name for it.
+
+        The names have a record each, in order; videos and archives have any number of records.
+        Records that --retry-failed has made stand in place of those of the part.
+
+        Raises:
+            TornError: A name has no record, or a record none of the names.
+        """
         part = self._manifest.part(shard.number)
         numbered_names = enumerate(shard.names, shard.first)
         input_number = -1  # of the last record; none yet
@@ -329,9 +346,13 @@ class Merge:
 
 
 def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:
-    """Find the number and name of a record's input.
+    """Find the number and name of the input that a record was made of.
 
-    It is the next one, but for videos, which may have no frames.
+    It is the next of the names, which are consumed up to it. Only videos and archives may be
+    passed over, as they may have no frames.
+
+    Raises:
+        TornError: Another name comes first, or none is left.
     """
     for number, name in names:
         if _is_of(record, name):
