@@ -159,7 +159,10 @@ class Manifest:
             yield from shard.names
 
     def shard(self, number: int) -> Shard:
-        """Read the names of a shard.
+        """Read the names of a shard from its line of the manifest.
+
+        A manifest has one section, a file, for each time that names were added; shards are
+        numbered through all of them.
 
         Raises:
             UsageError: Its line is damaged.
@@ -191,9 +194,12 @@ class Manifest:
                 yield name
 
     def renewed(self) -> dict[bytes, int]:
-        """Find the last shard of each name that an extension has again, as its file had changed.
+        """Find the names that are in more than one shard, and the last shard of each.
 
-        The names are told by their hashes.
+        A name comes again in an extension of the manifest if its file had changed.
+
+        Returns:
+            The numbers of the last shards, by the hashes of the names.
         """
         if len(self._sections) == 1:
             return {}
@@ -239,7 +245,11 @@ class Manifest:
         return last_attempts
 
     def _read(self, name: str) -> None:
-        """Look through one file, which stays open: stores may have to fetch it anew."""
+        """Check one file of the manifest, and add it as a section, with the offset of each shard.
+
+        The file has a header, a line for each shard, and a last line with the number of shards and
+        names. It stays open, as a bucket would have to send it again.
+        """
         digest = hashlib.sha256()
         offsets = array("Q")
         name_count = 0
@@ -332,7 +342,18 @@ def file_name(number: int) -> str:
 def publish(
     store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
 ) -> bool:
-    """Write one file of a manifest, from shard number `shard` on; False if it exists already."""
+    """Write one file of a manifest, and publish it.
+
+    Args:
+        store: Where to.
+        name: The name of the file.
+        header: Its first line, which also has the number of names in a shard.
+        names: All names, which are cut into shards.
+        shard: The number of the first shard.
+
+    Returns:
+        Whether it was published; False if there is a file of that name already.
+    """
     shard_count = 0
     name_count = 0
     with temporary_file_errors(), temporary() as file:
