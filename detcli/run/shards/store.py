@@ -81,12 +81,17 @@ class LocalFolder:
         return True
 
     def open(self, name: str, last: int = 0) -> BinaryIO:
-        """Open a file for reading, to seek in; or to read only its last bytes, or more.
+        """Open a file for reading.
 
-        It must be a regular one: a pipe might never end.
+        Args:
+            name: The name of the file. It must be a regular one: a pipe might never end.
+            last: How many bytes at its end are needed, where reading begins; 0 for all.
+
+        Returns:
+            The open file, in which the caller may seek.
         """
         try:
-            flags = os.O_RDONLY | NO_WAIT
+            flags = os.O_RDONLY | NO_WAIT  # opening a pipe would wait for its writer
             file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
         except OSError as error:
             raise self._unreadable(name, error) from error
@@ -99,10 +104,17 @@ class LocalFolder:
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
-        """Write a file from its content's beginning: all of it at once, unless it exists.
+        """Write a file, unless one of that name exists; others see it only when it is complete.
 
-        The folder is made if need be. True if this call has written it, which then survives a
-        power cut; False if it existed, and was left as it was.
+        The folder is made if need be.
+
+        Args:
+            name: The name of the file.
+            content: What to write, from its beginning.
+
+        Returns:
+            True if this call has written the file, which then survives a power cut; False if it
+            existed, and was left as it was.
 
         Raises:
             OutputError: It cannot be written.
