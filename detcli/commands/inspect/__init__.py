@@ -64,7 +64,7 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
 
 def _note(kind: str, message: str, fix: str, style: str) -> "Text":
-    """Yield the lines about a problem or a warning; its fix, if there is one, has its own line."""
+    """Lay out the lines about a problem or a warning; its fix has a line of its own, if any."""
     from rich.text import Text
 
     from detcli.commands.inspect.examine import shortened
@@ -99,13 +99,17 @@ def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     for file in inspection.external:
         yield "external data", f"{file.name}, {decimal(file.bytes)}"
     yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
-    opsets = [f"{domain} {version}" for domain, version in inspection.opsets.items()]
+    opsets = []
+    for domain, version in inspection.opsets.items():
+        opsets.append(f"{domain} {version}")
     yield "operator sets", ", ".join(opsets)
 
 
 def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     """Yield labels and texts about inputs, outputs and dynamic axes; of many, the first."""
-    axes = [f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes]
+    axes = []
+    for axis in inspection.dynamic_axes:
+        axes.append(f"{axis.name}: {', '.join(axis.places)}")
     kinds = {
         "input": [_signature(tensor) for tensor in inspection.inputs],
         "output": [_signature(tensor) for tensor in inspection.outputs],
@@ -122,8 +126,9 @@ def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the entries of the metadata, but for the class names, which `_detector_facts` has."""
     from detcli.commands.inspect.examine import shortened
 
-    entries = [(key, value) for key, value in metadata.items() if key != "names"]
-    for key, value in entries[:MAX_ROWS]:
+    entries = dict(metadata)
+    entries.pop("names", None)
+    for key, value in list(entries.items())[:MAX_ROWS]:
         title = key
         if len(key) > MAX_KEY:
             title = f"{key[: MAX_KEY - 3]}..."
@@ -234,8 +239,13 @@ def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
 
 
 def _signature(tensor: "TensorInfo") -> str:
-    """A tensor's name, dtype and shape."""
-    sizes = ["?" if size is None else str(size) for size in tensor.shape]
+    """Write a tensor's name, dtype and shape, as in "images float32 [1, 3, ?, ?]"."""
+    sizes = []
+    for size in tensor.shape:
+        if size is None:
+            sizes.append("?")
+        else:
+            sizes.append(str(size))
     return f"{tensor.name} {tensor.dtype} [{', '.join(sizes)}]"
 
 
@@ -275,18 +285,22 @@ def _placement(placement: "Placement") -> str:
     line = f"takes {taken} of {taken + len(left)} nodes"
     if not left:
         return line
-    operators = Counter(f"{node.operator} ({_short(node.provider)})" for node in left)
+    operators: Counter[str] = Counter()
+    for node in left:
+        operators[f"{node.operator} ({_short(node.provider)})"] += 1
     return f"{line}, leaves {_counts(operators)}, such as {left[0].name or left[0].operator}"
 
 
 def _short(provider: str) -> str:
-    """The name of a provider's device in detcli."""
+    """Name an execution provider as its device: "cpu" for "CPUExecutionProvider"."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 
 def _counts(operators: Mapping[str, int]) -> str:
     """List the first operators with their counts, as in "3 TopK, 2 Gather", and count the rest."""
-    parts = [f"{count} {operator}" for operator, count in operators.items()]
+    parts = []
+    for operator, count in operators.items():
+        parts.append(f"{count} {operator}")
     if len(parts) > MAX_OPERATORS:
         rest = len(parts) - MAX_OPERATORS
         parts = parts[:MAX_OPERATORS]
