@@ -372,8 +372,9 @@ def _stride_origin(metadata: dict[str, str]) -> str:
 def _heads(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
     """Describe the tensors of these names; one that the graph does not describe is "unknown"."""
     # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    values = [*model.graph.value_info, *model.graph.output]
-    tensors = {value.name: describe_tensor(value) for value in values}
+    tensors = {}
+    for value in (*model.graph.value_info, *model.graph.output):
+        tensors[value.name] = describe_tensor(value)
     return tuple(tensors.get(name, TensorInfo(name, "unknown", ())) for name in names)
 
 
@@ -451,8 +452,12 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
         nodes, _ = needed_nodes(index.graph, head)
         for node in nodes:
             needed_tensors.update(node.output)
-    dropped_nodes = [node for node in index.graph.node if needed_tensors.isdisjoint(node.output)]
-    dropped_operators = Counter(node.op_type for node in dropped_nodes)
+    dropped_nodes = []
+    dropped_operators: Counter[str] = Counter()
+    for node in index.graph.node:
+        if needed_tensors.isdisjoint(node.output):
+            dropped_nodes.append(node)
+            dropped_operators[node.op_type] += 1
     if dropped_operators.keys().isdisjoint(SELECTION):
         return None
     remaining_count = len(index.graph.node) - len(dropped_nodes)
