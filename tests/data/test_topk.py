@@ -86,6 +86,12 @@ def test_any_row_length(length, random):
         np.testing.assert_array_equal(largest, values[expected])
 
 
+def test_the_smallest_difference_decides_beside_nan():
+    """Rows with NaN are compared by their bits, in which zeros of both signs are equal."""
+    row = [math.nan, -0.0, 1e-30, 0.0, 2e-30, -1e-30, 3e38, -3e38, math.inf, -math.inf]
+    assert_top_k(np.array(row, np.float32), len(row))
+
+
 def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
     values = random.random(8400)
     sorted_lengths = []
