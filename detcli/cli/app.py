@@ -130,7 +130,7 @@ class Commands(Group):
         """Find the command that the first word names.
 
         Raises:
-            UsageError: There is no such command; the hint is `detcli predict` with the same words
+            UsageError: The command is unknown; the hint is `detcli predict` with the same words
                 if the word looks like an input, else the command that it may be a typo of.
         """
         name = args[0]

@@ -133,7 +133,7 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """Read the user's detcli.toml; if it does not exist, there are no defaults.
+    """Read the user's detcli.toml; a missing file sets no defaults.
 
     Returns:
         The raw values by name of the option, and the tables of `detcli tune` under TUNED.

@@ -333,7 +333,7 @@ class Baseline:
 
 
 def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
-    """Return the samples of a baseline, or raise ValueError if they are no list of seconds."""
+    """Return the samples of a baseline, or raise ValueError unless they are seconds."""
     samples = np.array(values, np.float64)
     are_seconds = (samples >= 0) & (samples < np.inf)
     if samples.ndim != 1 or not samples.size or not are_seconds.all():

@@ -37,7 +37,7 @@ class Summary:
 
     @classmethod
     def of(cls, samples: npt.ArrayLike) -> "Summary":
-        """Summarise durations in seconds, of which there is at least one."""
+        """Summarise durations in seconds; there must be at least one."""
         values = np.asarray(samples, np.float64)
         p50_s = float(np.percentile(values, 50))
         p90_s = None
@@ -117,7 +117,7 @@ class StageClock:
 
 
 def clock_cost(calls: int) -> float:
-    """Measure how many seconds the clock itself takes in a run in which it is called so often."""
+    """Measure how many seconds a run spends on this many calls of the clock."""
     clock = StageClock()
     number = 1000
     repetitions = timeit.repeat(lambda: clock.ended(Stage.REMAINDER), number=number)

@@ -100,7 +100,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         findings: Collects what is odd about the data.
 
     Raises:
-        UsageError: The file is something else, or there is no such folder.
+        UsageError: The file is something else, or the folder does not exist.
     """
     content = _read_instances(path)
     folder = images or path.with_name("images")
@@ -262,7 +262,7 @@ def _objects(
             image_id, category_id, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=coco_box
             )
-            # These may be missing or null; -1 is no area, as some tools write.
+            # These may be missing or null; some tools write -1 for an unknown area.
             fields = {"area": -1, "iscrowd": 0, "ignore": 0}
             fields |= {key: value for key, value in annotation.items() if value is not None}
             area, crowd, ignored = read_fields(where, fields, area=float, iscrowd=int, ignore=int)
