@@ -223,31 +223,40 @@ class VideoTracks:
         return older_ids
 
     def _begin_traces(self, size: Size) -> None:
-        """Begin the trace of each new track in the frame before the tracker gave it an id.
+        """Let the trace of a new track begin where its object was seen first.
 
-        A tracker gives an object an id only when it sees it for the second time. Until then its
-        track is tentative: it has the id -1, and its first point is noted here. With the id, the
-        trace begins with that point, so that a line that was crossed between the two frames counts.
+        A trace is the list of points where an object was. A tracker gives an object an id only when
+        it sees it for the second time; until then its track is tentative and has the id -1. So the
+        first point of each tentative track is kept until the next frame. If the track has an id
+        then, its trace begins with that point, and a line that the object crossed between the two
+        frames is counted.
 
         Args:
             size: Height and width of the frame.
         """
-        tracks = self._tracker.tracks
-        # OC-SORT keeps tentative tracks that it has lost, and the other trackers do not.
-        tracks[:] = [
-            track for track in tracks if track.tracker_id >= 0 or not track.time_since_update
-        ]
+        self._remove_lost_tentative_tracks()
         tentative_states = {}
-        for track in tracks:
+        for track in self._tracker.tracks:
             is_tentative = track.tracker_id < 0
+            was_tentative = track in self._tentative_states
             if is_tentative:
                 box = np.array([track.get_state_bbox()], np.float32)
                 first_points = deque(bottom_centres(box, size), TRACE_FRAMES)
                 tentative_states[track] = TrackState(first_points)
-            elif track in self._tentative_states:
+            elif was_tentative:
                 number = self._number_of(track.tracker_id)
                 self._states.setdefault(number, self._tentative_states[track])
         self._tentative_states = tentative_states
+
+    def _remove_lost_tentative_tracks(self) -> None:
+        """Remove tentative tracks without a detection in this frame, which OC-SORT would keep."""
+        remaining_tracks = []
+        for track in self._tracker.tracks:
+            has_id = track.tracker_id >= 0
+            is_in_this_frame = not track.time_since_update
+            if has_id or is_in_this_frame:
+                remaining_tracks.append(track)
+        self._tracker.tracks[:] = remaining_tracks
 
     def follow(
         self, numbers: npt.NDArray[np.int64], detections: Detections, size: Size

@@ -174,16 +174,22 @@ def report_field(
     *,
     default: Any = MISSING,  # noqa: ANN401 - as in `field`
 ) -> Any:  # noqa: ANN401 - as in `field`
-    """Declare a field of a report, with its label and the way its value is written in tables.
+    """Declare a field of a report: a dataclass that is shown as a table and saved as JSON.
 
     Args:
-        label: What people call it. Without one, only the JSON has the field; if the field is a
-            report itself, its fields are shown in its place.
-        unit: A key of UNITS, which writes the value.
-        form: Writes the value in place of a unit.
+        label: What the table calls the value. Without a label, only the JSON has the field; but a
+            field that is a report itself is shown by the rows of that report.
+        unit: The unit that the table writes the value with, a key of UNITS such as "ms".
+        form: A function that turns the value into the table's text, in place of a unit.
         default: The default of the dataclass field.
+
+    Returns:
+        The field, as `dataclasses.field` returns it.
     """
-    return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
+    to_text = form
+    if to_text is None:
+        to_text = UNITS[unit]
+    return field(default=default, metadata={"label": label, "text": to_text})
 
 
 def report_rows(

@@ -122,10 +122,10 @@ class Rules:
     least_iou: float  # boxes that overlap less do not match
     max_det: int  # in an image, on either side
     tolerance: Tolerance
-    # The scores down to which both sides have all detections: `held` of all classes, `class_held`
-    # of single ones. A side that was saved earlier may lack a counterpart with a lower score.
-    held: float = -np.inf
-    class_held: Mapping[int, float] = field(default_factory=dict)
+    # Both sides recorded all detections with a score above this. A side that was saved earlier may
+    # lack a counterpart with a lower score. Some classes have a higher such score, by their ids.
+    all_recorded_above: float = -np.inf
+    class_recorded_above: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def lowered_conf(self) -> float:
@@ -251,7 +251,7 @@ def _unmatched(
         if index in matched:
             continue
         class_id = int(detections.class_id[index])
-        complete_above = rules.class_held.get(class_id, rules.held)
+        complete_above = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
         min_score = max(certain_above, complete_above + score_tolerance)
         if float(detections.score[index]) > min_score:
             certain.append(index)

@@ -82,9 +82,11 @@ def describe_value(value: object) -> str:
 
 
 def _text_parser(field: "Field[Any]") -> ParseText:
-    """Make the function that parses a text for a field as the command line does.
+    """Return the function that parses a text for a field of the settings.
 
-    Its errors name the field, `max_det`, where those of the command line name the flag, --max-det.
+    A program may give a setting as the text that one would type, `Settings(imgsz="640x480")`. It is
+    parsed as on the command line, but errors call the setting by the name of the field, max_det,
+    and not by that of the flag, --max-det.
     """
 
     def parse(text: str) -> Any:
@@ -93,7 +95,8 @@ def _text_parser(field: "Field[Any]") -> ParseText:
             return option.parse_value(text)
         except UsageError as error:
             message = str(error).replace(option.flag, field.name)
-            raise UsageError(message, error.hint.replace(option.flag, field.name)) from None
+            hint = error.hint.replace(option.flag, field.name)
+            raise UsageError(message, hint) from None
 
     return parse
 

@@ -79,20 +79,30 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self, limit_s: float | None = None) -> Iterator[None]:
-        """Let an interrupt wait until the block has ended, at most for `limit_s`.
+        """Put off an interrupt while a block runs that must not be torn, such as one that saves.
 
-        On other threads nothing changes.
+        A signal that comes within the block raises KeyboardInterrupt when the block has ended.
+        Blocks may be nested: then it is raised after the outermost one. Signals only interrupt the
+        main thread, so on other threads the block just runs.
+
+        Args:
+            limit_s: For how many seconds an interrupt may wait; then it is raised inside the block
+                all the same. None for no limit.
+
+        Raises:
+            KeyboardInterrupt: A signal has come while the block ran.
         """
         if get_ident() != self._main_thread:
             yield
             return
-        self._limits_s.append(limit_s)
+        self._limits_s.append(limit_s)  # `_interrupt` raises nothing while there is a limit
         try:
             yield
         finally:
             self._limits_s.pop()
-        if self.caught and not self._limits_s:
-            self._set_timer(0)
+        is_outermost_block = not self._limits_s
+        if self.caught and is_outermost_block:
+            self._set_timer(0)  # it would raise the interrupt a second time
             raise KeyboardInterrupt
 
     def _delaying_interrupts(self, load: Callable[..., object]) -> Callable[..., object]:

@@ -38,15 +38,18 @@ class Finder:
     def shown(
         self, record: RecordJson, edit: Callable[[Pixels], Pixels] | None = None
     ) -> PageImage | None:
-        """Find the image of a record for a page.
+        """Return the image that an HTML report shows for a record, or None if it is not found.
+
+        Images that are not found are counted in `lost`.
 
         Args:
-            record: The record.
-            edit: Makes the image that is shown from the one that is found.
+            record: The record of an image, or of a frame of a video.
+            edit: Turns the pixels of the image into those that the report shows, such as blurred
+                ones. None to show the image itself.
 
         Returns:
-            The image, with its file unless it is a frame of a video; None if it is not found,
-            which is counted.
+            The pixels, and the path of the file that the report links to. A frame of a video has no
+            such file.
         """
         image = self.image(record)
         if image is None:

@@ -453,10 +453,16 @@ class BatchDetector:
     def _start_selecting(
         self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start to detect in whole images, with several selections of what the network gives.
+        """Start to detect objects in images, without waiting for the device.
 
-        A selection says which detections of an image are kept. If one selection covers all others,
-        the device runs only that, and their results are taken from its result.
+        Several selections may be applied to what the network computes, so that it runs once: for
+        instance one with a low confidence for an evaluation, and one with the usual confidence for
+        a report. If one of them keeps all detections that the others keep, the device applies only
+        that, and the results of the others are taken from its result.
+
+        Args:
+            images: The images.
+            selections: For each selection, which detections it keeps.
 
         Returns:
             A function that waits for the device. It returns a list for each selection, with the

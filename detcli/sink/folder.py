@@ -297,14 +297,22 @@ class OutputFolder:
         return self._file(record.origin, suffix)
 
     def video_of(self, record: Record, suffix: str) -> Path:
-        """Choose the path of the annotated video that begins with this record's frame.
+        """Return the path for an annotated video whose first frame is that of a record.
 
-        A resumed run keeps the video that the earlier run wrote; then the rest of the frames gets
-        another path, and a warning says so. The subfolder for the video is made.
+        A resumed run does not overwrite the video that the interrupted run wrote: the rest of the
+        frames goes to a second video, and a warning says so.
+
+        Args:
+            record: The record of the first frame.
+            suffix: The suffix of the video's file, such as ".mp4".
+
+        Returns:
+            The path. The subfolder for it exists, as this method makes it.
         """
         path = self._file(record.origin, suffix, keep=self._resumed)
         earlier_path = self.path / f"{self._relative_name(record.origin)}{suffix}"
-        if self._resumed and path != earlier_path and os.path.lexists(self.real(earlier_path)):
+        is_second_video = path != earlier_path and os.path.lexists(self.real(earlier_path))
+        if self._resumed and is_second_video:
             log.warning(
                 "%s: %s is kept; frames from %s on are in %s",
                 record.origin.source,

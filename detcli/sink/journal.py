@@ -360,19 +360,23 @@ class Journal:
         return self._is_done(record) and self._is_current(record)
 
     def _is_current(self, record: Fields) -> bool:
-        """Tell whether no later record replaces this one, as the file of its input had changed.
+        """Tell whether a record of the resume file still describes its image.
+
+        Where an image has changed between two runs, the resume file has a record of the image
+        before the change and, further down, a new one that replaces it. Only the new one counts.
 
         Args:
-            record: The fields of the record; empty for a damaged line, which is not current.
+            record: The fields of the record; empty for a damaged line, which does not count.
         """
         if not record:
             return False
-        if "replaces" in record or "file_stamp" not in record:
+        is_new_record = "replaces" in record
+        can_be_replaced = "file_stamp" in record  # the size and time of the image's file
+        if is_new_record or not can_be_replaced:
             return True
-        # The stamp, size and time of the input's file, tells the records of before the change.
-        stamp: str = record["file_stamp"]
-        replaced_stamp = self._replaced.get(name_of(record))
-        return stamp != replaced_stamp
+        replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
+        file_stamp: str = record["file_stamp"]
+        return file_stamp != replaced_stamp
 
     def _read_records(self, *, force: bool) -> bool:
         """Read which inputs are done, and with which settings.

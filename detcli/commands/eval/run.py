@@ -49,6 +49,19 @@ TOLERANCE = 1.0  # pixels that a box may extend beyond its image, as rounding ma
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
 
 
+def _prepare_plots(folder: Path) -> list[Path]:
+    """Make sure that plots can be drawn, make the folder for them, and return their paths.
+
+    Raises:
+        DependencyError: matplotlib is not installed.
+        OutputError: The folder cannot be made.
+    """
+    with loading("matplotlib", 'pip install "detcli[eval]"'):
+        import matplotlib as mpl  # noqa: F401 - whether it loads
+    make_folder(folder)
+    return [folder / name for name in FILES]
+
+
 @contextlib.contextmanager
 def open_evaluation(
     config: Config,
@@ -56,37 +69,44 @@ def open_evaluation(
     read: Callable[[int, Findings], Dataset],
     plots: Path | None = None,
 ) -> Iterator["Evaluation"]:
-    """Open a model and labelled data for an evaluation.
+    """Open a model and labelled images, so that the model can be evaluated on them.
 
-    Whatever would only fail at the end of the evaluation is tried here: libraries that are not
-    installed, a folder that cannot be made, outputs that would overwrite an input.
+    An evaluation may take hours, so what would fail at its end is tried here: libraries that are
+    not installed, a folder that cannot be made, outputs that would overwrite an input.
 
     Args:
         config: What the user asked for.
         model: The model to evaluate.
-        read: Reads the data, given the number of the model's classes; it reports what is odd.
+        read: Reads the labelled images. It is called with the number of the model's classes, and
+            with a list to which it adds whatever is odd about the labels.
         plots: The folder for plots; None for no plots.
+
+    Yields:
+        The evaluation, ready to run. The model and the HTML report are closed after the block.
+
+    Raises:
+        UsageError: An output would overwrite an input or another output.
+        DependencyError: A library is not installed.
     """
     outputs = config.outputs
     require_evaluator()
     require_apart(outputs.report, (plots, outputs.save_coco))
     plot_paths: list[Path] = []
     if plots is not None:
-        with loading("matplotlib", 'pip install "detcli[eval]"'):
-            import matplotlib as mpl  # noqa: F401 - whether it loads
-        make_folder(plots)
-        plot_paths = [plots / name for name in FILES]
+        plot_paths = _prepare_plots(plots)
     findings = Findings()
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(open_run(config, model))
         contract = run.detector.contract
         dataset = read(contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
+
         input_files = dataset.files + [str(model.path)]
         if config.settings.names:
             input_files.append(str(config.settings.names))
         guard = InputGuard(input_files)
         guard.refuse([*plot_paths, outputs.save_coco])
+
         evaluation = Evaluation(run, dataset, mapping, findings)
         if outputs.report is not None:
             page = EvaluationPage(outputs.report, guard, linked=outputs.report_link)

@@ -523,12 +523,15 @@ class _Summary:
 def _provenance_step(
     run: Run, model_path: Path, settings: SettingsJson | None
 ) -> Callable[[Record], Record]:
-    """Make the function that adds to records what made them, for --provenance.
+    """Return the function that adds to each record how its detections were computed.
+
+    `--provenance` asks for it: the versions, the hardware and the precision.
 
     Args:
         run: The open model and its devices.
         model_path: The model's file.
-        settings: What the detections depend on; records have them unless a journal does.
+        settings: What the detections depend on, such as the confidence. They are added as well,
+            unless there is a resume file, which writes them itself.
 
     Returns:
         A function that takes a record and returns it with its provenance.
@@ -542,7 +545,8 @@ def _provenance_step(
     precision = precision_in(file.model, run.detector.where, half=config.runtime.half)
     provenance = describe_run(run.devices, str(precision))
     fields: AddedJson = {"provenance": provenance}
-    if settings is not None and config.outputs.resume is None:  # the journal writes them itself
+    is_resumable = config.outputs.resume is not None
+    if settings is not None and not is_resumable:
         fields = {"settings": settings, "provenance": provenance}
     return Provenance(fields)
 

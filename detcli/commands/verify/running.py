@@ -29,6 +29,7 @@ from detcli.compare.detections import Rules
 from detcli.compare.sides import DetectorSide, GraphSide, rows_of
 from detcli.config.config import Settings
 from detcli.config.device import Device, DeviceOptions
+from detcli.config.values import Tolerance
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
@@ -193,42 +194,92 @@ class RunningPlan:
 
 
 def plan_running(request: VerifyRequest) -> RunningPlan:
-    """Read the models that a request names, and work out what to compare and how strictly.
+    """Plan a comparison of two runs: which model runs on which device, and what counts as equal.
+
+    Args:
+        request: What the user asked for: one model on two devices, or two models, or a model and
+            the selection of boxes that is part of its own graph.
+
+    Returns:
+        Both sides with their devices, the rules of the comparison, and the settings that both sides
+        run with.
 
     Raises:
         ModelError: A file is not a complete ONNX model.
         UsageError: The request does not fit the models or devices.
     """
+    first_model, second_model = _find_models(request)
+    classes = _paired_classes(first_model, second_model)
+    sides = _plan_sides(request, first_model, second_model)
+    reports = [side.report() for side in sides]
+    tolerance = tolerance_of(reports, request.tolerance)
+    rules = _rules_of_running(request, first_model, sides[1], tolerance)
+    settings = replace(request.config.settings, conf=rules.lowered_conf, max_det=rules.max_det)
+    return RunningPlan(request, sides, reports, rules, settings, classes)
+
+
+def _plan_sides(
+    request: VerifyRequest, first_model: ModelFile, second_model: ModelFile
+) -> list[SidePlan]:
+    """Decide where each of the two models runs, in which precision, and what selects its boxes.
+
+    Args:
+        request: What the user asked for.
+        first_model: The model of the first side.
+        second_model: That of the second side; the same object where one model runs twice.
+
+    Raises:
+        UsageError: Both sides would be the same, or no side can compute in half precision though
+            the user asked for it.
+    """
     settings = request.config.settings
     runtime = request.config.runtime
-    first, second = _find_models(request)
-    classes = _paired_classes(first, second)
-    requested_device, selected_by = _choose_second_side(request, second)
-    first_device = _choose_device(runtime.device[0], first, settings)
-    second_device = _choose_device(requested_device, second, settings)
-    is_by_graph = selected_by is SelectedBy.GRAPH
-    if first is second and not is_by_graph and first_device == second_device:
+    requested_device, selected_by = _choose_second_side(request, second_model)
+    first_device = _choose_device(runtime.device[0], first_model, settings)
+    second_device = _choose_device(requested_device, second_model, settings)
+
+    is_same_model = first_model is second_model
+    is_same_device = first_device == second_device
+    if is_same_model and is_same_device and selected_by is SelectedBy.DETCLI:
         raise UsageError(
-            f"both sides are the same: {first.path.name} on {first_device}", SIDES_HINT
+            f"both sides are the same: {first_model.path.name} on {first_device}", SIDES_HINT
         )
     if not (first_device.computes_half or second_device.computes_half):
-        DeviceOptions(half=runtime.half).check(first_device)  # refuses --half
+        DeviceOptions(half=runtime.half).check(first_device)  # raises UsageError for --half
 
+    # A device that has no half precision computes in float32 and is compared with the other.
     first_options = DeviceOptions(half=runtime.half and first_device.computes_half)
     second_options = DeviceOptions(half=runtime.half and second_device.computes_half)
-    sides = [
-        SidePlan(first, first_device, first_options, SelectedBy.DETCLI),
-        SidePlan(second, second_device, second_options, selected_by),
+    return [
+        SidePlan(first_model, first_device, first_options, SelectedBy.DETCLI),
+        SidePlan(second_model, second_device, second_options, selected_by),
     ]
-    reports = [side.report() for side in sides]
 
+
+def _rules_of_running(
+    request: VerifyRequest, first_model: ModelFile, second_side: SidePlan, tolerance: Tolerance
+) -> Rules:
+    """Return the rules of a comparison of two runs: which detections count, and how they match.
+
+    Args:
+        request: What the user asked for.
+        first_model: The model of the first side, whose default confidence applies to both sides.
+        second_side: The second side. If its graph selects the boxes, both sides select as many.
+        tolerance: How far scores and corners of the two sides may differ.
+    """
+    settings = request.config.settings
+    model_conf = None
+    if first_model.contract is not None:  # the model is a detector
+        model_conf = first_model.contract.min_conf
     max_det = settings.max_det
-    if is_by_graph:
-        max_det = rows_of(second) or max_det  # detcli selects as many as the graph does
-    conf = settings.effective_conf(first.contract.min_conf if first.contract else None)
-    rules = Rules(conf, request.iou, max_det, tolerance_of(reports, request.tolerance))
-    lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    return RunningPlan(request, sides, reports, rules, lowered_settings, classes)
+    if second_side.selected_by is SelectedBy.GRAPH:
+        max_det = rows_of(second_side.file) or max_det
+    return Rules(
+        conf=settings.effective_conf(model_conf),
+        least_iou=request.iou,
+        max_det=max_det,
+        tolerance=tolerance,
+    )
 
 
 def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:

@@ -281,10 +281,10 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 def _read_sides(
     request: VerifyRequest, left_path: str, right_path: str
 ) -> tuple[SavedRun, SavedRun, list[str]]:
-    """Read what both files say of their runs, before their detections are compared.
+    """Read with which models and settings the detections in two files were made.
 
-    The left file holds the records of a run, the right one those of another run or COCO results.
-    Records are read once more to be compared, so that they are not all in memory.
+    The left file has the records of a run, the right one those of another run or COCO results. The
+    detections themselves are read later, image by image, so that they are not all in memory.
 
     Args:
         request: What the user asked for.
@@ -293,21 +293,25 @@ def _read_sides(
 
     Returns:
         Both runs, and a sentence for each difference between them besides their detections, such
-        as another model; there are none for COCO results, which do not say how they were made.
+        as another model. Nothing is said of COCO results, which do not tell how they were made.
+
+    Raises:
+        UsageError: The left file has COCO results.
     """
-    instances = request.coco_images
-    right_name = request.other or ""
     if is_results(left_path):
         raise UsageError(f"{request.model} holds COCO results", "name them second, after records")
     left = SavedRun.read(request.model, left_path)
-    if instances is not None or is_results(right_path):
-        ids = CocoIds(None if instances is None else Path(instances))
+
+    right_name = request.other or ""
+    coco_images = request.coco_images  # a file of the annotations, which names the images
+    if coco_images is not None or is_results(right_path):
+        ids = CocoIds(None if coco_images is None else Path(coco_images))
         return left, CocoResults(right_name, right_path, ids, left.classes), []
 
     right = SavedRun.read(right_name, right_path)
     if left.names.isdisjoint(right.names):
-        # No input has the same path on both sides: the runs were on two machines, say. Then inputs
-        # are paired by their paths below the folder that all inputs of a run have in common.
+        # No input has the same path in both files, as of runs on two machines. So inputs are paired
+        # by their paths below the folder that all inputs of a run have in common.
         left.shorten()
         right.shorten()
     return left, right, list(unlike(left, right))
@@ -364,40 +368,51 @@ def _copy_pipe(name: str, copy: IO[bytes]) -> None:
 
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
-    """Work out how strictly to compare the detections of two saved runs.
+    """Return the rules for comparing two saved runs: which detections count, and how they match.
 
-    A saved run has no detections below the confidence that it ran with. So without a confidence by
-    the user, only detections count that both runs would have recorded. A detection near that
-    score may lack its counterpart only because the other run dropped it; `held` says from which
-    score on both runs recorded everything.
+    A saved run has no detections below the confidence that it ran with. So where the user gives no
+    confidence, only detections count that both runs would have recorded. A detection near that
+    score may still lack its counterpart because the other run dropped it, so the rules also say
+    above which score both runs recorded every detection.
 
     Args:
         runs: Both saved runs.
         request: What the user asked for.
+    """
+    recorded_confs = _recorded_confs(runs)
+    highest_recorded_conf = max(recorded_confs.values(), default=DEFAULT_CONF)
+    conf = request.config.settings.conf
+    if conf is None:
+        conf = max(_lowest_confs(recorded_confs), default=highest_recorded_conf)
+
+    both_runs_say_their_conf = len(recorded_confs) == 2
+    if both_runs_say_their_conf:
+        all_recorded_above = highest_recorded_conf
+    else:
+        # COCO results and some records do not say with which confidence they were made. They may
+        # lack everything below the confidence of the comparison.
+        all_recorded_above = conf
+    return Rules(
+        conf=conf,
+        least_iou=request.iou,
+        max_det=min(_max_dets(runs), default=Settings().max_det),
+        tolerance=tolerance_of([run.report() for run in runs], request.tolerance),
+        all_recorded_above=all_recorded_above,
+        class_recorded_above=_higher_class_confs(runs),
+    )
+
+
+def _recorded_confs(runs: Sequence[SavedRun]) -> dict[SavedRun, float]:
+    """Return the confidence that each run was made with, without the runs that do not say it.
+
+    Where the records of a run name several confidences, it is the highest.
     """
     recorded_confs: dict[SavedRun, float] = {}
     for run in runs:
         confs = run.numbers("conf", 0, 1)
         if confs:
             recorded_confs[run] = max(confs)
-    highest_conf = max(recorded_confs.values(), default=DEFAULT_CONF)
-    conf = request.config.settings.conf
-    if conf is None:
-        conf = max(_lowest_confs(recorded_confs), default=highest_conf)
-    if len(recorded_confs) == 2:
-        complete_above = highest_conf
-    else:
-        # COCO results and some records do not say with which confidence they were made. They may
-        # lack everything below the confidence of the comparison.
-        complete_above = conf
-    return Rules(
-        conf=conf,
-        least_iou=request.iou,
-        max_det=min(_max_dets(runs), default=Settings().max_det),
-        tolerance=tolerance_of([run.report() for run in runs], request.tolerance),
-        held=complete_above,
-        class_held=_higher_class_confs(runs),
-    )
+    return recorded_confs
 
 
 def _lowest_confs(recorded_confs: Mapping[SavedRun, float]) -> list[float]:
