@@ -13,7 +13,16 @@ import patient_threads  # noqa: F401 - children import this module before they r
 from detcli.commands.bench import sampling
 
 IMPORTED = [
-    *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table", "tomllib"),
+    *(
+        "cv2",
+        "onnx",
+        "onnxruntime",
+        "orjson",
+        "simplejpeg",
+        "rich.progress",
+        "rich.table",
+        "tomllib",
+    ),
     *("detcli.cli.app", "detcli.run.pipeline", "detcli.backend.cpu", "detcli.backend.session"),
     *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
     *("detcli.commands.predict.run", "detcli.sink", "detcli.commands.inspect"),

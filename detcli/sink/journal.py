@@ -32,8 +32,8 @@ from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
+from detcli.data.json_text import encode
 from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_record
-from detcli.sink.text import encode
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
 from detcli.storage.folder import NO_WAIT, Folder, lock, sync

@@ -20,12 +20,12 @@ from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Image, Size, shown
+from detcli.data.json_text import encode as encode_json
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, box_of
 from detcli.sink.folder import FolderSink, OutputFolder
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
-from detcli.sink.text import encode as encode_json
 from detcli.storage.files import AtomicFile, read_json
 
 

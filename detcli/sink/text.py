@@ -14,7 +14,8 @@ from detcli.core import Fields
 from detcli.core.errors import UsageError
 from detcli.core.text import escape_unprintable, wrap_for
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
-from detcli.data.record import BOX, RecordJson, box_of
+from detcli.data.json_text import encode
+from detcli.data.record import BOX, Record, RecordJson, box_of
 from detcli.sink.protocol import Encodable, Output, TextSink
 from detcli.storage.files import AppendedFile
 
@@ -27,7 +28,7 @@ class JsonLinesSink(TextSink):
     """One JSON object per line, flushed so that a pipe gets each record at once."""
 
     def write(self, record: Encodable) -> None:
-        self._output.write(encode(record.to_json()) + "\n")
+        self._output.write(encode_record(record) + "\n")
 
 
 class JsonArray(TextSink):
@@ -57,12 +58,14 @@ class JsonSink(JsonArray):
     """One JSON array with one record per line."""
 
     def write(self, record: Encodable) -> None:
-        self.extend([encode(record.to_json())])
+        self.extend([encode_record(record)])
 
 
-def encode(fields: Mapping[str, Any]) -> str:
-    """Encode the fields of a record as one line of JSON, without its line feed."""
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False)
+def encode_record(record: Encodable) -> str:
+    """Write a record as one line of JSON, without its line feed."""
+    if isinstance(record, Record):
+        return record.to_json_text()
+    return encode(record.to_json())
 
 
 COLUMNS = [

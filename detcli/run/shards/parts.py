@@ -20,10 +20,10 @@ from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
 from detcli.core.text import format_kinds, kind_of, pluralize
+from detcli.data.json_text import encode
 from detcli.data.record import PartJson, RecordJson, name_of, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
-from detcli.sink.text import encode
 from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of
 from detcli.source.names import is_address, is_archive, is_video, path_of
 from detcli.storage.files import temporary, temporary_file_errors

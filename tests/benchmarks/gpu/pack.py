@@ -36,6 +36,7 @@ NEEDED = (
     "platformdirs",
     "psutil",
     "pyyaml",
+    "orjson",
     "simplejpeg",
     "zxing-cpp>=3.1",
     "pytest",

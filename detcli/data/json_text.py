@@ -1,0 +1,75 @@
+"""Records as the text of JSON, to the byte as Python's `json` module writes them, but faster.
+
+Most of the time of `json` goes into numbers, which orjson writes ten times faster. But orjson puts
+no spaces behind commas and colons. So it writes the numbers only, and they are put between the
+texts that all detections of a class have in common. Without orjson, which has no wheels for
+free-threaded Pythons, `json` writes everything.
+"""
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+
+from detcli.core.text import escape_surrogates
+from detcli.data.columns import OPTIONAL_COLUMNS
+from detcli.data.detections import Detections, rounded
+
+try:
+    import orjson
+
+    has_orjson = True
+except ImportError:
+    has_orjson = False
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+# Between these, Python and orjson write a number other than 0 alike. Beyond them, Python writes an
+# exponent with two digits, as in 1e-05, and orjson with one.
+MIN_PLAIN = 1e-4
+MAX_PLAIN = 1e15
+
+
+def encode(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Write a value as JSON in one line, with characters beyond ASCII as they are.
+
+    Raises:
+        ValueError: A number is infinite, or not a number.
+    """
+    return _ENCODER.encode(value)
+
+
+def encode_detections(detections: Detections) -> str:
+    """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`."""
+    has_optional_fields = any(
+        getattr(detections, column.array) is not None for column in OPTIONAL_COLUMNS
+    )
+    if not has_orjson or has_optional_fields:
+        return encode(detections.to_dict())
+    numbers = rounded(detections)
+    magnitudes = np.abs(numbers)
+    is_plain = (magnitudes >= MIN_PLAIN) & (magnitudes < MAX_PLAIN)
+    if not (is_plain | (numbers == 0)).all():  # or one is infinite, or not a number
+        return encode(detections.to_dict())
+
+    texts = iter(orjson.dumps(numbers.ravel().tolist()).decode("ascii")[1:-1].split(","))
+    beginnings = _beginnings(detections.names)
+    objects = [
+        f'{beginnings[class_id]}"score": {score}, "x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}}}'
+        # Five texts belong to each detection, so the iterator is taken from five times.
+        for class_id, score, x1, y1, x2, y2 in zip(
+            detections.class_id.tolist(), texts, texts, texts, texts, texts, strict=False
+        )
+    ]
+    return f"[{', '.join(objects)}]"
+
+
+@functools.lru_cache(maxsize=16)  # one for each model of the process
+def _beginnings(names: tuple[str, ...]) -> list[str]:
+    """Return the text with which a detection of each class begins, by class id."""
+    beginnings = []
+    for class_id, name in enumerate(names):
+        name_text = encode(escape_surrogates(name))
+        beginnings.append(f'{{"class_id": {class_id}, "class_name": {name_text}, ')
+    return beginnings
