@@ -3,7 +3,7 @@
 protocol.py                   what every backend offers
 preprocess.py                 the specification, in NumPy: from an image to the input,
 postprocess.py                and from the head to rows
-cpu.py, cuda/, openvino.py     the backends; each is imported when one is opened
+cpu.py, cuda/, openvino/       the backends; each is imported when one is opened
 session.py                    ONNX Runtime, strictly, for all of them
 libraries.py                  the shared libraries of GPUs; where a graph would run
 nvidia.py                     which GPUs there are, and what runs on them

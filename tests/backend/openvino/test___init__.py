@@ -11,6 +11,7 @@ from colour_model import NAMES, cell_box, image
 
 from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino, survey
+from detcli.backend.openvino import placement as placement_module
 from detcli.backend.openvino import placement_of
 from detcli.backend.postprocess import SelectionOptions
 from detcli.config.device import DeviceOptions
@@ -173,7 +174,7 @@ def test_a_graph_that_it_cannot_read(make_model):
 
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):
     refuse = mock.Mock(side_effect=DeviceError("no plug-in", "install it"))
-    monkeypatch.setattr(openvino, "open_core", refuse)
+    monkeypatch.setattr(placement_module, "open_core", refuse)
     placement = placement_of(make_model().read_bytes(), "m")
     assert placement.usable is False
     assert placement.reason == "no plug-in"

@@ -14,14 +14,11 @@ import optional
 import pytest
 
 from detcli.backend import open_backend, open_tensors
-from detcli.backend import openvino as module
-from detcli.backend.openvino import (
-    choose_precision,
-    open_core,
-    open_network,
-    reason,
-    scheduling,
-)
+from detcli.backend import openvino as package
+from detcli.backend.openvino import library, network
+from detcli.backend.openvino.library import open_core, reason
+from detcli.backend.openvino.network import REQUESTS, open_network, scheduling
+from detcli.backend.openvino.precision import choose_precision, precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.model.file import prepare
@@ -34,11 +31,11 @@ CPU = Device.parse("openvino")
 @pytest.fixture
 def _afresh():
     """The test imports OpenVINO and opens its core as if for the first time."""
-    module.library.cache_clear()
-    module.core.cache_clear()
+    library.library.cache_clear()
+    library.core.cache_clear()
     yield
-    module.library.cache_clear()
-    module.core.cache_clear()
+    library.library.cache_clear()
+    library.core.cache_clear()
 
 
 @pytest.mark.usefixtures("_afresh")
@@ -61,7 +58,7 @@ def test_a_missing_package_is_a_device_error(make_model, monkeypatch):
 def test_an_old_version_is_refused(package, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(**package))
     with pytest.raises(DeviceError, match=message) as caught:
-        module.library()
+        library.library()
     assert "--upgrade" in caught.value.hint
 
 
@@ -87,7 +84,7 @@ def test_a_missing_device_is_named_with_what_installs_it(
     device, openvino_message, message, hint, monkeypatch
 ):
     absent = SimpleNamespace(get_property=mock.Mock(side_effect=RuntimeError(openvino_message)))
-    monkeypatch.setattr(module, "core", lambda: absent)
+    monkeypatch.setattr(library, "core", lambda: absent)
     with pytest.raises(DeviceError) as caught:
         open_core(Device.parse(device))
     assert device.removeprefix("openvino:") in str(caught.value)
@@ -118,7 +115,7 @@ def in_a_process(code):
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     loaded = in_a_process(
         "import sys\n"
-        "from detcli.backend.openvino import library\n"
+        "from detcli.backend.openvino.library import library\n"
         "found = library()\n"
         "print(*(name for name in sys.modules if name.startswith('openvino')))\n"
     )
@@ -127,7 +124,7 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
         name for name in loaded if name.startswith(("openvino_telemetry", "openvino.tools."))
     ]
     output = in_a_process(
-        "from detcli.backend.openvino import library\n"
+        "from detcli.backend.openvino.library import library\n"
         "try:\n"
         "    library().convert_model('no-such-file')\n"
         "except Exception as error:\n"
@@ -143,7 +140,7 @@ def test_a_converter_that_is_imported_already_stays():
     output = in_a_process(
         "import openvino\n"
         "before = openvino.convert_model\n"
-        "from detcli.backend.openvino import library\n"
+        "from detcli.backend.openvino.library import library\n"
         "print(library().convert_model is before)\n"
     )
     assert output == ["True"]
@@ -169,7 +166,7 @@ def convolution():
 
 def has_bf16():
     try:
-        return choose_precision(module.open_core(CPU), "CPU", half=True) == "bf16"
+        return choose_precision(open_core(CPU), "CPU", half=True) == "bf16"
     except DeviceError:
         return False
 
@@ -192,7 +189,7 @@ def test_what_is_checked_is_float32(half, cache):
     checked = []
     options = DeviceOptions(half=half)
     _, precision = open_network(convolution(), "m", CPU, options, checked.append)
-    assert list(map(module.precision_of, checked)) == ["f32"]
+    assert list(map(precision_of, checked)) == ["f32"]
     assert precision == ("bf16" if half else "f32")
     open_network(convolution(), "m", CPU, options, checked.append)
     assert len(checked) == len(list(cache.rglob("*.openvino"))) == 1
@@ -264,12 +261,12 @@ def layers(*entries):
     ],
 )
 def test_the_precision_is_that_of_the_layers_which_multiply(compiled, precision):
-    assert module.precision_of(compiled) == precision
+    assert precision_of(compiled) == precision
 
 
 def test_float32_that_runs_in_half_precision_is_refused(monkeypatch):
     compiled = layers(("Convolution", "bf16", ""))
-    monkeypatch.setattr(module, "_load", lambda *_: compiled)
+    monkeypatch.setattr(network, "_load", lambda *_: compiled)
     with pytest.raises(DeviceError, match="OpenVINO runs m in bf16 on CPU, though float32"):
         open_network(b"", "m", CPU, DeviceOptions())
 
@@ -302,10 +299,10 @@ def test_networks_in_8_bits_of_free_size_are_refused(
     openvino = optional.require("openvino")
     model_input = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
     compiled = SimpleNamespace(input=lambda _: model_input, get_property=lambda _: 1)
-    monkeypatch.setattr(module, "open_network", lambda *_: (compiled, precision))
+    monkeypatch.setattr(package, "open_network", lambda *_: (compiled, precision))
     arguments = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
     with pytest.raises(ModelError, match="8 bits") if refused else contextlib.nullcontext():
-        module.open_backend(*arguments)
+        package.open_backend(*arguments)
 
 
 @pytest.mark.slow
@@ -321,7 +318,7 @@ def test_int8_models_run_in_int8(shared):
 def compiled(monkeypatch):
     """The configurations that networks are compiled in, as opposed to read from the cache."""
     networks = []
-    core = module.open_core(CPU)
+    core = open_core(CPU)
 
     class Counting:
         def compile_model(self, model, unit, config):
@@ -331,7 +328,7 @@ def compiled(monkeypatch):
         def __getattr__(self, name):
             return getattr(core, name)
 
-    monkeypatch.setattr(module, "open_core", lambda _: Counting())
+    monkeypatch.setattr(network, "open_core", lambda _: Counting())
     return networks
 
 
@@ -351,7 +348,7 @@ def test_a_second_start_compiles_nothing(cache, compiled):
 def test_each_precision_and_device_has_its_own_entry(cache, compiled, monkeypatch):
     graph = convolution()
     open_network(graph, "m", CPU, DeviceOptions())
-    monkeypatch.setattr(module, "choose_precision", lambda *_, **__: "bf16")
+    monkeypatch.setattr(network, "choose_precision", lambda *_, **__: "bf16")
     open_network(graph, "m", CPU, DeviceOptions(half=True))
     assert compiled == ["f32", "bf16"]
     assert len(list((cache / "prepared").glob("*.openvino"))) == 2
@@ -371,7 +368,7 @@ def test_a_damaged_entry_is_compiled_again(spoil, cache, compiled):
 
 def test_an_entry_that_openvino_refuses_is_compiled_again(cache, compiled, monkeypatch):
     """As after an update of a driver."""
-    monkeypatch.setattr(module, "cached", lambda *_: b"of another release")
+    monkeypatch.setattr(network, "cached", lambda *_: b"of another release")
     assert open_network(convolution(), "m", CPU, DeviceOptions())[1] == "f32"
     assert compiled == ["f32"]
     assert not cache.exists()
@@ -386,25 +383,25 @@ def test_a_cache_that_others_can_write_to_is_not_used(cache, compiled):
 
 
 def test_streams_are_left_to_openvino_within_the_quota(monkeypatch):
-    monkeypatch.setattr(module, "visible_cores", lambda: 8)
-    monkeypatch.setattr(module, "available_cores", lambda: 8)
+    monkeypatch.setattr(network, "visible_cores", lambda: 8)
+    monkeypatch.setattr(network, "available_cores", lambda: 8)
     four = DeviceOptions(workers=4)
     assert scheduling(CPU, DeviceOptions()) == {"PERFORMANCE_HINT": "LATENCY"}
     many = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "4"}
     assert scheduling(CPU, four) == many
     shared = {**many, "ENABLE_CPU_PINNING": "NO"}
     assert scheduling(CPU, replace(four, cores=2)) == {**shared, "INFERENCE_NUM_THREADS": "2"}
-    monkeypatch.setattr(module, "available_cores", lambda: 3)
+    monkeypatch.setattr(network, "available_cores", lambda: 3)
     assert scheduling(CPU, four) == {**shared, "INFERENCE_NUM_THREADS": "3"}
     assert scheduling(CPU, replace(four, cores=8)) == {**shared, "INFERENCE_NUM_THREADS": "3"}
     assert scheduling(Device.parse("openvino:GPU"), four) == many
 
 
 def test_a_quota_limits_the_threads(monkeypatch):
-    monkeypatch.setattr(module, "available_cores", lambda: 1)
+    monkeypatch.setattr(network, "available_cores", lambda: 1)
     compiled, _ = open_network(convolution(), "m", CPU, DeviceOptions(workers=4))
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
-    assert compiled.get_property(module.REQUESTS) == 1
+    assert compiled.get_property(REQUESTS) == 1
 
 
 def test_a_graph_that_openvino_refuses_is_a_model_error(make_model):
@@ -419,7 +416,7 @@ def test_a_graph_that_openvino_refuses_is_a_model_error(make_model):
 
 def test_a_graph_that_does_not_fit_into_memory(monkeypatch):
     for failure in (MemoryError("std::bad_alloc"), RuntimeError("bad_alloc")):
-        monkeypatch.setattr(module, "_load", mock.Mock(side_effect=failure))
+        monkeypatch.setattr(network, "_load", mock.Mock(side_effect=failure))
         with pytest.raises(ModelError, match=r"^m does not fit into memory"):
             open_network(b"", "m", CPU, DeviceOptions())
 

@@ -1,0 +1,45 @@
+"""OpenVINO: it runs the network; images and selection are the CPU's own code.
+
+Strictly: OpenVINO loads, has the device, and computes in the precision that was asked for, or an
+error says why not. It translates ONNX into operators of its own, and says nothing where a
+translation is wrong. That of HardSigmoid in 2026.4 takes `beta = 0`, which is not the default, for
+the default. So a network is compared with ONNX Runtime's, once.
+
+    library.py      OpenVINO's import, its devices, its error messages
+    precision.py    the precision that is asked for, and the one that layers compute in
+    network.py      a graph compiled for a device, or read from the cache
+    comparison.py   a network's head beside ONNX Runtime's
+    placement.py    which graphs OpenVINO can run
+    backend.py      a network as a Backend, with several batches at once
+"""
+
+from typing import Any
+
+from detcli.backend.openvino.backend import OpenvinoBackend
+from detcli.backend.openvino.comparison import require_same_head
+from detcli.backend.openvino.network import OpenvinoTensors, open_network
+from detcli.backend.openvino.placement import placement_of
+from detcli.config.device import Device, DeviceOptions
+from detcli.core.errors import ModelError
+from detcli.model.file import PreparedModel
+
+__all__ = ["open_backend", "open_tensors", "placement_of"]
+
+
+def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
+    """Load a model with OpenVINO; the first time, its head is compared with ONNX Runtime's."""
+
+    def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
+        require_same_head(compiled, model)
+
+    compiled, precision = open_network(model.graph, model.name, device, options, check)
+    # Of YOLOv10-N in 8 bits, OpenVINO 2026.4 places boxes 40 pixels off where the size is free.
+    if "int8" in precision and compiled.input(0).get_partial_shape()[1:].is_dynamic:
+        raise ModelError(
+            f"{model.name} is in 8 bits and of free size, which OpenVINO computes wrongly",
+            "fix the size in a copy: detcli convert MODEL -o COPY --imgsz 640; or use --device cpu",
+        )
+    return OpenvinoBackend(compiled, precision, model.contract, str(device))
+
+
+open_tensors = OpenvinoTensors

@@ -1,0 +1,52 @@
+"""Whether OpenVINO can run a graph, and with which of its operators."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from detcli.backend.openvino.library import open_core, reason
+from detcli.config.device import Device
+from detcli.core.errors import DetcliError
+
+if TYPE_CHECKING:
+    from detcli.backend.libraries import Placement
+
+OPENVINO = "OpenVINO"
+NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
+
+
+def placement_of(graph: bytes, title: str) -> "Placement":
+    """Find out whether OpenVINO can run a graph on the CPU, and with which operators.
+
+    OpenVINO runs a graph only if it supports all of its nodes.
+
+    Args:
+        graph: The content of an ONNX file.
+        title: What messages call the graph.
+
+    Returns:
+        If OpenVINO can run it, the number of nodes by OpenVINO's own names of operators; if not,
+        the reason and a hint.
+    """
+    from detcli.backend.libraries import Placement
+
+    try:
+        core = open_core(Device.parse("openvino"))
+    except DetcliError as error:
+        return Placement(OPENVINO, usable=False, reason=str(error), hint=error.hint)
+    try:
+        model = core.read_model(graph)
+        supported_names = core.query_model(model, "CPU")
+    except RuntimeError as error:
+        problem = f"OpenVINO cannot load {title}: {reason(error)}"
+        return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
+
+    operators: Counter[str] = Counter()
+    for node in model.get_ops():
+        operator = node.get_type_name()
+        if operator in NOT_COMPUTED:
+            continue
+        if node.get_friendly_name() not in supported_names:
+            problem = f"OpenVINO cannot load {title}: it has no {operator}"
+            return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
+        operators[operator] += 1
+    return Placement(OPENVINO, usable=True, taken=dict(operators.most_common()), left=())
