@@ -13,10 +13,9 @@ the default. So a network is compared with ONNX Runtime's, once.
     backend.py      a network as a Backend, with several batches at once
 """
 
-from typing import Any
-
 from detcli.backend.openvino.backend import OpenvinoBackend
 from detcli.backend.openvino.comparison import require_same_head
+from detcli.backend.openvino.library import CompiledModel
 from detcli.backend.openvino.network import OpenvinoTensors, open_network
 from detcli.backend.openvino.placement import placement_of
 from detcli.config.device import Device, DeviceOptions
@@ -26,20 +25,38 @@ from detcli.model.file import PreparedModel
 __all__ = ["open_backend", "open_tensors", "placement_of"]
 
 
-def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
-    """Load a model with OpenVINO; the first time, its head is compared with ONNX Runtime's."""
+def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> OpenvinoBackend:
+    """Load a model on one of OpenVINO's devices.
 
-    def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
+    When it is compiled for the first time, its head is compared with that of ONNX Runtime.
+
+    Raises:
+        DeviceError: OpenVINO lacks the device, or computes in another precision than asked for.
+        ModelError: OpenVINO cannot load the model, or computes it wrongly.
+    """
+
+    def check(compiled: CompiledModel) -> None:
         require_same_head(compiled, model)
 
-    compiled, precision = open_network(model.graph, model.name, device, options, check)
-    # Of YOLOv10-N in 8 bits, OpenVINO 2026.4 places boxes 40 pixels off where the size is free.
-    if "int8" in precision and compiled.input(0).get_partial_shape()[1:].is_dynamic:
+    compiled, precision = open_network(
+        graph=model.graph, title=model.name, device=device, options=options, check=check
+    )
+    if "int8" in precision:
+        _require_fixed_image_size(compiled, model.name)
+    return OpenvinoBackend(compiled, precision, contract=model.contract, device=str(device))
+
+
+def _require_fixed_image_size(compiled: CompiledModel, title: str) -> None:
+    """Raise a ModelError if a network in 8 bits takes images of any size.
+
+    Of YOLOv10-N in 8 bits, OpenVINO 2026.4 places boxes 40 pixels off where the size is free.
+    """
+    image_shape = compiled.input(0).get_partial_shape()[1:]  # without the batch
+    if image_shape.is_dynamic:
         raise ModelError(
-            f"{model.name} is in 8 bits and of free size, which OpenVINO computes wrongly",
+            f"{title} is in 8 bits and of free size, which OpenVINO computes wrongly",
             "fix the size in a copy: detcli convert MODEL -o COPY --imgsz 640; or use --device cpu",
         )
-    return OpenvinoBackend(compiled, precision, model.contract, str(device))
 
 
 open_tensors = OpenvinoTensors

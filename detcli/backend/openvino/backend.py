@@ -3,10 +3,14 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from detcli.backend.openvino.library import library, translated
-from detcli.backend.openvino.network import REQUESTS
+from detcli.backend.openvino.library import (
+    CompiledModel,
+    InferRequest,
+    converted_errors,
+    import_openvino,
+)
+from detcli.backend.openvino.network import REQUEST_COUNT
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_images
 from detcli.backend.preprocess import Tensor, in_batches
 from detcli.backend.protocol import HostBackend, Pending, closed_error
@@ -18,56 +22,79 @@ from detcli.model.contract import Contract
 
 @dataclass(eq=False, slots=True)
 class Started:
-    """Images whose inference has been started, in one or several batches."""
+    """Images whose inference has been started, in one or several batches.
 
-    runs: list[tuple[Any, Tensor]]  # of each batch: OpenVINO's request with its output; its input
-    unread: int = 0  # selections whose detections have not been read
-    returned: bool = False  # whether its requests may run other batches
+    Attributes:
+        runs: Of each batch the request that computes it, which holds its output, and its input.
+        unread_count: How many selections have been asked for whose detections have not been read.
+        are_requests_free: Whether its requests may run other batches, as all detections are read.
+    """
+
+    runs: list[tuple[InferRequest, Tensor]]
+    unread_count: int = 0
+    are_requests_free: bool = False
 
 
 class OpenvinoBackend(HostBackend):
     """Runs a model with OpenVINO, as many batches at once as its device has streams.
 
     A batch has a request, and with it an input and an output of its own, until its detections are
-    read.
+    read. Then the request is idle, and the next batch may take it.
     """
 
     workers = 1
 
-    def __init__(self, compiled: Any, precision: str, contract: Contract, device: str) -> None:  # noqa: ANN401 - openvino's types are incomplete
+    def __init__(
+        self, compiled: CompiledModel, precision: str, contract: Contract, device: str
+    ) -> None:
+        """Make a backend from a network that OpenVINO has compiled.
+
+        Args:
+            compiled: The compiled network.
+            precision: What its layers compute in, such as "f32" or "int8+bf16".
+            contract: What the model says of its input and output.
+            device: The name of the device, such as "openvino:CPU".
+        """
         super().__init__(contract)
         self.device = device
         self.precision = precision
-        # One is prepared while the others run.
-        self.in_flight: int = compiled.get_property(REQUESTS) + 1
-        self._network = compiled
-        self.idle: list[Any] = []  # requests, whose outputs have been read
+        # One batch is prepared while the others run.
+        self.in_flight: int = compiled.get_property(REQUEST_COUNT) + 1
+        self._compiled = compiled
+        self.idle_requests: list[InferRequest] = []
 
     def infer(self, buffer: Tensor) -> Started:
         """Start the network on the images of a buffer, without waiting for it.
 
         Args:
             buffer: `(B, C, H, W)`, the preprocessed images.
+
+        Raises:
+            InferenceError: The backend is closed, or OpenVINO failed.
         """
-        if self._network is None:
+        if self._compiled is None:
             raise closed_error()
         runs = []
         for batch in in_batches(buffer, self._contract):
-            # Another thread may take the last idle request at any time, so it is not asked before
-            # whether there is one.
-            try:
-                request = self.idle.pop()
-            except IndexError:
-                request = self._network.create_infer_request()
-            with translated(batch):
-                request.set_input_tensor(library().Tensor(batch, shared_memory=True))
+            request = self._idle_or_new_request()
+            with converted_errors(batch):
+                request.set_input_tensor(import_openvino().Tensor(batch, shared_memory=True))
                 request.start_async()
             runs.append((request, batch))
         started = Started(runs)
         if self._observer is not None:
-            _wait_for(started)
+            _wait_for_network(started)
         self._ended(Stage.NETWORK)
         return started
+
+    def _idle_or_new_request(self) -> InferRequest:
+        """Take a request that is idle, or create another one if there is none."""
+        # Another thread may take the last idle request at any time, so it is not asked before
+        # whether there is one.
+        try:
+            return self.idle_requests.pop()
+        except IndexError:
+            return self._compiled.create_infer_request()
 
     def select(
         self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
@@ -80,12 +107,12 @@ class OpenvinoBackend(HostBackend):
                 in the buffer, whose last ones are padding then.
             options: Which detections to keep.
         """
-        buffer.unread += 1
+        buffer.unread_count += 1
 
         # Calling it twice must neither select twice nor count the buffer as read twice.
         @functools.cache
         def wait() -> list[Detections]:
-            return self._read(buffer, letterboxes, options)
+            return self._read_detections(buffer, letterboxes, options)
 
         # Whoever measures the stages needs the time of this one, so it may not be put off.
         if self._observer is not None:
@@ -93,29 +120,44 @@ class OpenvinoBackend(HostBackend):
         self._ended(Stage.SELECTION)
         return wait
 
-    def _read(
-        self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
+    def _read_detections(
+        self, started: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> list[Detections]:
-        """Wait for the network, select each image's detections, and free requests read by all."""
-        _wait_for(buffer)
+        """Wait for the network, and select the detections of each image from its output.
+
+        After the last selection that reads these outputs, the requests that hold them become idle.
+
+        Args:
+            started: The started inference.
+            letterboxes: How each image lies on the network's input. Images without one are padding.
+            options: Which detections to keep.
+        """
+        _wait_for_network(started)
         outputs: list[HeadArray] = []
-        for request, batch in buffer.runs:
-            output = request.get_output_tensor().data
-            outputs.extend(of_images(output, len(batch), self._contract))
-        image_outputs = outputs[: len(letterboxes)]
-        detections = detect_all(image_outputs, letterboxes, options, self._contract)
-        buffer.unread -= 1
-        if buffer.unread == 0 and not buffer.returned:
-            buffer.returned = True
-            self.idle.extend(request for request, _batch in buffer.runs)
+        for request, batch in started.runs:
+            batch_output = request.get_output_tensor().data
+            outputs.extend(of_images(batch_output, len(batch), self._contract))
+        outputs_without_padding = outputs[: len(letterboxes)]
+        detections = detect_all(outputs_without_padding, letterboxes, options, self._contract)
+
+        started.unread_count -= 1
+        if started.unread_count == 0 and not started.are_requests_free:
+            started.are_requests_free = True
+            self.idle_requests.extend(request for request, _batch in started.runs)
         return detections
 
     def close(self) -> None:
-        self._network = None
-        self.idle.clear()
+        """Release the network. What has been started can still be read, since requests keep it."""
+        self._compiled = None
+        self.idle_requests.clear()
 
 
-def _wait_for(started: Started) -> None:
+def _wait_for_network(started: Started) -> None:
+    """Wait until OpenVINO has computed all batches of a started inference.
+
+    Raises:
+        InferenceError: OpenVINO failed on a batch.
+    """
     for request, batch in started.runs:
-        with translated(batch):
+        with converted_errors(batch):
             request.wait()

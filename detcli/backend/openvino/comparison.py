@@ -1,10 +1,10 @@
 """The comparison of a network's output with ONNX Runtime's, before its first use."""
 
 import logging
-from typing import Any
 
 import numpy as np
 
+from detcli.backend.openvino.library import CompiledModel
 from detcli.backend.postprocess import HeadArray, of_images
 from detcli.backend.preprocess import Tensor, to_tensors
 from detcli.core.errors import InferenceError, ModelError
@@ -23,7 +23,7 @@ HardSigmoid by 0.5.
 """
 
 
-def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN401
+def require_same_head(compiled: CompiledModel, model: PreparedModel) -> None:
     """Require that OpenVINO and ONNX Runtime compute the same head from an image of noise.
 
     The head is the network's output before detections are selected. A network that selects them
@@ -37,15 +37,12 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     Raises:
         ModelError: The heads differ by more than TOLERANCE.
     """
-    from detcli.backend.session import CPU, TensorSession  # this import is slow and seldom needed
-
     contract = model.contract
     if contract.layout is Layout.ROWS:
         return
     batch = _noise_batch(contract)
     try:
-        session = TensorSession("cpu", CPU, model.graph, model.name)
-        (expected_output,) = session.run(contract.input_name, batch).values()
+        expected_output = _run_onnxruntime(model, batch)
     except (ModelError, InferenceError) as error:
         log.info("OpenVINO is not compared with ONNX Runtime: %s", error)
         return
@@ -53,12 +50,8 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     request.infer([batch])
     output = request.get_output_tensor().data
 
-    # All images of the batch are the same, so the first is enough.
-    head = of_images(output, len(batch), contract)[0]
-    expected_head = of_images(expected_output, len(batch), contract)[0]
-    if contract.anchors_first:
-        head = head.T
-        expected_head = expected_head.T
+    head = _first_head(output, len(batch), contract)
+    expected_head = _first_head(expected_output, len(batch), contract)
     difference = _difference(head, expected_head)
     log.debug("%s: OpenVINO differs from ONNX Runtime by %g", model.name, difference)
     if difference > TOLERANCE:
@@ -82,10 +75,52 @@ def _noise_batch(contract: Contract) -> Tensor:
     )
 
 
-def _difference(head: HeadArray, expected: HeadArray) -> float:
-    """Return how far two heads `(4 + C, N)` differ in boxes or in scores, whichever is more.
+def _run_onnxruntime(model: PreparedModel, batch: Tensor) -> HeadArray:
+    """Run a model on the CPU with ONNX Runtime, and return its only output.
 
-    It is a share of the largest value, see TOLERANCE, and 1.0 if the heads have different shapes.
+    Args:
+        model: A model whose output is the heads of images.
+        batch: `(B, 3, H, W)`, preprocessed images.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the model.
+        InferenceError: It cannot run the model on the batch.
+    """
+    from detcli.backend.session import CPU, TensorSession  # this import is slow and seldom needed
+
+    session = TensorSession("cpu", CPU, model.graph, model.name)
+    (output,) = session.run(model.contract.input_name, batch).values()
+    return output
+
+
+def _first_head(output: HeadArray, image_count: int, contract: Contract) -> HeadArray:
+    """Return the head of the first image of a batch, with one column for each anchor.
+
+    All images of the batch are the same, so the first is enough.
+
+    Args:
+        output: The network's output, `(B, 4 + C, N)`, or `(B, N, 4 + C)` if the contract says so.
+        image_count: B, the number of images in the batch.
+        contract: What the model says of its output.
+
+    Returns:
+        `(4 + C, N)`: the boxes in the first four rows, then the scores of each class.
+    """
+    head = of_images(output, image_count, contract)[0]
+    if contract.anchors_first:
+        return head.T
+    return head
+
+
+def _difference(head: HeadArray, expected: HeadArray) -> float:
+    """Return how far two heads differ in boxes or in scores, whichever is more.
+
+    Args:
+        head: `(4 + C, N)`: the boxes in the first four rows, then the scores of each class.
+        expected: The same of the other runtime.
+
+    Returns:
+        A share of the largest value, see TOLERANCE; 1.0 if the heads have different shapes.
     """
     if head.shape != expected.shape:
         return 1.0

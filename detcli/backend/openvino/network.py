@@ -3,10 +3,17 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any
 
-from detcli.backend.openvino.library import FAILURES, library, open_core, reason, translated
-from detcli.backend.openvino.precision import CAPABILITY, choose_precision, precision_of
+from detcli.backend.openvino.library import (
+    FAILURES,
+    CompiledModel,
+    Core,
+    converted_errors,
+    import_openvino,
+    open_core,
+    reason,
+)
+from detcli.backend.openvino.precision import CAPABILITIES, choose_precision, precision_of
 from detcli.backend.preprocess import Tensor
 from detcli.backend.protocol import (
     LOAD_TIMEOUT_S,
@@ -21,7 +28,14 @@ from detcli.storage.cache import cached
 
 log = logging.getLogger(__name__)
 
-REQUESTS = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+PRECISION = "INFERENCE_PRECISION_HINT"
+"""OpenVINO's property for the precision that a network shall be computed in."""
+
+REQUEST_COUNT = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+"""OpenVINO's property for the number of batches that a network runs side by side."""
+
+CompiledModelCheck = Callable[[CompiledModel], None]
+"""Takes a network that is compiled in float32, and raises an error if it computes wrongly."""
 
 
 def open_network(
@@ -29,8 +43,8 @@ def open_network(
     title: str,
     device: Device,
     options: DeviceOptions,
-    check: Callable[[Any], None] | None = None,
-) -> tuple[Any, str]:
+    check: CompiledModelCheck | None = None,
+) -> tuple[CompiledModel, str]:
     """Compile a network for a device, or read the compiled network from the cache.
 
     Args:
@@ -51,130 +65,38 @@ def open_network(
     """
     core = open_core(device)
     unit = str(device.unit)
-    requested = choose_precision(core, unit, half=options.half)
-    config = {"INFERENCE_PRECISION_HINT": requested}
+    config = {PRECISION: choose_precision(core, unit, half=options.half)}
     config.update(scheduling(device, options))
-    compiled = _compiled(lambda: _load(core, graph, unit, config, check), title)
-
+    compiled = _compile_within_limit(
+        lambda: _read_or_compile(core, graph, unit, config, check), title
+    )
     precision = precision_of(compiled)
-    if requested == "f32" and not {"f16", "bf16"}.isdisjoint(precision.split("+")):
-        raise DeviceError(
-            f"OpenVINO runs {title} in {precision} on {unit}, though float32 was asked for",
-            "use --half to run it so on purpose, or --device cpu",
-        )
+    if config[PRECISION] == "f32":
+        _require_float32(precision, title, unit)
     log.info(
         "%s: OpenVINO computes in %s, %d at once; asked for %s",
         title,
         precision,
-        compiled.get_property(REQUESTS),
+        compiled.get_property(REQUEST_COUNT),
         ", ".join(f"{name}={value}" for name, value in config.items()),
     )
     return compiled, precision
 
 
-def _load(
-    core: Any,  # noqa: ANN401
-    graph: bytes,
-    unit: str,
-    config: dict[str, str],
-    check: Callable[[Any], None] | None,
-) -> Any:  # noqa: ANN401
-    """Read a compiled network from the cache, or compile its graph and add it to the cache.
+def _require_float32(precision: str, title: str, unit: str) -> None:
+    """Raise a DeviceError if a network that shall be in float32 computes in half precision.
 
     Args:
-        core: OpenVINO's Core.
-        graph: The network as the content of an ONNX file.
-        unit: OpenVINO's name of the device, such as "CPU".
-        config: OpenVINO's properties for compiling.
-        check: Called with the network in float32 if it has to be compiled.
-    """
-    compilation = _Compilation(core, graph, unit, config, check)
-    content = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
-    if compilation.network is not None:  # it was not in the cache
-        return compilation.network
-    try:
-        return core.import_model(content, unit, config)
-    except RuntimeError as error:
-        log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
-        return core.compile_model(core.read_model(graph), unit, config)
-
-
-class _Compilation:
-    """Compiles a graph for one of OpenVINO's devices, if the cache lacks the compiled network.
-
-    Attributes:
-        network: The compiled network; None unless `export` was called.
-    """
-
-    def __init__(
-        self,
-        core: Any,  # noqa: ANN401
-        graph: bytes,
-        unit: str,
-        config: dict[str, str],
-        check: Callable[[Any], None] | None,
-    ) -> None:
-        self._core = core
-        self._graph = graph
-        self._unit = unit
-        self._config = config
-        self._check = check
-        self._capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
-        self.network: Any = None
-
-    def cache_key(self) -> str:
-        """Return a hash of everything that the compiled network depends on."""
-        dependencies = [
-            library().__version__,
-            self._core.get_property(self._unit, "FULL_DEVICE_NAME"),
-        ]
-        # The capabilities are part of the key, since one name of a processor can stand for several
-        # processors, above all in virtual machines.
-        dependencies.extend(self._capabilities)
-        dependencies.append(self._config["INFERENCE_PRECISION_HINT"])
-        dependencies.append(hashlib.sha256(self._graph).hexdigest())
-        return hashlib.sha256("\n".join(dependencies).encode()).hexdigest()
-
-    def export(self) -> bytes:
-        """Compile the graph, check it in float32, and return the network's content for the cache.
-
-        A device without float32, such as an NPU, is not checked.
-        """
-        model = self._core.read_model(self._graph)
-        network = self._core.compile_model(model, self._unit, self._config)
-        if self._check is not None and CAPABILITY["f32"] in self._capabilities:
-            float32_config = self._config | {"INFERENCE_PRECISION_HINT": "f32"}
-            float32_network = network
-            if self._config != float32_config:
-                float32_network = self._core.compile_model(model, self._unit, float32_config)
-            self._check(float32_network)
-        self.network = network
-        content: bytes = network.export_model().getvalue()
-        return content
-
-
-def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
-    """Call a function that compiles a network, within a time limit and with detcli's errors.
-
-    Args:
-        load: Compiles the network, or reads it from the cache.
+        precision: The precisions that its layers compute in, such as "f32" or "int8+bf16".
         title: What errors call the network.
-
-    Returns:
-        What `load` returns, the compiled network.
-
-    Raises:
-        ModelError: OpenVINO cannot load the network, or it does not fit into memory.
+        unit: OpenVINO's name of the device, such as "CPU".
     """
-    try:
-        return run_with_timeout(LOAD_TIMEOUT_S, title, load)
-    except FAILURES as error:
-        problem = reason(error)
-        if is_out_of_memory(problem):
-            raise ModelError(f"{title} does not fit into memory: {problem}", MORE_MEMORY) from error
-        raise ModelError(
-            f"OpenVINO {library().__version__} cannot load {title}: {problem}", "use --device cpu"
-        ) from error
+    precisions = precision.split("+")
+    if "f16" in precisions or "bf16" in precisions:
+        raise DeviceError(
+            f"OpenVINO runs {title} in {precision} on {unit}, though float32 was asked for",
+            "use --half to run it so on purpose, or --device cpu",
+        )
 
 
 def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
@@ -191,9 +113,9 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
     Returns:
         Values by OpenVINO's names of properties.
     """
-    config = {"PERFORMANCE_HINT": "LATENCY"}
+    properties = {"PERFORMANCE_HINT": "LATENCY"}
     if options.workers > 1:
-        config = {
+        properties = {
             "PERFORMANCE_HINT": "THROUGHPUT",
             "PERFORMANCE_HINT_NUM_REQUESTS": str(options.workers),
         }
@@ -201,36 +123,180 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
     if options.cores:
         core_count = min(options.cores, core_count)
     if device.unit == "CPU" and core_count < visible_cores():
-        config["INFERENCE_NUM_THREADS"] = str(core_count)
+        properties["INFERENCE_NUM_THREADS"] = str(core_count)
         # If threads were pinned, those of all processes would share the first cores.
-        config["ENABLE_CPU_PINNING"] = "NO"
-    return config
+        properties["ENABLE_CPU_PINNING"] = "NO"
+    return properties
+
+
+def _read_or_compile(
+    core: Core,
+    graph: bytes,
+    unit: str,
+    config: dict[str, str],
+    check: CompiledModelCheck | None,
+) -> CompiledModel:
+    """Read a compiled network from the cache, or compile its graph and add it to the cache.
+
+    Args:
+        core: OpenVINO's Core.
+        graph: The network as the content of an ONNX file.
+        unit: OpenVINO's name of the device, such as "CPU".
+        config: OpenVINO's properties for compiling.
+        check: Called with the network in float32 if it has to be compiled.
+    """
+    compilation = _Compilation(core, graph, unit, config, check)
+    content = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
+    if compilation.compiled is not None:  # it was not in the cache
+        return compilation.compiled
+    try:
+        return core.import_model(content, unit, config)
+    except RuntimeError as error:
+        log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
+        return core.compile_model(core.read_model(graph), unit, config)
+
+
+class _Compilation:
+    """Compiles a graph for one of OpenVINO's devices, if the cache lacks the compiled network.
+
+    Attributes:
+        compiled: The compiled network; None unless `export` was called.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        graph: bytes,
+        unit: str,
+        config: dict[str, str],
+        check: CompiledModelCheck | None,
+    ) -> None:
+        """Prepare a compilation; nothing is compiled before `export` is called.
+
+        Args:
+            core: OpenVINO's Core.
+            graph: The network as the content of an ONNX file.
+            unit: OpenVINO's name of the device, such as "CPU".
+            config: OpenVINO's properties for compiling, the precision among them.
+            check: Called with the network in float32 after it has been compiled.
+        """
+        self._core = core
+        self._graph = graph
+        self._unit = unit
+        self._config = config
+        self._check = check
+        self._device_capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+        self.compiled: CompiledModel = None
+
+    def cache_key(self) -> str:
+        """Return a hash of everything that the compiled network depends on."""
+        dependencies = [
+            import_openvino().__version__,
+            self._core.get_property(self._unit, "FULL_DEVICE_NAME"),
+        ]
+        # The capabilities are part of the key, since one name of a processor can stand for several
+        # processors, above all in virtual machines.
+        dependencies.extend(self._device_capabilities)
+        dependencies.append(self._config[PRECISION])
+        dependencies.append(hashlib.sha256(self._graph).hexdigest())
+        return hashlib.sha256("\n".join(dependencies).encode()).hexdigest()
+
+    def export(self) -> bytes:
+        """Compile the graph, check it in float32, and return the content of its cache entry.
+
+        A device without float32, such as an NPU, is not checked.
+        """
+        model = self._core.read_model(self._graph)
+        compiled = self._core.compile_model(model, self._unit, self._config)
+        if self._check is not None and CAPABILITIES["f32"] in self._device_capabilities:
+            compiled_in_float32 = compiled
+            if self._config[PRECISION] != "f32":
+                float32_config = self._config | {PRECISION: "f32"}
+                compiled_in_float32 = self._core.compile_model(model, self._unit, float32_config)
+            self._check(compiled_in_float32)
+        self.compiled = compiled
+        content: bytes = compiled.export_model().getvalue()
+        return content
+
+
+def _compile_within_limit(
+    compile_network: Callable[[], CompiledModel], title: str
+) -> CompiledModel:
+    """Call a function that compiles a network, within a time limit and with detcli's errors.
+
+    Args:
+        compile_network: Compiles the network, or reads it from the cache.
+        title: What errors call the network.
+
+    Returns:
+        The compiled network that the function returns.
+
+    Raises:
+        ModelError: OpenVINO cannot load the network, it does not fit into memory, or it takes
+            longer than LOAD_TIMEOUT_S.
+    """
+    try:
+        return run_with_timeout(LOAD_TIMEOUT_S, title, compile_network)
+    except FAILURES as error:
+        problem = reason(error)
+        if is_out_of_memory(problem):
+            raise ModelError(f"{title} does not fit into memory: {problem}", MORE_MEMORY) from error
+        version = import_openvino().__version__
+        raise ModelError(
+            f"OpenVINO {version} cannot load {title}: {problem}", "use --device cpu"
+        ) from error
 
 
 class OpenvinoTensors:
     """Any graph on one of OpenVINO's devices, with arrays as its inputs and outputs."""
 
     def __init__(self, graph: bytes, title: str, device: Device, options: DeviceOptions) -> None:
+        """Compile a graph for a device; the cache is neither read nor written.
+
+        Args:
+            graph: The content of an ONNX file.
+            title: What errors call the graph.
+            device: One of OpenVINO's devices.
+            options: Whether half precision was asked for; nothing else of them counts.
+
+        Raises:
+            DeviceError: OpenVINO lacks the device, or it does not compute in that precision.
+            ModelError: OpenVINO cannot load the graph.
+        """
         self.device = str(device)
         self._title = title
         core = open_core(device)
         unit = str(device.unit)
-        config = {"INFERENCE_PRECISION_HINT": choose_precision(core, unit, half=options.half)}
+        config = {PRECISION: choose_precision(core, unit, half=options.half)}
 
-        def load() -> Any:  # noqa: ANN401
+        def compile_graph() -> CompiledModel:
             return core.compile_model(core.read_model(graph), unit, config)
 
-        compiled = _compiled(load, title)
-        self._names = [output.any_name for output in compiled.outputs]
+        compiled = _compile_within_limit(compile_graph, title)
+        self._output_names = [output.any_name for output in compiled.outputs]
         self._request = compiled.create_infer_request()
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """Feed one input of the graph, within RUN_TIMEOUT_S.
+
+        Args:
+            name: The name of the input.
+            tensor: Its value.
+
+        Returns:
+            Copies of all outputs by their names.
+
+        Raises:
+            InferenceError: OpenVINO failed.
+            ModelError: The run took too long.
+        """
+
         def infer() -> None:
             self._request.infer({name: tensor}, share_inputs=False)
 
-        with translated(tensor):
+        with converted_errors(tensor):
             run_with_timeout(RUN_TIMEOUT_S, self._title, infer)
         outputs = {}
-        for index, output_name in enumerate(self._names):
+        for index, output_name in enumerate(self._output_names):
             outputs[output_name] = self._request.get_output_tensor(index).data.copy()
         return outputs

@@ -10,7 +10,8 @@ from detcli.core.errors import DetcliError
 if TYPE_CHECKING:
     from detcli.backend.libraries import Placement
 
-OPENVINO = "OpenVINO"
+PROVIDER_NAME = "OpenVINO"  # beside the names of ONNX Runtime's execution providers
+
 NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
 
 
@@ -32,21 +33,28 @@ def placement_of(graph: bytes, title: str) -> "Placement":
     try:
         core = open_core(Device.parse("openvino"))
     except DetcliError as error:
-        return Placement(OPENVINO, usable=False, reason=str(error), hint=error.hint)
+        return _refusal(str(error), error.hint)
     try:
         model = core.read_model(graph)
         supported_names = core.query_model(model, "CPU")
     except RuntimeError as error:
-        problem = f"OpenVINO cannot load {title}: {reason(error)}"
-        return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
+        return _refusal(f"OpenVINO cannot load {title}: {reason(error)}", "use --device cpu")
 
-    operators: Counter[str] = Counter()
+    operator_counts: Counter[str] = Counter()
     for node in model.get_ops():
         operator = node.get_type_name()
         if operator in NOT_COMPUTED:
             continue
         if node.get_friendly_name() not in supported_names:
             problem = f"OpenVINO cannot load {title}: it has no {operator}"
-            return Placement(OPENVINO, usable=False, reason=problem, hint="use --device cpu")
-        operators[operator] += 1
-    return Placement(OPENVINO, usable=True, taken=dict(operators.most_common()), left=())
+            return _refusal(problem, "use --device cpu")
+        operator_counts[operator] += 1
+    node_counts = dict(operator_counts.most_common())
+    return Placement(PROVIDER_NAME, usable=True, taken=node_counts, left=())
+
+
+def _refusal(problem: str, hint: str) -> "Placement":
+    """Return the placement of a graph that OpenVINO cannot run, with the reason and a hint."""
+    from detcli.backend.libraries import Placement
+
+    return Placement(PROVIDER_NAME, usable=False, reason=problem, hint=hint)

@@ -1,25 +1,36 @@
-"""The precision that OpenVINO is asked for, and the one that it computes in."""
+"""The precision that OpenVINO is asked for, and the precision that it computes in."""
 
 import importlib
 from collections import Counter
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from detcli.backend.openvino.library import library
+from detcli.backend.openvino.library import CompiledModel, Core, import_openvino
 from detcli.core.errors import DeviceError
 
-HALF = {"CPU": "bf16", "GPU": "f16", "NPU": "f16"}
-CAPABILITY = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
-"""What OpenVINO calls a precision among the capabilities of a device."""
+HALF_PRECISIONS = {"CPU": "bf16", "GPU": "f16", "NPU": "f16"}
+"""What half precision is on each type of device."""
 
-# Layers that take nearly all of the time, and whose precision counts.
+CAPABILITIES = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+"""What OpenVINO calls a precision in floats among the capabilities of a device."""
+
+INTEGER_NAMES = {"i8": "int8", "u8": "int8"}
+"""What detcli calls a precision in integers, by OpenVINO's name."""
+
 MULTIPLYING = {"Convolution", "Deconvolution", "FullyConnected", "GroupConvolution", "MatMul"}
+"""The kinds of layers that multiply, which takes nearly all of the time of a network."""
 
-NAMES = {"i8": "int8", "u8": "int8"}
+
+class RunningLayer(NamedTuple):
+    """A layer of a compiled network, as OpenVINO runs it; "" where OpenVINO does not tell."""
+
+    kind: str  # such as "Convolution"
+    precision: str  # such as "f32"
+    kernel: str  # name of the code that computes it, such as "jit_avx512_f32"
 
 
-def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN401
+def choose_precision(core: Core, unit: str, *, half: bool) -> str:
     """Choose the precision to ask OpenVINO for, which has to be one that the device computes in.
 
     It is always asked for, since OpenVINO's own default is half precision wherever the device has
@@ -38,10 +49,10 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
     """
     precision = "f32"
     if half:
-        device_kind = unit.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
-        precision = HALF[device_kind]
-    capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
-    is_supported = CAPABILITY[precision] in capabilities
+        device_type = unit.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
+        precision = HALF_PRECISIONS[device_type]
+    device_capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+    is_supported = CAPABILITIES[precision] in device_capabilities
     if precision == "bf16" and not (is_supported and _multiplies_bf16(core)):
         raise DeviceError(
             "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
@@ -53,37 +64,40 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
         if half:
             hint = "leave --half out"
         raise DeviceError(
-            f"OpenVINO's {unit} does not compute in {precision}, but in {', '.join(capabilities)}",
+            f"OpenVINO's {unit} does not compute in {precision}, but in "
+            f"{', '.join(device_capabilities)}",
             hint,
         )
     return precision
 
 
-def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
+def _multiplies_bf16(core: Core) -> bool:
     """Find out whether this processor has instructions that multiply in bfloat16.
 
     OpenVINO lists bfloat16 also for processors that could only imitate it with other instructions.
     So a small convolution is compiled for bfloat16, and the name of the kernel that OpenVINO chose
     for it tells which instructions it uses.
     """
-    openvino = library()
+    openvino = import_openvino()
     operators = importlib.import_module("openvino.opset13")
     image = operators.parameter([1, 16, 8, 8], np.float32)
     weights = np.ones((16, 16, 3, 3), np.float32)
-    layer = operators.convolution(image, weights, [1, 1], [0, 0], [0, 0], [1, 1])
-    network = openvino.Model([layer], [image])
+    convolution = operators.convolution(
+        image, weights, strides=[1, 1], pads_begin=[0, 0], pads_end=[0, 0], dilations=[1, 1]
+    )
+    network = openvino.Model([convolution], [image])
     try:
         compiled = core.compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
     except RuntimeError:
         return False
-    for kind, _precision, kernel in _layers(compiled):
+    for layer in _running_layers(compiled):
         # The generic kernels for AVX-512 widen bfloat16 to float32 before they multiply.
-        if kind in MULTIPLYING and kernel.startswith("jit_avx512"):
+        if layer.kind in MULTIPLYING and layer.kernel.startswith("jit_avx512"):
             return False
     return True
 
 
-def precision_of(compiled: Any) -> str:  # noqa: ANN401
+def precision_of(compiled: CompiledModel) -> str:
     """Find out which precisions the layers of a compiled network compute in.
 
     The layers that multiply take nearly all of the time, so their precisions count. In a network
@@ -95,42 +109,46 @@ def precision_of(compiled: Any) -> str:  # noqa: ANN401
     """
     requested: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
-        layers = _layers(compiled)
+        layers = _running_layers(compiled)
     except RuntimeError:  # The plug-ins of some devices do not tell their layers.
         return requested
 
-    multiplying_layers: Counter[str] = Counter()  # number of layers by precision
-    float_layers: Counter[str] = Counter()
-    for kind, precision, _kernel in layers:
-        if kind in MULTIPLYING and (precision in CAPABILITY or precision in NAMES):
-            multiplying_layers[NAMES.get(precision, precision)] += 1
-        if precision in CAPABILITY:
-            float_layers[precision] += 1
-    if multiplying_layers:
-        return "+".join(precision for precision, _count in multiplying_layers.most_common())
-    if not float_layers:
-        return requested
-    most_frequent, _count = float_layers.most_common(1)[0]
-    return most_frequent
+    multiplying_counts: Counter[str] = Counter()  # number of layers that multiply, by precision
+    float_counts: Counter[str] = Counter()  # number of layers in floats, by precision
+    for layer in layers:
+        is_float = layer.precision in CAPABILITIES
+        if is_float:
+            float_counts[layer.precision] += 1
+        if layer.kind in MULTIPLYING and (is_float or layer.precision in INTEGER_NAMES):
+            name = INTEGER_NAMES.get(layer.precision, layer.precision)
+            multiplying_counts[name] += 1
+
+    if multiplying_counts:
+        return "+".join(precision for precision, _count in multiplying_counts.most_common())
+    if float_counts:
+        most_frequent, _count = float_counts.most_common(1)[0]
+        return most_frequent
+    return requested
 
 
-def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
-    """List the layers of a compiled network.
+def _running_layers(compiled: CompiledModel) -> list[RunningLayer]:
+    """List the layers of a compiled network, which OpenVINO has fused from those of its graph.
 
-    Returns:
-        Of each layer its kind ("Convolution"), its precision ("f32") and the name of its kernel;
-        empty where OpenVINO does not tell.
+    Raises:
+        RuntimeError: The plug-in of the device does not tell its layers.
     """
     layers = []
     for node in compiled.get_runtime_model().get_ops():
-        info = node.get_rt_info()
-        kind, precision, kernel = "", "", ""
-        if "layerType" in info:
-            kind = info["layerType"].astype(str)
-        if "runtimePrecision" in info:
+        properties = node.get_rt_info()
+        kind = ""
+        if "layerType" in properties:
+            kind = properties["layerType"].astype(str)
+        precision = ""
+        if "runtimePrecision" in properties:
             # The names of precisions differ by plug-in: f16, FP16.
-            precision = info["runtimePrecision"].astype(str).lower().replace("fp", "f")
-        if "primitiveType" in info:
-            kernel = info["primitiveType"].astype(str)
-        layers.append((kind, precision, kernel))
+            precision = properties["runtimePrecision"].astype(str).lower().replace("fp", "f")
+        kernel = ""
+        if "primitiveType" in properties:
+            kernel = properties["primitiveType"].astype(str)
+        layers.append(RunningLayer(kind, precision, kernel))
     return layers

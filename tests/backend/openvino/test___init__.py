@@ -48,14 +48,14 @@ def test_batches_in_flight_share_nothing(backend):
                 (detections,) = wait()
                 assert detections.xyxy.tolist() == [cell_box(*cell)]
                 assert detections.class_name.tolist() == [NAMES[sum(cell) % 3]]
-    assert len(backend.idle) == len(cells)
+    assert len(backend.idle_requests) == len(cells)
 
 
 def test_what_was_read_stays_when_a_request_runs_again(backend):
     wait = start(backend, ("red", 1, 1))
     (detections,) = wait()
     start(backend, ("blue", 5, 5))()
-    assert len(backend.idle) == 1  # the same request ran both
+    assert len(backend.idle_requests) == 1  # the same request ran both
     assert detections.xyxy.tolist() == [cell_box(1, 1)]
     assert wait()[0] is detections
 
@@ -67,7 +67,7 @@ def test_the_input_is_not_copied(backend):
     assert request.get_input_tensor().data.ctypes.data == tensor.ctypes.data == part.ctypes.data
     # One more batch than streams is in flight.
     assert backend.workers == 1
-    requests = backend._network.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")  # noqa: SLF001
+    requests = backend._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")  # noqa: SLF001
     assert backend.in_flight == requests + 1
 
 
@@ -76,7 +76,7 @@ def test_an_observer_waits_for_each_stage(backend):
     backend.observe(ended.append)
     wait = start(backend, ("red", 1, 1))
     assert ended == [Stage.PREPROCESS, Stage.NETWORK, Stage.SELECTION]
-    assert len(backend.idle) == 1
+    assert len(backend.idle_requests) == 1
     backend.observe(None)
     assert len(wait()[0]) == 1
     start(backend, ("red", 1, 1))()

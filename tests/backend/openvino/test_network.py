@@ -17,7 +17,7 @@ from detcli.backend import open_backend, open_tensors
 from detcli.backend import openvino as package
 from detcli.backend.openvino import library, network
 from detcli.backend.openvino.library import open_core, reason
-from detcli.backend.openvino.network import REQUESTS, open_network, scheduling
+from detcli.backend.openvino.network import REQUEST_COUNT, open_network, scheduling
 from detcli.backend.openvino.precision import choose_precision, precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
@@ -31,11 +31,11 @@ CPU = Device.parse("openvino")
 @pytest.fixture
 def _afresh():
     """The test imports OpenVINO and opens its core as if for the first time."""
-    library.library.cache_clear()
-    library.core.cache_clear()
+    library.import_openvino.cache_clear()
+    library.openvino_core.cache_clear()
     yield
-    library.library.cache_clear()
-    library.core.cache_clear()
+    library.import_openvino.cache_clear()
+    library.openvino_core.cache_clear()
 
 
 @pytest.mark.usefixtures("_afresh")
@@ -58,7 +58,7 @@ def test_a_missing_package_is_a_device_error(make_model, monkeypatch):
 def test_an_old_version_is_refused(package, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(**package))
     with pytest.raises(DeviceError, match=message) as caught:
-        library.library()
+        library.import_openvino()
     assert "--upgrade" in caught.value.hint
 
 
@@ -84,7 +84,7 @@ def test_a_missing_device_is_named_with_what_installs_it(
     device, openvino_message, message, hint, monkeypatch
 ):
     absent = SimpleNamespace(get_property=mock.Mock(side_effect=RuntimeError(openvino_message)))
-    monkeypatch.setattr(library, "core", lambda: absent)
+    monkeypatch.setattr(library, "openvino_core", lambda: absent)
     with pytest.raises(DeviceError) as caught:
         open_core(Device.parse(device))
     assert device.removeprefix("openvino:") in str(caught.value)
@@ -115,8 +115,8 @@ def in_a_process(code):
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     loaded = in_a_process(
         "import sys\n"
-        "from detcli.backend.openvino.library import library\n"
-        "found = library()\n"
+        "from detcli.backend.openvino.library import import_openvino\n"
+        "import_openvino()\n"
         "print(*(name for name in sys.modules if name.startswith('openvino')))\n"
     )
     assert "openvino._pyopenvino" in loaded
@@ -124,9 +124,9 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
         name for name in loaded if name.startswith(("openvino_telemetry", "openvino.tools."))
     ]
     output = in_a_process(
-        "from detcli.backend.openvino.library import library\n"
+        "from detcli.backend.openvino.library import import_openvino\n"
         "try:\n"
-        "    library().convert_model('no-such-file')\n"
+        "    import_openvino().convert_model('no-such-file')\n"
         "except Exception as error:\n"
         "    print(type(error).__module__)\n"
         "from openvino.tools.ovc import convert_model\n"
@@ -140,8 +140,8 @@ def test_a_converter_that_is_imported_already_stays():
     output = in_a_process(
         "import openvino\n"
         "before = openvino.convert_model\n"
-        "from detcli.backend.openvino.library import library\n"
-        "print(library().convert_model is before)\n"
+        "from detcli.backend.openvino.library import import_openvino\n"
+        "print(import_openvino().convert_model is before)\n"
     )
     assert output == ["True"]
 
@@ -266,7 +266,7 @@ def test_the_precision_is_that_of_the_layers_which_multiply(compiled, precision)
 
 def test_float32_that_runs_in_half_precision_is_refused(monkeypatch):
     compiled = layers(("Convolution", "bf16", ""))
-    monkeypatch.setattr(network, "_load", lambda *_: compiled)
+    monkeypatch.setattr(network, "_read_or_compile", lambda *_: compiled)
     with pytest.raises(DeviceError, match="OpenVINO runs m in bf16 on CPU, though float32"):
         open_network(b"", "m", CPU, DeviceOptions())
 
@@ -299,7 +299,7 @@ def test_networks_in_8_bits_of_free_size_are_refused(
     openvino = optional.require("openvino")
     model_input = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
     compiled = SimpleNamespace(input=lambda _: model_input, get_property=lambda _: 1)
-    monkeypatch.setattr(package, "open_network", lambda *_: (compiled, precision))
+    monkeypatch.setattr(package, "open_network", lambda **_: (compiled, precision))
     arguments = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
     with pytest.raises(ModelError, match="8 bits") if refused else contextlib.nullcontext():
         package.open_backend(*arguments)
@@ -401,7 +401,7 @@ def test_a_quota_limits_the_threads(monkeypatch):
     monkeypatch.setattr(network, "available_cores", lambda: 1)
     compiled, _ = open_network(convolution(), "m", CPU, DeviceOptions(workers=4))
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
-    assert compiled.get_property(REQUESTS) == 1
+    assert compiled.get_property(REQUEST_COUNT) == 1
 
 
 def test_a_graph_that_openvino_refuses_is_a_model_error(make_model):
@@ -416,7 +416,7 @@ def test_a_graph_that_openvino_refuses_is_a_model_error(make_model):
 
 def test_a_graph_that_does_not_fit_into_memory(monkeypatch):
     for failure in (MemoryError("std::bad_alloc"), RuntimeError("bad_alloc")):
-        monkeypatch.setattr(network, "_load", mock.Mock(side_effect=failure))
+        monkeypatch.setattr(network, "_read_or_compile", mock.Mock(side_effect=failure))
         with pytest.raises(ModelError, match=r"^m does not fit into memory"):
             open_network(b"", "m", CPU, DeviceOptions())
 
