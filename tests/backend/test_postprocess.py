@@ -1,5 +1,5 @@
 # mypy: disable-error-code=arg-type
-"""The selection and its parts, against slow, plainly right implementations."""
+"""The selection from a head and its parts, against slow, plainly right implementations."""
 
 import itertools
 import math
@@ -9,6 +9,13 @@ from dataclasses import replace
 import colour_model
 import numpy as np
 import pytest
+from backend.plain_selection import (
+    BY_CLASS,
+    options,
+    plain_select,
+    plain_select_with_nms,
+    with_conf_thresholds,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -17,10 +24,8 @@ from detcli import DetcliWarning
 from detcli.backend.postprocess import (
     SelectedBoxes,
     SelectionOptions,
-    as_selection,
     logit_threshold,
     select,
-    select_rows,
     sigmoid,
     to_detections,
 )
@@ -30,68 +35,6 @@ from detcli.model.recognise import read_graph
 
 CONTRACT = read_graph(colour_model.build(), "colours").contract
 ALL = SelectionOptions(conf=-math.inf, max_det=300, class_ids=None, nms_iou=None)
-
-
-def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
-    return SelectionOptions(confidence, max_det, class_ids, nms_iou)
-
-
-def plain_select(head, options):
-    """The steps, one loop at a time; rows are (anchor, class id, score)."""
-    classes = sorted(options.class_ids if options.class_ids is not None else range(len(head) - 4))
-    scores = {
-        (anchor, class_id): float(head[4 + class_id, anchor])
-        for anchor in range(head.shape[1])
-        for class_id in classes
-        if head[4 + class_id, anchor] > np.float32(confidence_of(class_id, options))
-    }
-    # 1. anchor score = maximum over the classes whose scores count
-    best = {}
-    for (anchor, _), score in scores.items():
-        best[anchor] = max(score, best.get(anchor, -math.inf))
-    # 2. the max_det best anchors; of equals, the lower
-    anchors = sorted(best, key=lambda anchor: (-best[anchor], anchor))[: options.max_det]
-    # 3. the max_det best of their scores; of equals, the lower position
-    flat = [(anchor, class_id) for anchor in anchors for class_id in classes]
-    flat = [pair for pair in flat if pair in scores]
-    best_pairs = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: options.max_det]
-    return [(*pair, scores[pair]) for pair in best_pairs]
-
-
-def confidence_of(class_id, options):
-    """What the scores of a class must be strictly above."""
-    if options.conf_thresholds is None:
-        return options.conf
-    return options.conf_thresholds[class_id]
-
-
-def plain_select_with_nms(head, options):
-    """Greedy suppression one box at a time, of each anchor's best class that counts, or of all."""
-    everything = plain_select(head, replace(options, max_det=10**6, nms_iou=None))
-    candidates = everything
-    if not options.suppresses_every_class:
-        best = {}
-        for anchor, class_id, score in everything:
-            if anchor not in best or (-score, class_id) < (-best[anchor][2], best[anchor][1]):
-                best[anchor] = (anchor, class_id, score)
-        candidates = list(best.values())
-    selected = []
-    for row in sorted(candidates, key=lambda row: (-row[2], row[0], row[1])):
-        rivals = [rival for rival in selected if options.class_agnostic or rival[1] == row[1]]
-        box = head[:4, row[0]]
-        if all(plain_iou(head[:4, rival[0]], box) <= options.nms_iou for rival in rivals):
-            selected.append(row)
-    return selected[: options.max_det]
-
-
-def plain_iou(box, other_box):
-    width = min(box[2], other_box[2]) - max(box[0], other_box[0])
-    height = min(box[3], other_box[3]) - max(box[1], other_box[1])
-    shared = max(width, 0) * max(height, 0)
-    area = (box[2] - box[0]) * (box[3] - box[1]) + (other_box[2] - other_box[0]) * (
-        other_box[3] - other_box[1]
-    )
-    return shared / (area - shared)
 
 
 def head_of(scores, dtype=np.float32):
@@ -133,14 +76,6 @@ def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_clas
     selection_options = options(confidence, max_det, class_ids)
     head = head_of(scores, dtype)
     assert rows(select(head, selection_options)) == plain_select(head, selection_options)
-
-
-BY_CLASS = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.3, 0.5, 1.0]), min_size=5, max_size=5)
-
-
-def with_conf_thresholds(selection_options, confidences, classes):
-    """The options with these confidences for the first classes."""
-    return selection_options.with_conf_thresholds(np.float32(confidences[:classes]))
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -494,129 +429,6 @@ def test_thresholds_of_all_halves_and_at_the_ends():
     assert -104 < logit_threshold(0.0) < -103.9
 
 
-# ---------------------------------------------------------------- rows of a graph that selects
-
-CLASSES = 3
-ANY = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=None)
-
-
-def made(*rows, dtype=np.float32):
-    """Rows of (score, class id); x1 of each box is its place."""
-    boxes = [(position, 0, position + 10, 10) for position in range(len(rows))]
-    values = [(*box, *row) for box, row in zip(boxes, rows, strict=True)]
-    return np.array(values, dtype).reshape(-1, 6)
-
-
-def places(selection):
-    return selection.boxes[:, 0].astype(int).tolist()
-
-
-def plain_select_rows(rows, selection_options):
-    """One loop at a time."""
-    candidates = [
-        (-score, position)
-        for position, (*_, score, class_id) in enumerate(rows.tolist())
-        if class_id in range(CLASSES)
-        and score > np.float32(confidence_of(int(class_id), selection_options))
-        and (selection_options.class_ids is None or class_id in selection_options.class_ids)
-    ]
-    return [position for _, position in sorted(candidates)][: selection_options.max_det]
-
-
-@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([0.0, -1.0, 0.25, 0.3, 0.5, 1.0, 1.2, math.nan, math.inf]),
-            st.sampled_from([0, 1, 2, 3, -1, 0.5, math.nan, math.inf, 2**31]),
-        ),
-        max_size=12,
-    ),
-    st.sampled_from([0.0, 0.25, 1.0]),
-    st.integers(1, 15),
-    st.sampled_from([None, frozenset({1}), frozenset({0, 2})]),
-    st.sampled_from([np.float32, np.float64]),
-)
-def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, dtype):
-    selection_options = SelectionOptions(confidence, max_det, class_ids, None)
-    array = made(*rows, dtype=dtype)
-    selection = select_rows(array, selection_options, CLASSES)
-    assert places(selection) == plain_select_rows(array, selection_options)
-    assert (selection.score <= 1).all()
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0]), st.sampled_from([0, 1, 2])),
-        max_size=12,
-    ),
-    BY_CLASS,
-    st.integers(1, 15),
-    st.sampled_from([None, frozenset({0, 2})]),
-)
-def test_confidences_of_classes_act_on_rows_before_the_limit(rows, confidences, max_det, class_ids):
-    selection_options = SelectionOptions(0, max_det, class_ids, None)
-    selection_options = with_conf_thresholds(selection_options, confidences, CLASSES)
-    array = made(*rows)
-    assert places(select_rows(array, selection_options, CLASSES)) == plain_select_rows(
-        array, selection_options
-    )
-
-
-def test_float16_rows_are_compared_as_float32():
-    selection = select_rows(made((0.3, 1), (0.9, 2), dtype=np.float16), ANY, CLASSES)
-    assert selection.score.tolist() == [np.float16(0.9), np.float16(0.3)]
-    assert [part.dtype for part in selection] == [np.float32, np.float32, np.int64]
-
-
-def test_they_are_the_rows_that_the_head_would_have_given(random):
-    head = np.concatenate([random.random((4, 50)) * 600, random.random((CLASSES, 50))])
-    selection = select(head.astype(np.float32), ANY)
-    rows = np.column_stack(list(selection))[random.permutation(len(selection.score))]
-    for part, expected in zip(select_rows(rows, ANY, CLASSES), selection, strict=True):
-        np.testing.assert_array_equal(part, expected)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message", "remaining_scores"),
-    [
-        (
-            [(0.9, 1), (0.8, 3), (0.7, -1), (0.6, 1.5), (0.1, 9)],
-            "3 rows have an unknown class id, such as 3, and",
-            [0],
-        ),
-        ([(0.9, 1), (0, -1), (0, -1)], None, [0]),  # padding
-        ([(math.nan, 1), (0.5, 1)], "1 of 2 scores are NaN", [1]),
-        ([(0.5, 0), (7.3, 1)], "without a sigmoid", [1, 0]),
-    ],
-)
-def test_warnings_about_rows(rows, message, remaining_scores, recwarn):
-    assert places(select_rows(made(*rows), ANY, CLASSES)) == remaining_scores
-    if message is not None:
-        assert message in str(recwarn.pop(DetcliWarning).message)
-    assert len(recwarn) == 0
-
-
-def test_nms_among_the_wanted():
-    rows = made((0.8, 1), (0.9, 1), (0.7, 0), (0.6, 1))
-    rows[3, [0, 2]] += 100
-    selection_options = SelectionOptions(0.25, 2, None, nms_iou=0.5)
-    assert places(select_rows(rows, selection_options, CLASSES)) == [1, 2]
-    selection_options = SelectionOptions(0.25, 300, frozenset({1}), nms_iou=0.5)
-    assert places(select_rows(rows, selection_options, CLASSES)) == [1, 103]
-
-
-def test_no_rows_and_rows_of_centre_and_size(recwarn):
-    for nms_iou in (None, 0.5):
-        selection_options = SelectionOptions(0.25, 300, frozenset({0}), nms_iou)
-        empty_selection = select_rows(np.zeros((0, 6), np.float16), selection_options, CLASSES)
-        assert [part.shape for part in empty_selection] == [(0, 4), (0,), (0,)]
-    rows = np.array([[10, 20, 4, 6, 0.5, 1]], np.float32)
-    selection = select_rows(rows, ANY, CLASSES, cxcywh=True)
-    np.testing.assert_array_equal(selection.boxes, [[8, 17, 12, 23]])
-    assert not recwarn
-
-
 def warnings_of_boxes(farthest):
     """What is said of a model in pixels whose only box reaches so far."""
     boxes = np.array([[0, 0, 1, farthest]], np.float32)
@@ -642,10 +454,3 @@ def test_scores_up_to_2_may_come_from_rounding(score, is_warned):
         warnings.simplefilter("always")
         select(head_of([[score, 0.5]]), options(nms_iou=None))
     assert bool(caught) == is_warned
-
-
-def test_rows_are_split_into_box_score_and_class():
-    selection = as_selection(np.array([[1, 2, 3, 4, 0.5, 7]], np.float32))
-    assert selection.boxes.tolist() == [[1, 2, 3, 4]]
-    assert selection.score.tolist() == [0.5]
-    assert selection.class_id.tolist() == [7]

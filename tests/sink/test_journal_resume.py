@@ -1,0 +1,260 @@
+"""What a run that resumes takes from a journal: its settings, videos, tracks and changed files."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from sample_records import failure, image, numbered
+from sink.journals import sources, write
+
+from detcli.core.errors import DetcliWarning, UsageError
+from detcli.data.record import Origin
+from detcli.sink.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.jsonl"
+
+
+SETTINGS = {"model": "m", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "names": None}
+
+
+def written_with(path, *records, **changed):
+    force = changed.pop("force", False)
+    journal = Journal(path, SETTINGS | changed, force=force)  # type: ignore[arg-type]
+    for record in records:
+        journal.write(record)
+    journal.close()
+
+
+def settings_of(path):
+    return [json.loads(line).get("settings") for line in path.read_text().splitlines()]
+
+
+def test_the_first_record_of_a_run_has_its_settings(path):
+    written_with(path, image("a"), image("b"))
+    written_with(path)
+    written_with(path, image("c"))
+    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"conf": 0.5}, "conf 0.25 instead of 0.5"),
+        ({"model": "n"}, 'model "m" instead of "n"'),
+        ({"model_sha256": "1" * 64}, "another file of the model"),
+        ({"names": ["x" * 99]}, "another names"),
+        (
+            {"classes": [1], "conf": 0.1},
+            r"conf 0\.25 instead of 0\.1, classes \[\] instead of \[1\]",
+        ),
+    ],
+)
+def test_other_settings_are_refused_unless_forced(path, changed, message):
+    written_with(path, image("a"))
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=message) as caught:
+        written_with(path, **changed)
+    assert "--force" in caught.value.hint
+    assert path.read_bytes() == before
+    written_with(path, image("b"), force=True, **changed)
+    written_with(path, **changed)
+    with pytest.raises(UsageError):
+        written_with(path)
+
+
+def test_settings_survive_the_record_that_had_them(path):
+    written_with(path, failure("a"), image("b"), image("c"))
+    written_with(path, image("a"))
+    assert sources(path) == ["b", "c", "a"]
+    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+    with pytest.raises(UsageError):
+        written_with(path, conf=0.5)
+
+
+def test_failures_leave_no_settings_behind(path):
+    written_with(path, image("a"))
+    written_with(path, failure("b"), conf=0.5, force=True)
+    written_with(path, image("b"))
+    assert settings_of(path) == [SETTINGS, SETTINGS]
+
+
+def test_a_journal_of_0_1_0_is_continued_by_the_same_model(path):
+    write(path, image("a"))
+    with pytest.raises(UsageError, match='model "m" instead of "n"'):
+        written_with(path, model="n")
+    written_with(path, image("b"))
+    assert settings_of(path) == [None, SETTINGS]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path, finished):
+    film = tmp_path / "film.avi"
+    video = tmp_path / "out" / "film.mp4"
+    film.touch()
+    frames = [numbered(number, str(film)) for number in range(3)]
+    for frame in frames:
+        frame.saved.append(video)
+    write(path, *frames, image("a"))
+    if finished:
+        video.parent.mkdir()
+        video.touch()
+    journal = Journal(path, videos=video.parent)
+    assert journal.skip(frames[0].origin) == finished
+    assert journal.skip(Origin("a"))
+    journal.close()
+    assert len(sources(path)) == (4 if finished else 1)
+
+
+@pytest.mark.parametrize("source", ["camera:0", "gone.avi"])
+def test_frames_that_cannot_be_detected_again_stay(tmp_path, path, source):
+    """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
+    of_lost_video = numbered(0, source)
+    of_lost_video.saved.append(tmp_path / "out" / "film.mp4")
+    without_video = numbered(1, __file__)
+    without_video.saved.append(tmp_path / "elsewhere" / "crop.jpg")
+    write(path, of_lost_video, without_video)
+    Journal(path, videos=tmp_path / "out").close()
+    assert sources(path) == [source, __file__]
+
+
+TRACKED = {"track": "bytetrack,conf=0.25"}
+
+
+def write_fields(path, records):
+    """Write records in JSON to a journal."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def frames_left(path, records):
+    """The frames that stay in a journal of a run that tracks, by the video's name."""
+    write_fields(path, records)
+    Journal(path, TRACKED, force=True).close()  # type: ignore[arg-type]
+    frames = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        frames.append((record["source"], record["frame"]))
+    return frames
+
+
+def frames_of(name, *numbers, **fields):
+    """The frames of a video of such a run."""
+    shared_fields = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
+    return [{**shared_fields, "frame": number, "detections": [], **fields} for number in numbers]
+
+
+FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
+
+
+@pytest.fixture
+def videos(tmp_path):
+    """The names of four videos that exist."""
+    names = [tmp_path / name for name in ("a", "b", "c", "d")]
+    for name in names:
+        name.touch()
+    return names
+
+
+@pytest.fixture
+def records_of_two_runs(videos):
+    """Records of four videos: the first is whole, one was cut off, one failed, one was the last."""
+    first, cut, failed, last = videos
+    torn_frame = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
+    return [
+        *frames_of(first, 0, settings=TRACKED),
+        *frames_of(first, 1),
+        *frames_of(cut, 0),
+        *frames_of(failed, 0, settings=TRACKED),
+        torn_frame,
+        *frames_of(last, 0, 1),
+    ]
+
+
+def test_with_tracks_a_video_is_whole_or_worked_again(path, videos, records_of_two_runs):
+    """Those that a run ended with, in this run or an earlier one, and those with a failure."""
+    first = str(videos[0])
+    assert frames_left(path, records_of_two_runs) == [(first, 0), (first, 1)]
+
+
+def test_with_tracks_what_was_left_does_not_count_as_cut_off(path, videos, records_of_two_runs):
+    """It is whole, although the next run begins there."""
+    first, cut, _, last = videos
+    frames_left(path, records_of_two_runs)
+    left = [json.loads(line) for line in path.read_text().splitlines()]
+    frames = frames_left(path, left + frames_of(cut, 0, 1) + frames_of(last, 0))
+    assert frames == [(str(first), 0), (str(first), 1), (str(cut), 0), (str(cut), 1)]
+    live_frames = frames_of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
+    frames = frames_left(path, left + live_frames)
+    assert frames == [(str(first), 0), (str(first), 1), ("rtsp://a", 0)]
+
+
+def test_with_tracks_only_what_can_be_worked_again_is(path):
+    """An address can; a file that is gone cannot, nor what was cut off without tracks."""
+    assert frames_left(path, frames_of("https://host/film.avi", 0)) == []
+    assert frames_left(path, frames_of("gone.avi", 0)) == [("gone.avi", 0)]
+    write_fields(path, frames_of(__file__, 0))
+    Journal(path).close()
+    assert sources(path) == [__file__]
+
+
+def write_tracked(path, name, settings):
+    journal = Journal(path, settings, force=True)
+    journal.write(image(name))
+    journal.close()
+
+
+def test_with_tracks_a_run_that_goes_on_begins_no_other(path):
+    """What is left then is whole; settings would say that a run ended before them."""
+    write_tracked(path, "a", TRACKED)
+    write_tracked(path, "b", TRACKED)
+    assert settings_of(path) == [TRACKED, None]
+
+
+def test_with_tracks_a_run_with_another_tracker_begins_anew(path):
+    write_tracked(path, "a", TRACKED)
+    write_tracked(path, "b", {"track": "botsort"})
+    assert settings_of(path) == [TRACKED, {"track": "botsort"}]
+
+
+def stamped(stamp):
+    """An image of a file that had this stamp."""
+    return replace(image("a"), origin=Origin("a", file_stamp=stamp))
+
+
+def test_an_unchanged_file_is_skipped(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    assert journal.skip(Origin("a", file_stamp="old"))
+    journal.close()
+
+
+def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    assert not journal.skip(Origin("a", file_stamp="new"))
+    journal.write(stamped("new"))
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["file_stamp"] == "new"
+    assert last["replaces"] == "old"
+    journal._file.close()  # noqa: SLF001 - as a kill would
+    Journal(path).close()
+    assert sources(path) == ["a"]
+
+
+def test_a_run_says_which_files_had_changed(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    journal.skip(Origin("a", file_stamp="new"))
+    journal.write(stamped("new"))
+    with pytest.warns(DetcliWarning, match="1 input worked again, as their files have changed: a"):
+        journal.close()
+
+
+def test_a_file_without_a_stamp_is_skipped_with_a_warning(path):
+    write(path, image("a"))
+    journal = Journal(path)
+    assert journal.skip(Origin("a", file_stamp="new"))
+    with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
+        journal.close()
