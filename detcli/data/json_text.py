@@ -40,6 +40,20 @@ def encode(value: Any) -> str:  # noqa: ANN401 - JSON
     return _ENCODER.encode(value)
 
 
+def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON that detcli wrote, three times as fast as `json` where orjson is installed.
+
+    orjson refuses more than `json` does: NaN, numbers of any length, and halves of surrogate pairs.
+
+    Raises:
+        ValueError: It is not JSON, or orjson refuses it.
+        RecursionError: It is nested too deeply.
+    """
+    if has_orjson:
+        return orjson.loads(text)
+    return json.loads(text)
+
+
 def encode_detections(detections: Detections) -> str:
     """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`."""
     has_optional_fields = any(

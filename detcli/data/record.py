@@ -27,7 +27,7 @@ from detcli.core.text import escape_surrogates
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image, Points
-from detcli.data.json_text import encode, encode_detections
+from detcli.data.json_text import encode, encode_detections, loads
 
 SCHEMA_VERSION = 2
 
@@ -559,6 +559,59 @@ def parse_record(line: bytes) -> RecordJson:
     except (ValueError, RecursionError):
         fields = None
     return to_record(fields)
+
+
+_OUTLINE_TYPES: dict[str, type] = {
+    "schema_version": int,
+    "source": str,
+    "index": int,
+    "input": int,
+    "frame": int,
+    "time_s": float,
+    "time": str,
+    "width": int,
+    "height": int,
+    "detections": list,
+    "model": str,
+    "device": str,
+    "precision": str,
+    "sha256": str,
+    "file_stamp": str,
+}
+"""The fields that most records have, with the class of their values."""
+
+
+def parse_outline(line: bytes) -> RecordJson:
+    """Parse a line of JSON Lines as a record, without a look at its single detections.
+
+    This is for those who read a million records to know which inputs they are of. It takes a
+    quarter of the time of `parse_record`, most of which checks detections. What is not as in most
+    records is left to that function, which says what is wrong.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        fields = loads(line)
+    except (ValueError, RecursionError):
+        return parse_record(line)
+    if isinstance(fields, dict) and _has_usual_outline(fields):
+        return cast("RecordJson", fields)
+    return parse_record(line)
+
+
+def _has_usual_outline(fields: Fields) -> bool:
+    """Tell whether an object has all fields of a detected image, and no field that few have."""
+    for name, value in fields.items():
+        if type(value) is not _OUTLINE_TYPES.get(name):
+            return False
+        if type(value) is int and not 0 <= value <= MAX_WHOLE_NUMBER:
+            return False
+    if fields.get("schema_version") != SCHEMA_VERSION or "source" not in fields:
+        return False
+    has_size = fields.get("width", 0) > 0 and fields.get("height", 0) > 0
+    return has_size and "detections" in fields
 
 
 def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON

@@ -33,7 +33,7 @@ from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.json_text import encode
-from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_record
+from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_outline
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
 from detcli.storage.folder import NO_WAIT, Folder, lock, sync
@@ -516,7 +516,7 @@ def _parse(line: bytes, *, after_record: bool) -> Fields:
         raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
     is_complete = b"\0" not in line and line.endswith(b"\n")
     if is_complete:
-        return cast("Fields", parse_record(line))
+        return cast("Fields", parse_outline(line))
 
     text_before_zeros = line.partition(b"\0")[0]
     if text_before_zeros:
