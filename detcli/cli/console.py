@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from detcli.model.hub import Show
     from detcli.run.counts import Counts
+    from detcli.sink.journal import ShowReading
 
 
 log = logging.getLogger(__name__)
@@ -385,8 +386,7 @@ def download_progress() -> "Iterator[Show | None]":
         is not known. The bar appears with its first call. None instead of a function if stderr is
         not a terminal, or with --quiet.
     """
-    quiet = not log.isEnabledFor(logging.WARNING)
-    if quiet or not is_terminal(sys.stderr):
+    if not _shows_bars():
         yield None
         return
     with contextlib.ExitStack() as stack:
@@ -401,6 +401,37 @@ def download_progress() -> "Iterator[Show | None]":
             open_bar()(completed=completed, total=total)
 
         yield show
+
+
+@contextlib.contextmanager
+def reading_progress() -> "Iterator[ShowReading | None]":
+    """Show a bar on stderr while the records of an earlier run are read in the block.
+
+    Yields:
+        The function to call with the number of records that were read, and the part of their file
+        that they are, from 0 to 1. The bar appears with its first call. None instead of a function
+        if stderr is not a terminal, or with --quiet.
+    """
+    if not _shows_bars():
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def open_bar() -> Callable[..., None]:
+            from rich.progress import TextColumn
+
+            return stack.enter_context(_bar(TextColumn("{task.description}")))
+
+        def show(record_count: int, part: float) -> None:
+            open_bar()(completed=part, total=1, description=f"reading {record_count:,} records")
+
+        yield show
+
+
+def _shows_bars() -> bool:
+    """Tell whether bars are shown: on a terminal, unless --quiet forbids them."""
+    return log.isEnabledFor(logging.WARNING) and is_terminal(sys.stderr)
 
 
 @contextlib.contextmanager

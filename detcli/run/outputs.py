@@ -27,6 +27,7 @@ from detcli.storage.folder import OutputState
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
     from detcli.sink.image import Anonymizer
+    from detcli.sink.journal import ShowReading
 from detcli.sink.formats import (
     FORMATS,
     choose_format,
@@ -162,6 +163,7 @@ def open_sinks(
     before: Mapping[Path, OutputState] = NOTHING_KNOWN,
     *,
     implied: Container[str] = (),
+    show_reading: "ShowReading | None" = None,
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open the sinks that a run writes to, and close them when the block ends.
 
@@ -180,6 +182,7 @@ def open_sinks(
         class_names: The model's classes, for a dataset.
         before: The states of files when the run began.
         implied: Settings that others decide, which a journal does not compare.
+        show_reading: Shows the progress of reading a large journal.
 
     Yields:
         The sinks, and a function that tells whether to skip an input, as an earlier run has its
@@ -200,7 +203,7 @@ def open_sinks(
         if config.outputs.resume is None:
             opener.open_records(destination)
         else:
-            skip = opener.open_journal(settings, implied)
+            skip = opener.open_journal(settings, implied, show_reading)
         _warn_of_visible_classes(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     sinks = [*opener.sinks, *opener.windows]
@@ -375,12 +378,18 @@ class _SinkOpener:
             coco_ids.require(class_names)
             self.sinks.append(CocoSink(self._open_file(options.save_coco), coco_ids))
 
-    def open_journal(self, settings: SettingsJson | None, implied: Container[str]) -> Skip:
+    def open_journal(
+        self,
+        settings: SettingsJson | None,
+        implied: Container[str],
+        show_reading: "ShowReading | None",
+    ) -> Skip:
         """Open the journal: the file of --resume, with the records of an earlier run.
 
         Args:
             settings: What the detections depend on; those of the earlier run must be the same.
             implied: Settings that others decide, which are not compared.
+            show_reading: Shows the progress of reading a large journal.
 
         Returns:
             A function that tells whether the journal has the record of an input already. If it
@@ -396,6 +405,7 @@ class _SinkOpener:
             implied=implied,
             force=options.force,
             videos=options.save,
+            show=show_reading,
         )
         self._undo.callback(journal.close)
         self.sinks.append(journal)

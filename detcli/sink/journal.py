@@ -19,7 +19,6 @@ import sys
 import time
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from io import FileIO
@@ -34,6 +33,7 @@ from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.json_text import encode
 from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_outline
+from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
 from detcli.storage.folder import NO_WAIT, Folder, lock, sync
@@ -57,7 +57,11 @@ FIELDS_OF_FIRST_RECORD = ("settings", "provenance")
 
 EXAMPLES = 3  # changed inputs that a message names
 
-InputKey = tuple[str, int | None]  # identifies a record: source, and frame for a video
+ShowReading = Callable[[int, float], None]
+"""Shows how many records were read, and which part of the file they are, from 0 to 1."""
+
+RECORDS_A_STEP = 20_000
+"""After how many records the progress of reading is shown again, which is about 0.1 s."""
 
 
 class Journal:
@@ -71,6 +75,7 @@ class Journal:
         implied: Container[str] = (),
         force: bool = False,
         videos: Path | None = None,
+        show: ShowReading | None = None,
     ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
@@ -82,6 +87,7 @@ class Journal:
             force: Whether a journal of a run with other settings is continued.
             videos: The folder of the annotated videos. A video that was cut off by a kill is not in
                 it; its frames are detected again, so that it becomes whole.
+            show: Shows the progress of reading a large file.
 
         Raises:
             UsageError: The file is not a journal, has other settings, or is in use by another run.
@@ -92,15 +98,15 @@ class Journal:
         self._settings = settings  # None as soon as they are written
         self._implied = implied
         self._video_folder = videos
-        self._records_to_skip: Counter[InputKey] = Counter()  # how many of each input
+        self._show = show
+        self._recorded_inputs = RecordedInputs()  # that need no work, and were not skipped yet
         self._has_these_settings = False  # whether the last record was made with `settings`
         self._sources_to_repeat: set[str] = set()  # all their records are made again
         self._last_sync_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
         self._present_videos: set[str] = set()  # annotated videos, by their names in records
         # A stamp is size and time of an input's file, as it was when its record was made.
-        self._stamps: dict[str, str] = {}  # of the last record of each source
-        self._changed: dict[str, str] = {}  # the same, of sources whose file has changed since
+        self._changed: dict[str, str] = {}  # stamps of sources whose file has changed since
         self._replaced: dict[str, str] = {}  # the same, of changed sources with new records
         self._not_compared: set[str] = set()  # skipped sources whose records have no stamp
         try:
@@ -146,13 +152,11 @@ class Journal:
         """
         if origin.is_new:
             return False
-        key = (origin.source, origin.frame)
-        if self._records_to_skip[key] == 0:
-            del self._records_to_skip[key]
+        if not self._recorded_inputs.has(origin.source, origin.frame):
             return False
         if self._has_changed(origin):
             return False
-        self._records_to_skip[key] -= 1
+        self._recorded_inputs.remove(origin.source, origin.frame)
         return True
 
     def _has_changed(self, origin: Origin) -> bool:
@@ -165,7 +169,7 @@ class Journal:
         present_file_stamp = present_stamp(origin)
         if present_file_stamp is None:
             return False
-        recorded_stamp = self._stamps.get(source)
+        recorded_stamp = self._recorded_inputs.file_stamp(source)
         if recorded_stamp is None:
             self._not_compared.add(source)
             return False
@@ -285,6 +289,7 @@ class Journal:
         has_record = False
         line_number = 1
         line = b""
+        file_bytes = os.fstat(self._file.fileno()).st_size
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
             try:
@@ -292,6 +297,8 @@ class Journal:
                     record = _parse(line, after_record=has_record)
                     has_record = has_record or bool(record)
                     yield line, record
+                    if self._show is not None and line_number % RECORDS_A_STEP == 0:
+                        self._show(line_number, reader.tell() / file_bytes)
                     line_number += 1
             except (ValueError, RecursionError) as error:
                 raise UsageError(
@@ -391,8 +398,7 @@ class Journal:
         Raises:
             UsageError: The records were made with other settings.
         """
-        self._records_to_skip.clear()
-        self._stamps.clear()
+        self._recorded_inputs.clear()
         self._replaced.clear()
         can_stay_unchanged = True
         run_settings: Fields | None = None  # of the run that made the record
@@ -405,9 +411,9 @@ class Journal:
                 self._replaced[name_of(record)] = record["replaces"]
                 can_stay_unchanged = False
             if self._is_done(record):
-                self._records_to_skip[name_of(record), record.get("frame")] += 1
-                if "file_stamp" in record:
-                    self._stamps[name_of(record)] = record["file_stamp"]
+                self._recorded_inputs.add(
+                    name_of(record), record.get("frame"), record.get("file_stamp")
+                )
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
             else:

@@ -44,6 +44,17 @@ def by_round(detections):
     return rows
 
 
+def single(box, score, **arrays):
+    """A single detection of the class `Größe`."""
+    return Detections(
+        xyxy=np.array([box], np.float32),
+        score=np.array([score], np.float32),
+        class_id=np.array([2]),
+        names=NAMES,
+        **arrays,
+    )
+
+
 @st.composite
 def any_detections(draw, numbers):
     """Detections of any classes with any scores and corners."""
@@ -66,37 +77,43 @@ def test_the_text_is_that_of_the_json_module(detections):
     assert json_text.encode_detections(detections) == by_json(by_round(detections))
 
 
+def test_lists_become_arrays_of_the_promised_types():
+    detections = Detections([[0, 0, 3, 4]], [0.5], [2], NAMES)  # type: ignore[arg-type]
+    assert detections.xyxy.dtype == np.float32
+    assert detections.score.dtype == np.float32
+    assert detections.class_id.dtype == np.int64
+    assert detections.to_dict() == single([0, 0, 3, 4], 0.5).to_dict()
+
+
 @pytest.mark.parametrize("score", [1e-6, 0.000099, 0.0001, 0.000101, 0.0, -0.0, 1.0])
 def test_numbers_that_orjson_writes_otherwise_are_as_json_has_them(score):
-    row = Detections([[0, 0.125, 1e15, 3e20]], [score], [0], NAMES)
+    row = single([0, 0.125, 1e15, 3e20], score)
     assert json_text.encode_detections(row) == by_json(by_round(row))
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_numbers_that_json_does_not_have_are_an_error(number):
-    row = Detections([[0, 0, 1, number]], [0.5], [0], NAMES)
+    row = single([0, 0, 1, number], 0.5)
     with pytest.raises(ValueError, match="JSON"):
         json_text.encode_detections(row)
 
 
 def test_it_is_the_same_without_orjson(monkeypatch):
-    row = Detections([[0, 0.125, 3, 4]], [0.5], [2], NAMES)
+    row = single([0, 0.125, 3, 4], 0.5)
     text = json_text.encode_detections(row)
     monkeypatch.setattr(json_text, "has_orjson", False)
     assert json_text.encode_detections(row) == text
 
 
 def test_what_options_add_is_in_the_text():
-    tracked = Detections([[0, 0, 3, 4]], [0.5], [2], NAMES, track_id=np.array([7]))
+    tracked = single([0, 0, 3, 4], 0.5, track_id=np.array([7]))
     assert json.loads(json_text.encode_detections(tracked)) == tracked.to_dict()
     assert '"track_id": 7' in json_text.encode_detections(tracked)
 
 
 IMAGE = Image(np.zeros((4, 6, 3), np.uint8), (4, 6))
 RECORDS = {
-    "detections": Record(
-        Origin("a.jpg"), 3, "m", "cpu", IMAGE, Detections([[0, 0, 3, 4]], [0.5], [2], NAMES)
-    ),
+    "detections": Record(Origin("a.jpg"), 3, "m", "cpu", IMAGE, single([0, 0, 3, 4], 0.5)),
     "no detections": Record(Origin("a.jpg"), 3, "m", "cpu", IMAGE, Detections.empty(NAMES)),
     "a list that says the same words": Record(
         Origin("a.jpg", meta='{"detections": [], "}": "{"}'),

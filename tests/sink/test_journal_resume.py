@@ -258,3 +258,52 @@ def test_a_file_without_a_stamp_is_skipped_with_a_warning(path):
     assert journal.skip(Origin("a", file_stamp="new"))
     with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
         journal.close()
+
+
+def test_the_progress_of_reading_is_shown(path, monkeypatch):
+    monkeypatch.setattr("detcli.sink.journal.RECORDS_A_STEP", 2)
+    write(path, *[image(name) for name in "abcde"])
+    shown = []
+    Journal(path, show=lambda count, part: shown.append((count, part))).close()
+    counts, parts = zip(*shown, strict=True)
+    assert counts == (2, 4)
+    assert 0 < parts[0] <= parts[1] <= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"detections": None},
+        {"detections": {}},
+        {"source": 3},
+        {"width": 0},
+        {"width": -1},
+        {"width": True},
+        {"index": 1.5},
+        {"frame": -1},
+        {"frame": 1 << 60},
+        {"schema_version": 3},
+        {"error": "no"},
+        {"file_stamp": 5},
+        {"model": None},
+        {"settings": 3},
+    ],
+)
+def test_a_line_that_is_no_record_is_refused(path, change):
+    write(path, image("a"))
+    fields = json.loads(path.read_text())
+    with path.open("a") as file:
+        file.write(json.dumps(fields | change) + "\n")
+    with pytest.raises(UsageError, match="line 2 is not a record of detcli"):
+        Journal(path)
+
+
+@pytest.mark.parametrize("missing", ["schema_version", "source", "width", "height", "detections"])
+def test_a_line_without_a_field_that_every_record_has_is_refused(path, missing):
+    write(path, image("a"))
+    fields = json.loads(path.read_text())
+    del fields[missing]
+    with path.open("a") as file:
+        file.write(json.dumps(fields) + "\n")
+    with pytest.raises(UsageError, match="line 2 is not a record of detcli"):
+        Journal(path)

@@ -18,6 +18,7 @@ from detcli.cli.console import (
     print_message_counts,
     print_new_messages,
     progress,
+    reading_progress,
 )
 from detcli.cli.defaults import TUNED, defaults_file
 from detcli.config.config import Config
@@ -100,15 +101,7 @@ def predict_here(
         if outputs.provenance:
             finisher.add_provenance(model.path, settings)
         with run.sources() as sources:
-            opening = open_sinks(
-                config,
-                destination,
-                guard,
-                settings,
-                run.detector.contract.names,
-                states_before,
-                implied=run.implied_settings,
-            )
+            opening = _open_outputs(run, summary, guard, settings, states_before)
             try:
                 _detect(run, sources, finisher.finish, opening, summary)
             except BrokenPipeError:
@@ -118,6 +111,43 @@ def predict_here(
     if marks is not None and summary.complete:
         marks.require_fit()
     return summary.counts
+
+
+@contextlib.contextmanager
+def _open_outputs(
+    run: Run,
+    summary: "_Summary",
+    guard: InputGuard,
+    settings: SettingsJson | None,
+    states_before: Mapping[Path, OutputState],
+) -> Iterator[tuple[list[Sink], Skip]]:
+    """Open the outputs of a run; a bar shows how far the records of an earlier run are read.
+
+    Args:
+        run: The open model and its options.
+        summary: Is told when the outputs are open, as from then on images are counted.
+        guard: Input files, which are never written over.
+        settings: What the detections depend on, for a resume file and an HTML report.
+        states_before: The states of the output files when the command began.
+
+    Yields:
+        The sinks, and a function that tells whether an earlier run has an input's record.
+    """
+    with contextlib.ExitStack() as stack:
+        with reading_progress() as show_reading:
+            opening = open_sinks(
+                run.config,
+                summary.destination,
+                guard,
+                settings,
+                run.detector.contract.names,
+                states_before,
+                implied=run.implied_settings,
+                show_reading=show_reading,
+            )
+            sinks, has_record = stack.enter_context(opening)
+        summary.begin_images()
+        yield sinks, has_record
 
 
 def _guard_inputs(config: Config, model_path: Path) -> InputGuard:
@@ -396,6 +426,7 @@ class _Summary:
         self._frame_count = 0  # frames of videos and streams
         self._has_tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
+        self._reading_s = 0.0  # how long the records of an earlier run were read
         self.destination = destination
         self._outputs = config.outputs
         self._quiet = config.verbosity.quiet
@@ -409,6 +440,12 @@ class _Summary:
         self._files_of_videos: set[Path] = set()
         # By live source: how many frames it gave, and the times of the first and the last.
         self._frames_by_stream: dict[str, tuple[int, float, float]] = {}
+
+    def begin_images(self) -> None:
+        """Note that the outputs are open, so that the time from now on is that of the images."""
+        now_s = time.perf_counter()
+        self._reading_s = now_s - self._start_s
+        self._start_s = now_s
 
     def add(self, record: Record) -> None:
         """Count a record and the files that it names, and print its errors and warnings."""
@@ -488,6 +525,8 @@ class _Summary:
             addition = ""
             if self.skipped:
                 addition = f"; it had {pluralize(self.skipped, 'input')} already"
+                if self._reading_s >= 1:
+                    addition += f", read in {self._reading_s:.0f} s"
             yield f"added {records} to {outputs.resume}{addition}"
         if target is not None:
             if self.destination.appends:
