@@ -15,7 +15,21 @@ const listLengths = {}; // how many items of each kind a list has before it is c
 let currentView = null;
 let drawnAddress = null; // of what is drawn, whichever image is open
 
+/* How long the last refresh took, and when it ended. */
+const lastRefresh = { ms: 0, end: 0 };
+
+/* While records are loaded, what is shown grows with them. Each refresh looks at all records, so it
+   has to wait until several times as long was spent on loading. */
+const LOADING_PER_REFRESH = 10;
+
 const scheduleRefresh = onceAFrame(() => {
+  const begin = performance.now();
+  refresh();
+  lastRefresh.end = performance.now();
+  lastRefresh.ms = lastRefresh.end - begin;
+});
+
+function refresh() {
   selectRecords();
   countChoices();
   drawScoreBars();
@@ -23,7 +37,13 @@ const scheduleRefresh = onceAFrame(() => {
   VIEWS[state.view]();
   showCounts();
   refreshViewer();
-});
+}
+
+/* Whether so much was loaded since the last refresh that another one is worth its time. */
+function isRefreshDue() {
+  const loadingMs = performance.now() - lastRefresh.end;
+  return loadingMs >= LOADING_PER_REFRESH * lastRefresh.ms;
+}
 
 /* The items of a list that are shown, `step` of them at first, and where it is cut a button for as
    many more. */
@@ -443,13 +463,16 @@ async function start() {
   showAbout();
   await loadChunks(() => {
     showProgress();
+    if (!isRefreshDue()) return;
     listChoices();
     showView();
     scheduleRefresh();
   });
   showProgress();
+  listChoices();
   restoreMarks();
   applyState();
+  scheduleRefresh();
   document.documentElement.dataset.ready = "true";
 }
 
