@@ -31,10 +31,10 @@ from detcli.backend.session import (
     CUDA,
     TENSORRT,
     Provider,
+    nodes_by_provider,
     onnxruntime,
     open_session,
     operator_of,
-    placement,
     stdout_to_stderr,
 )
 from detcli.core import frozen
@@ -319,7 +319,7 @@ def _placement_of(graph: bytes, name: str, title: str) -> Placement:
     try:
         if name in {CUDA, TENSORRT}:
             require_provider(name)
-        nodes = placement(open_session(graph, providers, title))
+        nodes = nodes_by_provider(open_session(graph, providers, title))
     except DetcliError as error:
         return Placement(name, usable=False, reason=str(error), hint=error.hint)
     if nodes is None:

@@ -92,8 +92,9 @@ OPTION_REFUSALS = (
 )
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
 
-RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"  # what `placement` reads
-MAX_EXAMPLES = 3
+# An option of a session: it records which provider runs each node, for `nodes_by_provider`.
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+MAX_EXAMPLES = 3  # names of nodes in a line of the log
 
 log = logging.getLogger(__name__)
 log.info("ONNX Runtime %s of the package %s", onnxruntime.__version__, onnxruntime.package_name)
@@ -108,35 +109,71 @@ class OptionRefusedError(ModelError):
 
 
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    """Create a session that runs on the first provider."""
+    """Load a graph into a session of ONNX Runtime that runs on the first of these providers.
+
+    An execution provider is the part of ONNX Runtime that runs nodes on one kind of device. Nodes
+    that the first provider lacks run on the next, or on the CPU.
+
+    Args:
+        graph: A serialised ONNX model.
+        providers: `CPU`, which stops after a time limit; or a list whose use is checked after the
+            session is loaded, without a limit.
+        title: What the graph is called in errors.
+        threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
+
+    Raises:
+        ModelError: The graph cannot be loaded, or takes too long on the CPU.
+        DeviceError: The provider cannot be used, or runs no node of the graph.
+        DeviceMemoryError: The graph does not fit into the GPU's memory.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Compared by identity: another list that names the CPU asks where its nodes run.
     is_on_cpu = providers is CPU
     try:
         if is_on_cpu:
             return run_with_timeout(
-                LOAD_TIMEOUT_S, title, lambda: _create(graph, options, providers)
+                LOAD_TIMEOUT_S, title, lambda: _create_quietly(graph, options, providers)
             )
-        options.add_session_config_entry(RECORD_PLACEMENT, "1")
-        onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
-        with stdout_to_stderr():
-            # Without a limit, as TensorRT takes minutes to build an engine.
-            session = _create(graph, options, providers)
+        session = _create_with_placement(graph, options, providers)
     except (*FAILURES, ValueError) as error:
         raise _creation_error(reason(error), title, on_cpu=is_on_cpu) from error
     check_placement(session, [name for name, _ in providers], title)
     return session
 
 
-def _create(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  # noqa: ANN401
-    """Create a session of ONNX Runtime, without its messages."""
+def _create_with_placement(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  # noqa: ANN401
+    """Create a session that records which provider runs each node, without a time limit.
+
+    There is no limit because TensorRT takes minutes to build its engine. What the libraries of the
+    providers print goes to standard error.
+    """
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
+    onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
+    with stdout_to_stderr():
+        return _create_quietly(graph, options, providers)
+
+
+def _create_quietly(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  # noqa: ANN401
+    """Create a session of ONNX Runtime that logs no messages of its own."""
     options.log_severity_level = FATAL
-    # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
+    # Without `enable_fallback=0`, ONNX Runtime prints a failure and tries again on the CPU.
     return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
 
 
-def _creation_error(message: str, title: str, *, on_cpu: bool) -> Exception:
-    """The error for a session that could not be created, by the message of ONNX Runtime."""
+def _creation_error(message: str, title: str, *, on_cpu: bool) -> DetcliError:
+    """Choose the error for a graph that ONNX Runtime could not load.
+
+    ONNX Runtime has few types of exceptions, so the text of its message tells apart an option that
+    does not suit the graph, too little memory, a failure of the GPU, and a graph that ONNX Runtime
+    cannot run.
+
+    Args:
+        message: The message of ONNX Runtime, as `reason` shortens it.
+        title: What the graph is called in errors.
+        on_cpu: Whether the graph was loaded on the CPU, so that the computer's memory ran out and
+            not the GPU's.
+    """
     if any(sentence in message for sentence in OPTION_REFUSALS):
         return OptionRefusedError(f"{title}: {message}", "use --no-cuda-graph, or --device cuda")
     if is_out_of_memory(message) and on_cpu:
@@ -159,7 +196,18 @@ def _creation_error(message: str, title: str, *, on_cpu: bool) -> Exception:
 
 
 def check_placement(session: Any, providers: Sequence[str], title: str) -> None:  # noqa: ANN401 - onnxruntime has no types
-    """Make sure that a session runs where it was asked to, and log what runs elsewhere."""
+    """Make sure that a session runs on the first provider, and log the nodes that others run.
+
+    ONNX Runtime raises no error itself if it leaves out a provider, or gives it no node.
+
+    Args:
+        session: A session of ONNX Runtime that was created with these providers.
+        providers: The names of the providers, the requested device's first.
+        title: What the graph is called in errors and in the log.
+
+    Raises:
+        DeviceError: A provider was not loaded, or the first runs no node.
+    """
     requested = providers[0]
     loaded = session.get_providers()
     for provider in providers:
@@ -169,7 +217,7 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
                 "use --device cpu to run there on purpose",
             )
 
-    nodes = placement(session)
+    nodes = nodes_by_provider(session)
     if nodes is None:
         log.info("%s: ONNX Runtime reports where nodes run from version 1.24 on", title)
         return
@@ -179,7 +227,6 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
             f"{requested} runs none of the {node_count} nodes of {title}",
             "export the model again with another opset, or use --device cpu",
         )
-
     for provider, nodes_of_provider in nodes.items():
         if provider != requested:
             log.info(
@@ -188,22 +235,29 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
                 len(nodes_of_provider),
                 node_count,
                 provider,
-                _listed(nodes_of_provider),
+                _describe_nodes(nodes_of_provider),
             )
 
 
-def _listed(nodes: Sequence[Any]) -> str:
-    """How many nodes there are of each operator, and the names of some."""
-    operators = Counter(operator_of(node) for node in nodes)
-    listed = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+def _describe_nodes(nodes: Sequence[Any]) -> str:
+    """Count the nodes of each operator and name some: "2 Conv, 1 Add (such as conv_1, add_7)"."""
+    operator_counts = Counter(operator_of(node) for node in nodes)
+    description = ", ".join(
+        f"{count} {operator}" for operator, count in operator_counts.most_common()
+    )
     names = [node.name for node in nodes if node.name]
     if names:
-        listed += f" (such as {', '.join(names[:MAX_EXAMPLES])})"
-    return listed
+        description += f" (such as {', '.join(names[:MAX_EXAMPLES])})"
+    return description
 
 
-def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
-    """Nodes of a session by the provider that runs them; None before ONNX Runtime 1.24."""
+def nodes_by_provider(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
+    """List the nodes of a session's graph by the execution provider that runs them.
+
+    Returns:
+        The name of each provider, such as "CUDAExecutionProvider", with ONNX Runtime's records of
+        its nodes; None before ONNX Runtime 1.24, which does not report it.
+    """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes: dict[str, list[Any]] = {}
@@ -213,12 +267,12 @@ def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
 
 
 def operator_of(node: Any) -> str:  # noqa: ANN401
-    """A node's operator, with its domain unless it is ONNX's own."""
+    """Name a node's operator, with its domain unless that is ONNX's own, which is empty."""
     return f"{node.domain}.{node.op_type}".lstrip(".")
 
 
 class TensorSession:
-    """Any graph on any device, with arrays as its inputs and outputs."""
+    """A session of ONNX Runtime that takes and returns NumPy arrays, for any graph and device."""
 
     def __init__(
         self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
@@ -226,10 +280,20 @@ class TensorSession:
         self.device = device
         self._title = title
         self._session = open_session(graph, providers, title, threads)
-        self._names = [output.name for output in self._session.get_outputs()]
+        self._output_names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return all outputs that are arrays, by name."""
+        """Run the graph on a tensor, and return its outputs by name.
+
+        Outputs that are not arrays but sequences or maps, as ONNX allows, are left out.
+
+        Args:
+            name: The graph's input; the only input that gets a value.
+            tensor: The value of that input.
+
+        Raises:
+            InferenceError: ONNX Runtime failed, or the session was closed.
+        """
         if self._session is None:
             raise closed_error()
         try:
@@ -237,13 +301,16 @@ class TensorSession:
         except FAILURES as error:
             raise run_error(tensor.shape, reason(error)) from error
         arrays = {}
-        for output_name, output in zip(self._names, outputs, strict=True):
-            if isinstance(output, np.ndarray):  # not a sequence or a map
+        for output_name, output in zip(self._output_names, outputs, strict=True):
+            if isinstance(output, np.ndarray):
                 arrays[output_name] = np.asarray(output)
         return arrays
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
+        """Run the graph as `run` does, but raise ModelError if that takes ten minutes.
+
+        The pipeline limits the time of its batches itself; this is for everything else.
+        """
         return run_with_timeout(RUN_TIMEOUT_S, self._title, lambda: self.run(name, tensor))
 
     def close(self) -> None:
@@ -251,19 +318,25 @@ class TensorSession:
 
 
 def reason(error: Exception) -> str:
-    """ONNX Runtime's message, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
-    if isinstance(error, MemoryError) and not str(error):
+    """Shorten a message of ONNX Runtime to the sentence that says what went wrong.
+
+    For example, "[ONNXRuntimeError] : 2 : FAIL : CUDA failure 2: out of memory ; GPU=0 ;
+    hostname=..." becomes "CUDA failure 2: out of memory".
+    """
+    text = str(error)
+    if isinstance(error, MemoryError) and not text:
         return "out of memory"
-    _, _, message = str(error).rpartition("[ONNXRuntimeError] : ")
+    # A message may quote another error; what follows the last prefix says the cause.
+    _, _, message = text.rpartition("[ONNXRuntimeError] : ")
     message = CODE.sub("", message.strip())
     message = SOURCE_LINE.sub("", message)
-    # Host name, file, line and expression follow.
+    # After this sign, a CUDA error names the host, the source file, its line and the expression.
     sentence, _, _ = message.partition(" ; GPU=")
     return sentence
 
 
 def refusal(graph: bytes, title: str) -> DetcliError | None:
-    """Why the CPU does not accept a graph; None if it does."""
+    """Load a graph on the CPU, and return the error that this raises; None if it loads."""
     try:
         open_session(graph, CPU, title)
     except DetcliError as error:
@@ -272,18 +345,25 @@ def refusal(graph: bytes, title: str) -> DetcliError | None:
 
 
 def simplified(graph: bytes) -> bytes | None:
-    """Simplify a graph as ONNX Runtime does, with its constants folded.
+    """Simplify a graph with ONNX Runtime: fold constants, and remove nodes without effect.
 
-    Both graphs are serialised, without external data, and have the same inputs and outputs; None
-    if the graph does not load.
+    Args:
+        graph: A serialised ONNX model without external data.
+
+    Returns:
+        A serialised model that computes the same outputs from the same inputs; None if ONNX
+        Runtime cannot load the graph, or takes too long.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-        file = Path(folder) / "simplified.onnx"  # it only writes to files
+        # ONNX Runtime writes the simplified graph to a file, and offers no other way to get it.
+        file = Path(folder) / "simplified.onnx"
         options.optimized_model_filepath = str(file)
         try:
-            run_with_timeout(LOAD_TIMEOUT_S, "the graph", lambda: _create(graph, options, CPU))
+            run_with_timeout(
+                LOAD_TIMEOUT_S, "the graph", lambda: _create_quietly(graph, options, CPU)
+            )
             return file.read_bytes()
         except (*FAILURES, DetcliError, ValueError, OSError):
             return None
@@ -297,7 +377,16 @@ def cuda_provider(
     half: bool = False,
     graph: bool = False,
 ) -> Provider:
-    """The CUDA provider with its options; `half` says that the network computes in float16 only."""
+    """Name ONNX Runtime's CUDA provider, with options for boxes that equal the CPU's.
+
+    Args:
+        ordinal: The number of the GPU in CUDA, from 0.
+        stream: The address of the CUDA stream that the network is to run on; None lets the
+            provider create a stream.
+        options: What the user chose for the device; only the memory limit counts here.
+        half: Whether the network computes in float16 only.
+        graph: Whether a run is captured as a CUDA graph, which later runs replay.
+    """
     settings = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
@@ -321,34 +410,44 @@ def cuda_provider(
     return CUDA, settings
 
 
-BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; others by images
+# Ways to resize that never make an input larger than the canvas. With the others, the size of the
+# input follows from each image.
+RESIZES_TO_CANVAS = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}
 
 
 def profile_of(model: PreparedModel) -> dict[str, str]:
-    """TensorRT's options for what a graph with dynamic axes will take; none for other graphs.
+    """Tell TensorRT the range of input shapes of a graph with dynamic axes (its shape profile).
 
-    Without them, TensorRT plans for the first batch, and again, for minutes, for each smaller or
-    larger one.
+    Without a profile, TensorRT builds its engine for the first batch, and again, for minutes, for
+    each smaller or larger batch.
+
+    Returns:
+        Options of the TensorRT provider, such as `{"trt_profile_min_shapes": "images:1x3x32x32"}`
+        and the same for "opt" (the shape to be fastest at) and "max". Empty if the graph fixes the
+        shape, if nothing limits it, or if the input's name cannot be written in an option.
     """
     contract = model.contract
-    name = contract.input_name
+    input_name = contract.input_name
     is_fixed = contract.batch and contract.input_size
-    is_bounded = contract.input_size or contract.preprocessing.resize in BOUNDED
-    name_can_be_told = set(name).isdisjoint(":,")
-    if is_fixed or not is_bounded or not name_can_be_told:
+    is_limited = contract.input_size or contract.preprocessing.resize in RESIZES_TO_CANVAS
+    # These characters separate names, shapes and inputs in the option.
+    is_name_usable = ":" not in input_name and "," not in input_name
+    if is_fixed or not is_limited or not is_name_usable:
         return {}
 
-    size = contract.input_size or model.canvas or contract.default_size
+    largest_size = contract.input_size or model.canvas or contract.default_size
     smallest_size = contract.input_size or (contract.stride, contract.stride)
+    smallest_gpu_batch = BATCHES[-1]
+    largest_gpu_batch = BATCHES[0]
     bounds = (
         ("min", 1, smallest_size),
-        ("opt", BATCHES[-1], size),
-        ("max", BATCHES[0], size),
+        ("opt", smallest_gpu_batch, largest_size),
+        ("max", largest_gpu_batch, largest_size),
     )
     profile = {}
     for bound, usual_batch, (height, width) in bounds:
         batch = contract.batch or usual_batch
-        profile[f"trt_profile_{bound}_shapes"] = f"{name}:{batch}x3x{height}x{width}"
+        profile[f"trt_profile_{bound}_shapes"] = f"{input_name}:{batch}x3x{height}x{width}"
     return profile
 
 
@@ -359,36 +458,51 @@ def tensorrt_provider(
     model: PreparedModel,
     profile: Mapping[str, str],
 ) -> Provider:
-    """The TensorRT provider with its options, and those of `profile_of`.
+    """Name ONNX Runtime's TensorRT provider, with options for a model.
 
-    Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
-    capture even if a run is bound to others.
+    Its CUDA graphs (recorded runs that are replayed) stay off: the provider keeps a single graph,
+    and replays it with the memory addresses of the recorded run even if a later run uses others.
+
+    Args:
+        ordinal: The number of the GPU in CUDA, from 0.
+        stream: The address of the CUDA stream that the network is to run on.
+        options: What the user chose for the device: float16, and a memory limit.
+        model: The model that the provider is to run.
+        profile: The model's range of input shapes, from `profile_of`.
     """
     is_half = options.half or model.half or model.contract.input_dtype == "float16"
     settings = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        "trt_fp16_enable": str(is_half),  # it only reads True and False
+        "trt_fp16_enable": str(is_half),  # the provider reads "True" and "False", but not "1"
     }
     settings.update(profile)
     if options.gpu_mem_limit is not None:
         settings["trt_max_workspace_size"] = str(options.gpu_mem_limit)
-    settings.update(_engine_cache(model, profile))
+    settings.update(_engine_cache_settings(model, profile))
     return TENSORRT, settings
 
 
-def _engine_cache(model: PreparedModel, profile: Mapping[str, str]) -> dict[str, str]:
-    """The options that make TensorRT cache its engines; empty without a trusted cache."""
+def _engine_cache_settings(model: PreparedModel, profile: Mapping[str, str]) -> dict[str, str]:
+    """Create the folder where TensorRT keeps a model's engine, and return the options that name it.
+
+    An engine is the network compiled for this GPU, which takes minutes. Beside the engines,
+    TensorRT keeps the times that it measured while it built them.
+
+    Returns:
+        Options of the TensorRT provider; empty if the cache cannot be written, or if another user
+        could have changed it, because TensorRT runs the code in an engine without checking it.
+    """
     try:
-        # The provider names an engine after the graph's tensors, not its weights, so two trainings
-        # of one architecture would share it: each file content gets a folder.
         folder = cache_folder()
         timings = folder / "tensorrt"
-        engines = timings / hashlib.sha256(model.graph + repr(profile).encode()).hexdigest()
+        # The provider names an engine after the graph's tensors, not its weights, so two trainings
+        # of the same architecture would share it. A folder for each file content prevents that.
+        content = model.graph + repr(profile).encode()
+        engines = timings / hashlib.sha256(content).hexdigest()
         make_cache_folders(folder, timings, engines)
-        # An engine is code, which TensorRT runs unchecked.
-        files = list(timings.glob("*.timing")) + list(engines.glob("*"))
-        is_trusted = is_cache_trusted(folder, timings, engines, *files)
+        cached_files = list(timings.glob("*.timing")) + list(engines.glob("*"))
+        is_trusted = is_cache_trusted(folder, timings, engines, *cached_files)
     except (OutputError, OSError) as error:
         log.info("TensorRT builds its engine at every start: %s", error)
         return {}
@@ -403,51 +517,76 @@ def _engine_cache(model: PreparedModel, profile: Mapping[str, str]) -> dict[str,
 
 
 def tensor_providers(device: Device, options: DeviceOptions, *, half: bool) -> Sequence[Provider]:
-    """Providers of a `TensorSession` on a GPU; of the options, memory limit and precision count."""
+    """List the providers for a `TensorSession` on a GPU, which takes and returns NumPy arrays.
+
+    Args:
+        device: The GPU, with or without TensorRT.
+        options: What the user chose for the device; only the memory limit (which limits CUDA
+            alone) and float16 (which only TensorRT can choose) count here.
+        half: Whether the graph computes in float16 itself.
+
+    Returns:
+        The CUDA provider; before it, the TensorRT provider if the device uses it.
+    """
     ordinal = device.ordinal or 0
-    cuda = cuda_provider(ordinal, None, options, half=half)  # the runtime copies the arrays itself
+    # No stream is shared with the provider, as ONNX Runtime copies the arrays itself.
+    cuda = cuda_provider(ordinal, None, options, half=half)
     if not device.uses_tensorrt:
         return (cuda,)
-    # No cache of engines: each call loads another graph, once.
-    engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half or half)}
-    return (TENSORRT, engine), cuda
+    # A cache of engines would be useless here: each call loads another graph, once.
+    tensorrt_options = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half or half)}
+    return (TENSORRT, tensorrt_options), cuda
 
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send everything written to standard output to standard error, from C or Python.
+    """Send what is written to standard output, from C or Python, to standard error meanwhile.
 
     The file descriptor belongs to the whole process, so only do this while a library is loaded or
     set up, before any result is written.
     """
-    _flush()
-    # This one first: a closed descriptor is the next to be handed out.
+    _flush_stdout()
+    # Standard error is copied first. A copy gets the lowest number that is free, so if standard
+    # output is closed, this copy becomes number 1, and closing it restores that state in the end.
+    target = _copy_of_stderr()
     try:
-        target = os.dup(STDERR)
-    except OSError:
-        target = os.open(os.devnull, os.O_WRONLY)
-    try:
-        try:
-            original = os.dup(STDOUT)  # if it was closed, it is `target` by now
-        except OSError:  # unless standard input was closed too, and became `target`
-            original = None
+        original_stdout = _copy_of_stdout()
         try:
             os.dup2(target, STDOUT)
             with contextlib.redirect_stdout(sys.stderr):
                 yield
         finally:
-            _flush()
-            if original is None:
+            _flush_stdout()
+            if original_stdout is None:
                 os.close(STDOUT)
             else:
-                os.dup2(original, STDOUT)
-                os.close(original)
+                os.dup2(original_stdout, STDOUT)
+                os.close(original_stdout)
     finally:
         os.close(target)
 
 
-def _flush() -> None:
-    """Flush Python's and C's buffers; the rest would come out once the descriptor is restored."""
+def _copy_of_stderr() -> int:
+    """Open another file descriptor for standard error, or for the null device if it is closed."""
+    try:
+        return os.dup(STDERR)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _copy_of_stdout() -> int | None:
+    """Open another file descriptor for standard output; None if it is closed."""
+    try:
+        return os.dup(STDOUT)
+    except OSError:
+        return None
+
+
+def _flush_stdout() -> None:
+    """Write out what Python and the C library hold back of the text for standard output.
+
+    Text that stays in these buffers would go to wherever the descriptor points later.
+    """
     if sys.stdout is not None:
         sys.stdout.flush()
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
