@@ -13,7 +13,7 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,7 +63,8 @@ OWNERS = {
 }
 OTHER_OWNER = ("a shared library", f"let the loader find it ({LOADER_PATH})")
 
-# Messages of the loader of Linux's C library.
+# Messages of the loader of Linux's C library: a library is missing; it is too old (as in "A:
+# version `V' not found (required by B)"); or it is of another version, and lacks a function.
 MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
 OLD = re.compile(r"(?P<library>[^:]+): version [`'](?P<version>.+?)' not found.*?(?P<by>[^/ ]+)\)")
 SYMBOL = re.compile(
@@ -87,7 +88,15 @@ class Unloadable:
 
 
 def require_provider(provider: str) -> None:
-    """Make sure that the execution provider CUDA or TENSORRT can be loaded."""
+    """Make sure that ONNX Runtime can use an NVIDIA GPU through this execution provider.
+
+    Args:
+        provider: The provider's name in ONNX Runtime, `CUDA` or `TENSORRT`.
+
+    Raises:
+        DeviceError: There is no GPU, ONNX Runtime was built without the provider, or libraries
+            that the provider needs do not load; the hint says what to install.
+    """
     if has_gpu() is False and not ask_driver().gpus:
         raise DeviceError(NO_GPU, CPU_INSTEAD)
     if provider not in onnxruntime.get_available_providers():
@@ -102,57 +111,93 @@ def require_provider(provider: str) -> None:
 
 
 def not_built_in(provider: str, version: str) -> tuple[str, str]:
-    """Why the installed ONNX Runtime of this version has no such provider, and the remedy."""
+    """Explain why the installed ONNX Runtime lacks an execution provider for GPUs.
+
+    Args:
+        provider: The provider's name in ONNX Runtime, such as "CUDAExecutionProvider".
+        version: The version of ONNX Runtime that is installed.
+
+    Returns:
+        A sentence that says the reason, and a hint that says what to do: usually the command that
+        replaces the package for the CPU by one for GPUs.
+    """
     if not gpu_wheel_exists():
         machine = f"{platform.system()} on {platform.machine()}"
         return f"PyPI has no ONNX Runtime with CUDA for {machine}", CPU_INSTEAD
-    names = " ".join(owners("onnxruntime")) or "onnxruntime"
+    # Packages for the CPU and for GPUs that are installed together overwrite each other's files.
     mixture = find_mixture()
     if mixture:
         return mixture
+    packages = " ".join(owners("onnxruntime")) or "onnxruntime"
     return (
-        f"the installed {names} {version} was built without {provider}",
-        f"pip uninstall -y {names} && {cuda_command()}; or {CPU_INSTEAD}",
+        f"the installed {packages} {version} was built without {provider}",
+        f"pip uninstall -y {packages} && {cuda_command()}; or {CPU_INSTEAD}",
     )
 
 
 def require_code(ordinal: int) -> None:
-    """Make sure that ONNX Runtime's CUDA provider was compiled for a GPU.
+    """Make sure that ONNX Runtime's CUDA provider contains code for this GPU's generation.
 
-    If it was not, ONNX Runtime loads a model nevertheless, and then fails on each image.
+    If it does not, ONNX Runtime loads a model nevertheless, and then fails on each image.
+
+    Args:
+        ordinal: The number of the GPU in CUDA, from 0.
+
+    Raises:
+        DeviceError: There is no such code; the hint names the extra of detcli that has it.
     """
     facts = ask_driver()
-    gpus = facts.gpus[ordinal : ordinal + 1]
+    gpus = facts.gpus[ordinal : ordinal + 1]  # empty if the driver does not list the GPU
     reason = lacking_code(gpus, onnxruntime.__version__, runtime_cuda())
     if reason:
+        hint = CPU_INSTEAD
         extra = fitting_extra(replace(facts, gpus=gpus))
-        hint = f"{extra.command}; or {CPU_INSTEAD}" if extra else CPU_INSTEAD
+        if extra is not None:
+            hint = f"{extra.command}; or {CPU_INSTEAD}"
         raise DeviceError(reason, hint)
 
 
 def require_one_cuda() -> None:
-    """Make sure that ONNX Runtime and cuda-bindings, if installed, are for the same CUDA."""
+    """Make sure that ONNX Runtime and cuda-bindings are for the same major version of CUDA.
+
+    They differ where detcli's extras `cuda` and `cuda12` were both installed. Nothing is checked
+    if cuda-bindings, NVIDIA's package for Python, is not installed.
+    """
     cuda = runtime_cuda()
     try:
-        bindings = importlib.metadata.version("cuda-bindings")
+        bindings_version = importlib.metadata.version("cuda-bindings")
     except importlib.metadata.PackageNotFoundError:
         return
-    if cuda and cuda.partition(".")[0] != bindings.partition(".")[0]:
+    if cuda is None:
+        return
+    runtime_release, _, _ = cuda.partition(".")
+    bindings_release, _, _ = bindings_version.partition(".")
+    if runtime_release != bindings_release:
         raise DeviceError(
             f"the extras cuda and cuda12 are mixed: ONNX Runtime is for CUDA {cuda}, "
-            f"cuda-bindings is {bindings}",
+            f"cuda-bindings is {bindings_version}",
             f"{cuda_command()}; or {CPU_INSTEAD}",
         )
 
 
 def runtime_cuda() -> str | None:
-    """The CUDA that ONNX Runtime was built for, such as "13.0"; None where unknown."""
-    release = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
-    return release and release[0]
+    """Tell the version of CUDA that ONNX Runtime was built for, such as "13.0".
+
+    None if ONNX Runtime does not say, as when it was built for the CPU only.
+    """
+    version = getattr(onnxruntime, "cuda_version", None) or ""
+    release = re.match(r"\d+\.\d+", version)
+    if release is None:
+        return None
+    return release[0]
 
 
 def summary(failures: Sequence[Unloadable]) -> str:
-    """List the missing libraries, then the faulty ones."""
+    """Join the libraries that do not load into one text: the missing first, then the faulty.
+
+    For example "missing: libcudnn.so.9 (cuDNN); faulty: libstdc++.so.6 (the C++ runtime: too old:
+    ...)".
+    """
     missing = [str(failure) for failure in failures if not failure.reason]
     faulty = [str(failure) for failure in failures if failure.reason]
     sentences = []
@@ -164,12 +209,21 @@ def summary(failures: Sequence[Unloadable]) -> str:
 
 
 def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
-    """Load the libraries that a provider needs, and return those that fail, the driver's first."""
+    """Load all libraries that an execution provider needs, and return those that fail.
+
+    Libraries that load stay in the process. The failures are in the order of loading, the driver's
+    library first, each only once.
+
+    Args:
+        provider: The provider's name in ONNX Runtime, `CUDA` or `TENSORRT`.
+    """
     with stdout_to_stderr():
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints failures
-            onnxruntime.preload_dlls()  # pip's copies, which the loader would not find
+        # ONNX Runtime loads the copies that pip installed, which the system's loader would not
+        # find. It prints its failures, which the loop below finds as well.
+        with contextlib.redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
         failures = []
-        for library in _needed(provider):
+        for library in _libraries_of_provider(provider):
             try:
                 ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
@@ -178,10 +232,17 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
 
 
 def explain(name: str, message: str) -> Unloadable:
-    """Interpret the loader's message about a file; the fault may lie with another library."""
-    library, reason = _fault_of(name, message)
-    library = _file(library)
-    owner, remedy = _owner_of(library)
+    """Say which library is at fault when the loader could not load one, and what installs it.
+
+    The fault often lies with another library, which the first depends on. The message names it.
+
+    Args:
+        name: The file name of the library that was to be loaded.
+        message: The error message of the system's loader.
+    """
+    path, reason = _parse_loader_message(name, message)
+    library = _file_name(path)
+    owner, remedy = _owner_and_remedy(library)
     if remedy == CUDA_EXTRA:
         remedy = cuda_command()
     elif remedy == TENSORRT_PACKAGE:
@@ -189,27 +250,39 @@ def explain(name: str, message: str) -> Unloadable:
     return Unloadable(library, reason, owner, remedy)
 
 
-def _fault_of(name: str, message: str) -> tuple[str, str]:
-    """The library that the loader complains about, and what is wrong with it."""
+def _parse_loader_message(name: str, message: str) -> tuple[str, str]:
+    """Read from the loader's message which library is at fault, and what is wrong with it.
+
+    Args:
+        name: The library that was to be loaded, which is blamed if the message names none.
+        message: The loader's message, which on Linux has one of four forms: a file is missing, a
+            library is too old, a symbol is undefined, or "LIBRARY: REASON".
+
+    Returns:
+        The library, as a file name or a path; and what is wrong with it, empty if it is missing.
+    """
     missing = MISSING.match(message)
     if missing is not None:
         return missing["library"], ""
+
     old = OLD.match(message)
     if old is not None:
         return old["library"], f"too old: it lacks {old['version']}, which {old['by']} needs"
+
     symbol = SYMBOL.match(message)
     if symbol is not None and symbol["library"]:
-        needed_by = _file(symbol["by"])
+        needed_by = _file_name(symbol["by"])
         reason = f"another version: it lacks {symbol['symbol']}, which {needed_by} needs"
         return symbol["library"], reason
+
     if ".so" in message:
         library, _, reason = message.partition(":")
         return library.strip(), reason.strip()
     return name, ""
 
 
-def _owner_of(library: str) -> tuple[str, str]:
-    """The product that a library belongs to, and what installs it."""
+def _owner_and_remedy(library: str) -> tuple[str, str]:
+    """Look up the product that a library belongs to, and what installs that, by its file name."""
     for beginnings, owner in OWNERS.items():
         if library.startswith(beginnings):
             return owner
@@ -217,7 +290,10 @@ def _owner_of(library: str) -> tuple[str, str]:
 
 
 def _tensorrt_command() -> str:
-    """What installs TensorRT for the CUDA that ONNX Runtime is for, where it has code for a GPU."""
+    """Choose the command that installs TensorRT for the CUDA that ONNX Runtime was built for.
+
+    It is a sentence instead of a command if TensorRT supports none of this machine's GPUs.
+    """
     gpus = ask_driver().gpus
     if gpus and all(_is_too_old_for_tensorrt(gpu) for gpu in gpus):
         return f"TensorRT has no code for {gpus[0].name}: use --device cuda"
@@ -228,17 +304,27 @@ def _tensorrt_command() -> str:
 
 
 def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
+    """Tell whether TensorRT lacks code for a GPU, by the GPU's compute capability."""
     major, minor = gpu.capability.split(".")
     return (int(major), int(minor)) < TENSORRT_FROM
 
 
-def _file(path: str) -> str:
-    """The last part of a path; its folders may name people."""
-    return path.rpartition("/")[2]
+def _file_name(path: str) -> str:
+    """Leave out the folders of a path: messages should not show them, as they may name people."""
+    _, _, name = path.rpartition("/")
+    return name
 
 
-def _needed(provider: str) -> Iterator[str | Path]:
-    """Libraries to load, in order; a library finds those loaded before it."""
+def _libraries_of_provider(provider: str) -> Iterator[str | Path]:
+    """List the libraries that an execution provider needs, in the order to load them.
+
+    The order matters because a library finds those that the process has loaded before it. A name
+    without a folder is left to the system's loader.
+
+    Args:
+        provider: The provider's name in ONNX Runtime. TensorRT needs everything that CUDA needs,
+            and its own libraries.
+    """
     is_windows = sys.platform == "win32"
     yield DRIVER
     # The CUDA provider opens cuDNN at first use, so the loader does not list it as a dependency.
@@ -247,25 +333,33 @@ def _needed(provider: str) -> Iterator[str | Path]:
     yield _provider_file("cuda")
     if provider != TENSORRT:
         return
-    package = importlib.util.find_spec("tensorrt_libs")
-    folders = (package and package.submodule_search_locations) or ()
     for library in ("nvinfer", "nvonnxparser"):
         name = f"{library}_10.dll" if is_windows else f"lib{library}.so.10"
-        yield _pip_copy(name, folders) or name
+        yield _tensorrt_file_of_pip(name) or name
     yield _provider_file("tensorrt")
 
 
-def _pip_copy(name: str, folders: Iterable[str]) -> Path | None:
-    """The copy of a library that pip installed, which the loader cannot find; None without one."""
-    for folder in folders:
-        copy = Path(folder) / name
-        if copy.exists():
-            return copy
+def _tensorrt_file_of_pip(name: str) -> Path | None:
+    """Find the copy of a TensorRT library that pip installed; None if there is none.
+
+    Pip puts it into the package `tensorrt_libs`, where the system's loader does not look.
+    """
+    package = importlib.util.find_spec("tensorrt_libs")
+    if package is None:
+        return None
+    for folder in package.submodule_search_locations or ():
+        file = Path(folder) / name
+        if file.exists():
+            return file
     return None
 
 
 def _provider_file(name: str) -> Path:
-    """The library of an execution provider, which ONNX Runtime has beside itself."""
+    """Build the path of an execution provider's library, which ONNX Runtime has beside itself.
+
+    Args:
+        name: "cuda", "tensorrt", or "shared" for what both need.
+    """
     if sys.platform == "win32":
         file = f"onnxruntime_providers_{name}.dll"
     else:
@@ -273,17 +367,17 @@ def _provider_file(name: str) -> Path:
     return Path(onnxruntime.__file__).parent / "capi" / file
 
 
-# Builds TensorRT's engine in seconds instead of minutes; nodes are placed the same way.
+# TensorRT then builds a slower engine in seconds instead of minutes. It takes the same nodes.
 QUICK_BUILD = {"trt_builder_optimization_level": "0"}
 
 
 @frozen
 class LeftNode:
-    """A node that the provider in question leaves to another."""
+    """A node of a graph that an execution provider does not run itself, but leaves to another."""
 
     name: str
     operator: str
-    provider: str
+    provider: str  # the provider that runs it
 
 
 @frozen
@@ -302,31 +396,45 @@ class Placement:
 
 
 def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
-    """Load a serialised ONNX graph with each provider that this ONNX Runtime was built with.
+    """Load a graph with each execution provider of this ONNX Runtime, and see what each runs.
 
-    `title` names the graph in errors. ONNX Runtime's preferred provider comes first, the CPU last.
+    Args:
+        graph: A serialised ONNX model.
+        title: What the graph is called in errors.
+
+    Returns:
+        A placement for each provider that ONNX Runtime was built with, usable or not. Its
+        preferred provider comes first, the CPU last.
     """
     return tuple(
-        _placement_of(graph, name, title) for name in onnxruntime.get_available_providers()
+        _placement_of(graph, provider, title) for provider in onnxruntime.get_available_providers()
     )
 
 
-def _placement_of(graph: bytes, name: str, title: str) -> Placement:
-    """Load a graph with a provider, and see what of it the provider runs."""
-    providers: list[Provider] = [(name, {})]
-    if name == TENSORRT:
+def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
+    """Load a graph with an execution provider, and see which nodes the provider runs.
+
+    A provider that cannot be loaded, or does not accept the graph, makes a placement that is not
+    usable, with the reason.
+    """
+    providers: list[Provider] = [(provider, {})]
+    if provider == TENSORRT:
         providers = [(TENSORRT, QUICK_BUILD), (CUDA, {})]
     try:
-        if name in {CUDA, TENSORRT}:
-            require_provider(name)
+        if provider in {CUDA, TENSORRT}:
+            require_provider(provider)
         nodes = nodes_by_provider(open_session(graph, providers, title))
     except DetcliError as error:
-        return Placement(name, usable=False, reason=str(error), hint=error.hint)
+        return Placement(provider, usable=False, reason=str(error), hint=error.hint)
+
     if nodes is None:
-        return Placement(name, usable=True)
-    taken = Counter(operator_of(node) for node in nodes.pop(name, ()))
+        return Placement(provider, usable=True)
+    nodes_of_provider = nodes.pop(provider, [])
+    operator_counts = Counter(operator_of(node) for node in nodes_of_provider)
     left = []
-    for provider, nodes_of_provider in nodes.items():
-        for node in nodes_of_provider:
-            left.append(LeftNode(node.name, operator_of(node), provider))
-    return Placement(name, usable=True, taken=dict(taken.most_common()), left=tuple(left))
+    for other_provider, nodes_of_other in nodes.items():
+        for node in nodes_of_other:
+            left.append(LeftNode(node.name, operator_of(node), other_provider))
+    return Placement(
+        provider, usable=True, taken=dict(operator_counts.most_common()), left=tuple(left)
+    )
