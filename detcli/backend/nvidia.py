@@ -18,44 +18,66 @@ MAX_NAME = 256  # bytes, with the final NUL
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
 NO_GPU = "this machine has no NVIDIA GPU"
-ARCHITECTURE = re.compile(r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>a?)")
+
+# NVIDIA's name for code that was compiled for a generation of GPUs, such as "sm_90", "sm_120a" or
+# "compute_90". The last digit is the minor version of the compute capability.
+ARCHITECTURE = re.compile(
+    r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only_this_version>a?)"
+)
 
 
 @frozen
 class CudaExtra:
-    """An extra of detcli: a release of CUDA and what is built for it."""
+    """An optional set of detcli's dependencies, for a release of CUDA: `detcli[cuda]`."""
 
     name: str
     cuda: int  # the major version
-    driver: int  # the first that runs it, from NVIDIA's release notes
-    runtime: tuple[int, int, int]  # the newest onnxruntime-gpu that was looked into
-    architectures: str  # what that has code for, in NVIDIA's names
+    driver: int  # the first driver that runs this CUDA, from NVIDIA's release notes
+    runtime: tuple[int, int, int]  # the newest onnxruntime-gpu that `architectures` was read from
+    architectures: str  # what this onnxruntime-gpu contains code for, in NVIDIA's names
 
     @property
     def command(self) -> str:
         return f'pip install "detcli[{self.name}]"'
 
     def runs_on(self, capability: str) -> bool:
-        """Whether its ONNX Runtime has code for a GPU of a compute capability, such as "9.0".
+        """Tell whether this extra's ONNX Runtime contains code that a GPU can run.
 
-        Machine code ("sm_90") runs on GPUs of the same major version from its minor version on, or
-        on exactly one ("sm_90a"). The driver compiles "compute_90" for every later GPU.
+        Args:
+            capability: The GPU's compute capability, the version of its instructions, as "9.0".
         """
-        gpu = tuple(int(number) for number in capability.split("."))
-        for code in ARCHITECTURE.finditer(self.architectures):
-            built_for = (int(code["major"]), int(code["minor"]))
-            if code["only"]:
-                runs = gpu == built_for
-            else:
-                may_differ = code["form"] == "compute"
-                runs = gpu >= built_for and (may_differ or gpu[0] == built_for[0])
-            if runs:
-                return True
-        return False
+        major, minor = capability.split(".")
+        gpu_version = (int(major), int(minor))
+        return any(
+            _can_run(gpu_version, code) for code in ARCHITECTURE.finditer(self.architectures)
+        )
 
     def suits(self, gpus: Sequence["GpuFacts"]) -> bool:
-        """Whether it runs on one of these GPUs, if there are any."""
-        return not gpus or any(self.runs_on(gpu.capability) for gpu in gpus)
+        """Tell whether this extra runs on at least one of these GPUs, or no GPU is listed."""
+        if not gpus:
+            return True
+        return any(self.runs_on(gpu.capability) for gpu in gpus)
+
+
+def _can_run(gpu_version: tuple[int, int], code: re.Match[str]) -> bool:
+    """Tell whether a GPU can run code that was compiled for an architecture, by NVIDIA's rules.
+
+    "sm_86" is machine code, for GPUs of the same major version from the minor version on: 8.6 and
+    8.9. "sm_90a" is machine code for 9.0 alone. "compute_90" is an intermediate language that the
+    driver compiles for 9.0 and every later GPU.
+
+    Args:
+        gpu_version: Major and minor version of the GPU's compute capability.
+        code: A match of `ARCHITECTURE`.
+    """
+    code_version = (int(code["major"]), int(code["minor"]))
+    if code["only_this_version"]:
+        return gpu_version == code_version
+    is_late_enough = gpu_version >= code_version
+    if code["form"] == "compute":
+        return is_late_enough
+    has_same_major = gpu_version[0] == code_version[0]
+    return is_late_enough and has_same_major
 
 
 CUDA_EXTRAS: tuple[CudaExtra, ...] = (
@@ -88,7 +110,11 @@ class DriverFacts:
 
 
 def count_gpus() -> int:
-    """Count the visible GPUs; 0 without a driver."""
+    """Count the GPUs that NVIDIA's driver shows to this process; 0 if there is no driver.
+
+    Raises:
+        DeviceError: There is a driver, but it does not work.
+    """
     facts = ask_driver()
     if facts.status not in {None, 0, NO_DEVICE}:
         raise DeviceError(
@@ -99,43 +125,69 @@ def count_gpus() -> int:
 
 
 def ask_driver() -> DriverFacts:
-    """Query the driver without a context, which would take GPU memory."""
-    version = ctypes.c_int()
+    """Ask NVIDIA's driver which CUDA it supports and which GPUs it shows to this process.
+
+    The driver is a shared library with functions in C, which return 0 or the number of an error. No
+    context is created on a GPU, because that would take some of its memory.
+
+    Returns:
+        What the driver reports; only an error if there is no driver.
+    """
     count = ctypes.c_int()
     try:
         driver = ctypes.CDLL(DRIVER)
-        # Answers even if nothing else works: 13020 is CUDA 13.2.
-        failure = driver.cuDriverGetVersion(ctypes.byref(version))
-        status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-        gpus = tuple(_describe(driver, ordinal) for ordinal in range(count.value))
-    except (OSError, AttributeError) as error:  # missing, or another library of this name
+        cuda = _supported_cuda(driver)
+        status = driver.cuInit(0)
+        if status == 0:
+            status = driver.cuDeviceGetCount(ctypes.byref(count))
+        gpus = tuple(_describe_gpu(driver, ordinal) for ordinal in range(count.value))
+    except OSError as error:  # the library is missing
+        return DriverFacts(load_error=str(error))
+    except AttributeError as error:  # another library has its name, but not its functions
         return DriverFacts(load_error=str(error))
 
-    cuda = None
-    if not failure and version.value:
-        cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
     if status:
         gpus = ()
     return DriverFacts(status=status, cuda=cuda, gpus=gpus)
 
 
-def has_gpu(root: Path = Path("/")) -> bool | None:
-    """Whether the system shows one of NVIDIA's GPUs, whatever its driver says; None if unknown.
+def _supported_cuda(driver: ctypes.CDLL) -> str | None:
+    """Ask the driver for the newest CUDA that it supports, such as "13.2"; None if it fails.
 
-    Some virtual machines, sandboxes, WSL, and boards without a PCI bus do not show it.
+    The driver answers this even if nothing else works, and before `cuInit`.
     """
+    version = ctypes.c_int()
+    error_number = driver.cuDriverGetVersion(ctypes.byref(version))
+    if error_number or not version.value:
+        return None
+    # The driver counts 1000 for a major version and 10 for a minor version: 13020 is CUDA 13.2.
+    major, remainder = divmod(version.value, 1000)
+    return f"{major}.{remainder // 10}"
+
+
+def has_gpu(root: Path = Path("/")) -> bool | None:
+    """Look for one of NVIDIA's GPUs on the PCI bus, without asking its driver.
+
+    Args:
+        root: The folder that holds Linux's file system `sys`.
+
+    Returns:
+        Whether there is a GPU. None if that is unknown: on Windows and in its subsystem for Linux
+        (WSL), and where Linux lists no PCI devices, as on some virtual machines and boards.
+    """
+    if sys.platform == "darwin":
+        return False
     if not sys.platform.startswith("linux"):
-        if sys.platform == "darwin":
-            return False
         return None
-    devices = list(root.glob("sys/bus/pci/devices/*"))
-    if not devices or "microsoft" in platform.release().lower():
+    pci_devices = list(root.glob("sys/bus/pci/devices/*"))
+    is_wsl = "microsoft" in platform.release().lower()
+    if not pci_devices or is_wsl:
         return None
-    return any(_is_gpu(device) for device in devices)
+    return any(_is_gpu(device) for device in pci_devices)
 
 
 def _is_gpu(device: Path) -> bool:
-    """True if the folder of a PCI device says that it is one of NVIDIA's GPUs."""
+    """Tell whether a PCI device is one of NVIDIA's GPUs, by its folder in Linux's file system."""
     try:
         vendor = (device / "vendor").read_text().strip()
         pci_class = (device / "class").read_text().strip()
@@ -145,47 +197,89 @@ def _is_gpu(device: Path) -> bool:
 
 
 def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
-    """The extra for the newest CUDA that this driver and one of its GPUs run; None for no such."""
-    newest = None if facts.cuda is None else int(facts.cuda.partition(".")[0])
-    for extra in CUDA_EXTRAS:
-        is_too_new = newest is not None and newest < extra.cuda
-        if not is_too_new and extra.suits(facts.gpus):
+    """Choose detcli's extra for the newest CUDA that this driver and one of its GPUs can run.
+
+    A driver that does not report its CUDA counts as new enough, and a machine without GPUs as one
+    that runs everything. None if there is no such extra.
+    """
+    for extra in CUDA_EXTRAS:  # the newest first
+        if _supports_cuda(facts, extra.cuda) and extra.suits(facts.gpus):
             return extra
     return None
 
 
-def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
-    """Say that this ONNX Runtime, built for a CUDA, has no code for any of these GPUs.
+def _supports_cuda(facts: DriverFacts, major: int) -> bool:
+    """Tell whether a driver runs a major version of CUDA; True if it does not report its own."""
+    if facts.cuda is None:
+        return True
+    newest_major, _, _ = facts.cuda.partition(".")
+    return int(newest_major) >= major
 
-    None if it has code, or if nothing is known about it.
+
+def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
+    """Explain that an installed ONNX Runtime contains code for none of these GPUs.
+
+    Args:
+        gpus: The GPUs that it is to run on.
+        runtime: The version of ONNX Runtime, such as "1.26.0".
+        cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
+
+    Returns:
+        A sentence for the user. None if there is code for one of the GPUs, or if no extra tells
+        what this version of ONNX Runtime contains.
+    """
+    extra = _extra_of_runtime(runtime, cuda)
+    if extra is None or extra.suits(gpus):
+        return None
+    capabilities = set()
+    for code in ARCHITECTURE.finditer(extra.architectures):
+        capabilities.add(f"{code['major']}.{code['minor']}")
+    return (
+        f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
+        f"{gpus[0].capability}: it was compiled for "
+        f"{', '.join(sorted(capabilities, key=float))}"
+    )
+
+
+def _extra_of_runtime(runtime: str, cuda: str | None) -> CudaExtra | None:
+    """Find the extra that tells what code an installed ONNX Runtime contains.
+
+    Args:
+        runtime: The version of ONNX Runtime. A version that is newer than the extra's may contain
+            other code, so that nothing is known about it.
+        cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
     """
     if not cuda:
         return None
-    cuda_release = int(cuda.partition(".")[0])
-    version = tuple(int(number) for number in re.findall(r"\d+", runtime)[:3])
+    cuda_major, _, _ = cuda.partition(".")
+    version = tuple(int(digits) for digits in re.findall(r"\d+", runtime)[:3])
     for extra in CUDA_EXTRAS:
-        if cuda_release != extra.cuda or version > extra.runtime:
-            continue
-        if extra.suits(gpus):
-            return None
-        capabilities = set()
-        for code in ARCHITECTURE.finditer(extra.architectures):
-            capabilities.add(f"{code['major']}.{code['minor']}")
-        return (
-            f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
-            f"{gpus[0].capability}: it was compiled for "
-            f"{', '.join(sorted(capabilities, key=float))}"
-        )
+        if int(cuda_major) == extra.cuda and version <= extra.runtime:
+            return extra
     return None
 
 
 def cuda_command() -> str:
-    """The command that installs CUDA for this machine's driver and GPUs."""
-    return (fitting_extra(ask_driver()) or CUDA_EXTRAS[0]).command
+    """Choose the command that installs CUDA for this machine's driver and GPUs.
+
+    If no extra fits them, it is the command for the newest.
+    """
+    extra = fitting_extra(ask_driver())
+    if extra is None:
+        extra = CUDA_EXTRAS[0]
+    return extra.command
 
 
-def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
-    """A GPU's name, capability and memory; empty where the driver does not answer."""
+def _describe_gpu(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
+    """Ask the driver for a GPU's name, compute capability and memory.
+
+    The driver's functions write their answers into the variables that they are passed. These stay
+    empty or zero where the driver does not answer.
+
+    Args:
+        driver: The driver's shared library, after `cuInit`.
+        ordinal: The number of the GPU in CUDA, from 0.
+    """
     device = ctypes.c_int()
     name = ctypes.create_string_buffer(MAX_NAME)
     major = ctypes.c_int()
@@ -204,9 +298,17 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
-    """Version of the driver's kernel module; None where it is not loaded, and outside Linux."""
+    """Read the version of NVIDIA's driver, such as "580.95.05", from Linux's file system `proc`.
+
+    Args:
+        root: The folder that holds `proc`.
+
+    Returns:
+        The version; None if the driver's kernel module is not loaded, and outside Linux.
+    """
+    version_file = root / "proc/driver/nvidia/version"
     try:
-        text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+        text = version_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     version = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", text)
@@ -216,19 +318,27 @@ def driver_version(root: Path = Path("/")) -> str | None:
 
 
 def gpu_uuid(ordinal: int) -> str:
-    """UUID of a GPU, or of a part of one (MIG), by its CUDA ordinal."""
-    import uuid  # takes 2 ms
+    """Ask the driver for the UUID of a GPU, which names it whatever order GPUs are listed in.
+
+    Args:
+        ordinal: The number in CUDA, from 0, of a GPU or of a part of one (MIG).
+
+    Raises:
+        DeviceError: There is no such GPU, or the driver does not answer.
+    """
+    import uuid  # here, as it takes 2 ms and few commands need it
 
     if ordinal >= count_gpus():
         raise DeviceError(f"there is no GPU number {ordinal}", "see what nvidia-smi lists")
     driver = ctypes.CDLL(DRIVER)
     device = ctypes.c_int()
-    identity = (ctypes.c_ubyte * 16)()
+    uuid_bytes = (ctypes.c_ubyte * 16)()
     status = driver.cuDeviceGet(ctypes.byref(device), ordinal)
-    status = status or driver.cuDeviceGetUuid_v2(identity, device)
+    if status == 0:
+        status = driver.cuDeviceGetUuid_v2(uuid_bytes, device)
     if status:
         raise DeviceError(
             f"NVIDIA's driver does not name GPU number {ordinal}: CUDA error {status}",
             "see whether nvidia-smi lists it",
         )
-    return str(uuid.UUID(bytes=bytes(identity)))
+    return str(uuid.UUID(bytes=bytes(uuid_bytes)))
