@@ -12,12 +12,14 @@ looks at two pixels along each axis, however much it shrinks an image.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image, Letterbox, Pixels, Size
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
@@ -25,81 +27,141 @@ from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 Doubles = npt.NDArray[np.float64]
 Tensor = npt.NDArray[Any]  # images as a network takes them, or what it gives
 
-PRECISION = 1 << 22  # of a weight
-ROWS = 8  # of the output, at a time: their sources overlap
-PRODUCTS = 1 << 18  # in a matrix product: in cache, and too few for BLAS to start threads
+WEIGHT_UNITS = 1 << 22  # Pillow's weights are multiples of 1 / WEIGHT_UNITS
+ROWS_PER_BLOCK = 8  # of the output, computed at a time, as they share most of their source rows
+# Multiplications in a matrix product: few enough for the cache, and for BLAS to start no threads.
+MAX_PRODUCTS = 1 << 18
 
 
 def resample(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
-    """Resize an image `(H, W, 3)` uint8 to (height, width), along x first."""
+    """Resize an image to exactly the pixels that Pillow's filters give, along x first.
+
+    Args:
+        image: `(H, W, 3)` uint8.
+        size: The new height and width. An axis that has this size already is left alone, so the
+            image itself may be returned.
+        interpolation: One of the kernels in `KERNELS`.
+    """
     height, width = size
     if width != image.shape[1]:
-        columns = _resample_rows(np.asarray(cv2.transpose(image)), width, interpolation)
-        image = np.asarray(cv2.transpose(columns), np.uint8)
+        transposed: Pixels = np.asarray(cv2.transpose(image), np.uint8)  # (W, H, 3)
+        resized = _resample_rows(transposed, width, interpolation)
+        image = np.asarray(cv2.transpose(resized), np.uint8)
     if height != image.shape[0]:
         image = _resample_rows(image, height, interpolation)
     return image
 
 
-def _resample_rows(image: Pixels, target: int, interpolation: Interpolation) -> Pixels:
-    """Resize along the first axis: `(H, W, 3)` -> `(target, W, 3)`."""
-    rows = image.reshape(len(image), -1)  # (H, W * 3)
-    out = np.empty((target, rows.shape[1]), np.uint8)
-    for out_rows, source_rows, weights in _weights(len(image), target, interpolation):
-        step = max(1, PRODUCTS // weights.size)
-        for first in range(0, rows.shape[1], step):
-            columns = slice(first, first + step)
-            levels = weights @ rows[source_rows, columns].astype(np.float64)  # (ROWS, step)
-            levels += 0.5
-            out[out_rows, columns] = np.clip(levels, 0, 255, out=levels)
-    return out.reshape(target, *image.shape[1:])
+def _resample_rows(image: Pixels, height: int, interpolation: Interpolation) -> Pixels:
+    """Resize an image along its first axis: `(H, W, 3)` -> `(height, W, 3)`, uint8.
+
+    Each output row is a weighted sum of a few source rows. A few output rows at a time are computed
+    as a product of a matrix of weights and the source rows.
+    """
+    source = image.reshape(len(image), -1)  # (H, W * 3)
+    value_count = source.shape[1]
+    resized = np.empty((height, value_count), np.uint8)
+    for block in _weight_blocks(len(image), height, interpolation):
+        columns_at_a_time = max(1, MAX_PRODUCTS // block.weights.size)
+        for first_column in range(0, value_count, columns_at_a_time):
+            columns = slice(first_column, first_column + columns_at_a_time)
+            source_values = source[block.source_rows, columns].astype(np.float64)
+            sums = block.weights @ source_values  # (rows, columns)
+            sums += 0.5  # rounds, as the conversion to uint8 cuts off the fraction
+            resized[block.rows, columns] = np.clip(sums, 0, 255, out=sums)
+    return resized.reshape(height, *image.shape[1:])
 
 
-_Block = tuple[slice, slice, Doubles]
-"""At most `ROWS` rows of the output, the rows of the source that they need, and their weights:
-float64, multiples of 1 / `PRECISION`."""
+@frozen
+class _WeightBlock:
+    """The weights that compute a few neighbouring rows of a resized image."""
+
+    rows: slice  # rows of the resized image, at most `ROWS_PER_BLOCK`
+    source_rows: slice  # the rows of the source that any of them needs
+    weights: Doubles  # (rows, source rows), multiples of 1 / `WEIGHT_UNITS`
+
+
+@frozen
+class _Taps:
+    """Which positions of the source each position of a resized axis is computed from."""
+
+    first: npt.NDArray[np.int64]  # (target,): the first source position
+    end: npt.NDArray[np.int64]  # (target,): one after the last source position
+    # (target, taps): the weights of the source positions from `first` on, which add up to 1. They
+    # are 0 from `end` on, where a target position has fewer taps than others.
+    weights: Doubles
 
 
 @functools.lru_cache(maxsize=64)
-def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_Block, ...]:
-    """The weights of each output row, rounded as Pillow rounds them."""
-    kernel, reach = KERNELS[interpolation]
-    scale = source / target
-    widened = max(scale, 1.0)
-    centre = (np.arange(target) + 0.5) * scale  # (target,)
-    first = np.maximum((centre - reach * widened + 0.5).astype(int), 0)
-    last = np.minimum((centre + reach * widened + 0.5).astype(int), source)
+def _weight_blocks(
+    source: int, target: int, interpolation: Interpolation
+) -> tuple[_WeightBlock, ...]:
+    """Compute the weights that resize an axis from `source` to `target` pixels, in blocks.
 
-    position = first[:, np.newaxis] + np.arange((last - first).max())  # (target, taps)
-    weight = kernel((position - centre[:, np.newaxis] + 0.5) * (1 / widened))
-    weight[position >= last[:, np.newaxis]] = 0
-    # One tap after the other, as Pillow sums them: a pairwise sum would round differently.
-    weight /= np.add.accumulate(weight, axis=1)[:, -1:]
-    weight = np.trunc(weight * PRECISION + np.copysign(0.5, weight)) / PRECISION
-
+    A block covers a few neighbouring output rows. Its weights are a dense matrix, with zeros where
+    an output row does not need a source row of the block.
+    """
+    taps = _taps(source, target, interpolation)
     blocks = []
-    for begin in range(0, target, ROWS):
-        rows = slice(begin, min(begin + ROWS, target))
-        start = int(first[rows][0])
-        stop = int(last[rows][-1])
-        dense = np.zeros((rows.stop - begin, stop - start))
-        inside = position[rows] < last[rows, np.newaxis]
-        dense[np.nonzero(inside)[0], position[rows][inside] - start] = weight[rows][inside]
-        blocks.append((rows, slice(start, stop), dense))
+    for begin in range(0, target, ROWS_PER_BLOCK):
+        rows = slice(begin, min(begin + ROWS_PER_BLOCK, target))
+        source_begin = int(taps.first[rows][0])
+        source_end = int(taps.end[rows][-1])
+        dense = np.zeros((rows.stop - begin, source_end - source_begin))
+        for dense_row, target_row in enumerate(range(rows.start, rows.stop)):
+            first = int(taps.first[target_row])
+            tap_count = int(taps.end[target_row]) - first
+            column = first - source_begin
+            dense[dense_row, column : column + tap_count] = taps.weights[target_row, :tap_count]
+        blocks.append(_WeightBlock(rows, slice(source_begin, source_end), dense))
     return tuple(blocks)
 
 
+def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
+    """Compute which source positions make each target position, and how much each counts.
+
+    A target position lies at a centre in the source, and takes the source positions (its taps)
+    around that, as far as the kernel reaches. The kernel widens as the image shrinks, so that
+    every source position counts. The order of the operations, and thus the rounding, is Pillow's.
+    """
+    kernel, reach = KERNELS[interpolation]
+    scale = source / target
+    widening = max(scale, 1.0)
+    centre = (np.arange(target) + 0.5) * scale  # (target,)
+    first = np.maximum((centre - reach * widening + 0.5).astype(int), 0)
+    end = np.minimum((centre + reach * widening + 0.5).astype(int), source)
+
+    tap_count = (end - first).max()
+    positions = first[:, np.newaxis] + np.arange(tap_count)  # (target, taps)
+    distances = positions - centre[:, np.newaxis] + 0.5
+    weights = kernel(distances * (1 / widening))
+    weights[positions >= end[:, np.newaxis]] = 0
+    # Added from left to right, as Pillow does: NumPy's `sum` adds in pairs, and rounds differently.
+    totals = np.add.accumulate(weights, axis=1)[:, -1:]  # (target, 1)
+    weights /= totals
+    units = np.trunc(weights * WEIGHT_UNITS + np.copysign(0.5, weights))  # rounds half away from 0
+    return _Taps(first, end, units / WEIGHT_UNITS)
+
+
 def _cubic(x: Doubles) -> Doubles:
-    """Pillow's BICUBIC: Keys' kernel with a = -0.5."""
+    """Weigh pixels by their distance as Pillow's BICUBIC does, with Keys' kernel and a = -0.5.
+
+    The kernel has a polynomial for distances below 1, another below 2, and is 0 from there on.
+
+    Args:
+        x: Distances from the centre, of either sign, in pixels of the smaller image (the old or the
+            resized).
+    """
     a = -0.5
-    x = np.abs(x)
-    near: Doubles = ((a + 2) * x - (a + 3)) * x * x + 1
-    far: Doubles = (((x - 5) * x + 8) * x - 4) * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
+    distance = np.abs(x)
+    near: Doubles = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far: Doubles = (((distance - 5) * distance + 8) * distance - 4) * a
+    beyond_near = np.where(distance < 2, far, 0)
+    return np.where(distance < 1, near, beyond_near)
 
 
 def _triangle(x: Doubles) -> Doubles:
-    """Pillow's BILINEAR."""
+    """Weigh pixels by their distance as Pillow's BILINEAR does: 1 at the centre, 0 from 1 on."""
     return np.asarray(np.maximum(1 - np.abs(x), 0))
 
 
@@ -107,7 +169,7 @@ KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
     Interpolation.BILINEAR: (_triangle, 1),
     Interpolation.BICUBIC: (_cubic, 2),
 }
-"""Each kernel, and the distance beyond which it is zero."""
+"""Each kernel weighs pixels by their distance, and is zero beyond the second value."""
 
 OPENCV = {
     Interpolation.LINEAR: "INTER_LINEAR",
@@ -115,7 +177,7 @@ OPENCV = {
     Interpolation.AREA: "INTER_AREA",
 }
 UINT8_VALUES = 256
-DEFAULT = Preprocessing()
+DEFAULT = Preprocessing()  # as Ultralytics' models take images
 
 
 def fit_letterbox(
@@ -126,13 +188,16 @@ def fit_letterbox(
 ) -> Letterbox:
     """Compute how an image is scaled and where it is placed on the network's input, the canvas.
 
+    A letterbox is this placement: the sizes of the image, the resized image and the canvas, and
+    where on the canvas the resized image lies. The rest of the canvas is padded.
+
     Args:
         image: Height and width of the image.
         canvas: Height and width of the network's input, where that does not follow from the
             image.
         preprocessing: How the model's images are resized.
         stride: If given, an image that keeps its proportions gets the smallest canvas that holds
-            it, whose sides are multiples of this.
+            it and whose sides are multiples of this.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -152,13 +217,15 @@ def fit_letterbox(
 
 
 def _rounded_up(size: Size, multiple: int) -> Size:
-    """The next height and width that are multiples of a number."""
+    """Round a height and a width up to multiples of a number."""
     height, width = size
-    return -(-height // multiple) * multiple, -(-width // multiple) * multiple
+    rows = math.ceil(height / multiple)
+    columns = math.ceil(width / multiple)
+    return rows * multiple, columns * multiple
 
 
 def _fit_with_proportions(image: Size, canvas: Size, preprocessing: Preprocessing) -> Letterbox:
-    """Where an image lies that is scaled with its proportions."""
+    """Scale an image with its proportions so that it fits the canvas, in its corner or centre."""
     return Letterbox.fit(
         image,
         canvas,
@@ -171,46 +238,81 @@ def _fit_with_proportions(image: Size, canvas: Size, preprocessing: Preprocessin
 def letterbox_image(
     image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing = DEFAULT
 ) -> Pixels:
-    """Resize an image and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
+    """Resize an image and pad it to the size of the network's input.
+
+    Args:
+        image: `(H, W, 3)` uint8 BGR.
+        letterbox: The size to resize to, the size of the canvas, and the place on it.
+        preprocessing: How to interpolate, and the colour of the padding.
+
+    Returns:
+        The canvas, `(H, W, 3)` uint8 BGR.
+    """
     height, width = letterbox.resized
-    image = resize(image, letterbox.resized, preprocessing.interpolation)
+    resized = resize(image, letterbox.resized, preprocessing.interpolation)
+    canvas_height, canvas_width = letterbox.canvas
+    canvas = np.full((canvas_height, canvas_width, 3), preprocessing.pad, np.uint8)
     top = letterbox.top
     left = letterbox.left
-    canvas = np.full((*letterbox.canvas, 3), preprocessing.pad, np.uint8)
-    canvas[top : top + height, left : left + width] = image
+    canvas[top : top + height, left : left + width] = resized
     return canvas
 
 
 def resize(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
-    """Resize an image `(H, W, 3)` uint8 to (height, width), by OpenCV or as Pillow does it."""
+    """Resize an image, by OpenCV or as Pillow does it, whichever the interpolation belongs to.
+
+    Args:
+        image: `(H, W, 3)` uint8; returned itself if it has the size already.
+        size: The new height and width.
+        interpolation: How pixels are interpolated, by a method of OpenCV or of Pillow.
+    """
     if image.shape[:2] == size:
         return image
     if interpolation not in OPENCV:
         return resample(image, size, interpolation)
+    height, width = size
     flag = getattr(cv2, OPENCV[interpolation])
-    return cv2.resize(image, size[::-1], interpolation=flag)  # type: ignore[return-value]
+    return cv2.resize(image, (width, height), interpolation=flag)  # type: ignore[return-value]
 
 
 def to_tensor(canvas: Pixels, out: Tensor, preprocessing: Preprocessing = DEFAULT) -> None:
-    """Write a canvas `(H, W, 3)` uint8 BGR into `out`, `(3, H, W)`, float32 or float16."""
-    channels = cv2.split(canvas)
-    ordered = channels if preprocessing.bgr else channels[::-1]
+    """Convert a letterboxed image into the numbers that the network takes, channel by channel.
+
+    As there are only 256 values of a pixel, each is looked up in a table instead of computed.
+
+    Args:
+        canvas: The letterboxed image, `(H, W, 3)` uint8 BGR.
+        out: The array to write to, `(3, H, W)` float32 or float16.
+        preprocessing: The scale, mean and deviation, and whether the network takes BGR or RGB.
+    """
+    channels = list(cv2.split(canvas))  # blue, green, red
+    if not preprocessing.bgr:
+        channels.reverse()
     tables = values(preprocessing, out.dtype)
-    for channel, table, plane in zip(ordered, tables, out, strict=True):
+    for channel, table, plane in zip(channels, tables, out, strict=True):
         cv2.LUT(channel, table, dst=plane)
 
 
 @functools.lru_cache(maxsize=16)
 def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
-    """What the 256 uint8 values of each channel are in the network's input: `(3, 256)`.
+    """Tabulate the network's input for each of the 256 values of a pixel, and each channel.
 
-    Channels are in the order of the model input. Computed in float64, rounded to float32 and
-    from there to float16. There is no -0: channels whose values are equal are the same bits.
+    Values are computed in float64, rounded to float32, and from there to float16 if the network
+    takes that.
+
+    Args:
+        preprocessing: The scale by which a value is multiplied, then the mean that is subtracted
+            from it, and the deviation by which it is divided, for each channel.
+        dtype: float32 or float16.
+
+    Returns:
+        `(3, 256)`, read-only, with the channels in the order of the network's input.
     """
     scaled = np.arange(UINT8_VALUES) * preprocessing.scale  # (256,)
     mean = np.array(preprocessing.mean)[:, np.newaxis]  # (3, 1)
     std = np.array(preprocessing.std)[:, np.newaxis]
     table: Tensor = ((scaled - mean) / std).astype(np.float32).astype(dtype)
+    # This turns -0 into 0, so that channels whose values are equal have the same bits.
     table += dtype.type(0)
     table.flags.writeable = False  # all callers share it
     return table
@@ -222,27 +324,39 @@ def to_tensors(
     preprocessing: Preprocessing,
     dtype: npt.DTypeLike,
 ) -> Tensor:
-    """Images that share a canvas as the network's input: `(B, 3, H, W)`."""
-    tensors = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
+    """Letterbox images and convert them into the network's input.
+
+    Args:
+        images: At least one image, each `(H, W, 3)` uint8 BGR.
+        letterboxes: Where each lies on the canvas, whose size is the same for all.
+        preprocessing: How the model's images are resized and scaled.
+        dtype: The type of the network's input, float32 or float16.
+
+    Returns:
+        A tensor `(B, 3, H, W)` for B images and the height and width of the canvas.
+    """
+    height, width = letterboxes[0].canvas
+    tensors = np.empty((len(images), 3, height, width), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
         to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
     return tensors
 
 
 def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
-    """Split the preprocessed images into batches of the size that the graph takes.
+    """Split preprocessed images into batches of the size that the graph takes.
 
-    The last batch is filled up with empty images. A graph that takes batches of any size gets all
-    images in one.
+    The last batch is filled up with images of zeros. A graph that takes batches of any size gets
+    all images in one.
 
     Args:
-        tensors: `(B, 3, H, W)`.
-        contract: What the graph takes.
+        tensors: The images, `(B, 3, H, W)`.
+        contract: What the graph takes; its `batch` is None for a graph that takes any number.
     """
     batch_size = contract.batch or len(tensors)
-    missing_count = -len(tensors) % batch_size  # to the next multiple of the batch size
     padded = tensors
-    if missing_count:
+    excess_count = len(tensors) % batch_size
+    if excess_count:
+        missing_count = batch_size - excess_count
         empty = np.zeros((missing_count, *tensors.shape[1:]), tensors.dtype)
         padded = np.concatenate([tensors, empty])
     for first in range(0, len(padded), batch_size):
@@ -256,6 +370,12 @@ def to_batch(
     dtype: npt.DTypeLike,
     count: int,
 ) -> Tensor:
-    """One image as the network's input, repeated: `(count, 3, H, W)`."""
+    """Letterbox an image and convert it into a batch that holds it several times.
+
+    A graph that takes batches of a fixed size needs this even for one image.
+
+    Returns:
+        A tensor `(count, 3, H, W)` of the type `dtype`.
+    """
     tensors = to_tensors([image.pixels], [letterbox], preprocessing, dtype)
     return np.repeat(tensors, count, axis=0)
