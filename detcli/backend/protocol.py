@@ -20,7 +20,7 @@ Pending = Callable[[], list[Detections]]
 """Detections that the device may still be computing: a call waits and returns a copy."""
 
 BATCHES = (32, 16, 8)
-"""Images in one batch that suit a GPU, for a graph that takes any number."""
+"""Numbers of images in a batch that suit a GPU, for a graph that takes any number."""
 
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
@@ -35,22 +35,40 @@ class Backend(Protocol):
     workers: int  # how many backends to run side by side, one per thread
 
     def best_batch(self, canvas: Size) -> int:
-        """Best number of images in a batch, for an input of this height and width."""
+        """Choose the best number of images in a batch, for an input of this height and width."""
 
     def allocate(self, size: Size) -> Pixels:
-        """An array for an image of (height, width) to be decoded into, where it suits `prepare`.
+        """Create an array that an image is decoded into, in memory from which `prepare` is fast.
 
-        Called on any thread; the array may outlive the backend.
+        This may be called on any thread, and the array may outlive the backend.
+
+        Args:
+            size: Height and width of the image.
+
+        Returns:
+            An array `(H, W, 3)` uint8, whose values are not set.
         """
 
     def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Buffer:
-        """Letterbox images into the network's input `(B, 3, H, W)`.
+        """Letterbox images into a batch of the network's input, the first stage.
 
-        Those whose arrays `allocate` made must stay as they are until the detections are read.
+        Args:
+            images: Images `(H, W, 3)` uint8 BGR. The device may still read arrays of `allocate`
+                later, so these must not change until the detections are read.
+            letterboxes: How each image is scaled, and its place in the network's input.
+
+        Returns:
+            The batch `(B, 3, H, W)`, for `infer`.
         """
 
     def infer(self, buffer: Buffer) -> Buffer:
-        """Run the network body on a prepared batch.
+        """Run the network on a prepared batch, the second stage.
+
+        Args:
+            buffer: What `prepare` returned.
+
+        Returns:
+            The outputs of the network, for `select`.
 
         Raises:
             InferenceError: The runtime failed.
@@ -59,16 +77,23 @@ class Backend(Protocol):
     def select(
         self, buffer: Buffer, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select detections from the network's head, in pixels of each image.
+        """Select the detections from the network's outputs, the third stage.
 
-        An asynchronous device may start on the next batch before these are read.
+        Args:
+            buffer: What `infer` returned.
+            letterboxes: Those that `prepare` got, to convert boxes to pixels of each image.
+            options: Which detections count: confidence, classes, overlap, and so on.
+
+        Returns:
+            A function that waits for the detections of each image and returns them. On an
+            asynchronous device, the next batch may be started before it is called.
         """
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell an observer, from now on, which stage has ended; None stops that.
+        """Call a function from now on whenever a stage ends, to measure it; None stops that.
 
-        This is for measurements: an asynchronous device is waited for each time, so nothing
-        overlaps any more.
+        An asynchronous device is waited for at the end of each stage, so that stages of several
+        batches no longer overlap.
         """
 
     def close(self) -> None:
@@ -76,22 +101,25 @@ class Backend(Protocol):
 
 
 class HostBackend:
-    """What backends share that prepare images in ordinary memory, one for each batch.
+    """The base of backends that prepare images with NumPy, in ordinary memory.
 
-    Larger batches are not faster there.
+    They take one image at a time, because larger batches are not faster on a CPU.
     """
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
         self._observer: Observer | None = None
 
-    def best_batch(self, canvas: Size) -> int:  # noqa: ARG002 - of any size
+    def best_batch(self, canvas: Size) -> int:  # noqa: ARG002 - the same for each size
+        """Return the number of images that the graph fixes, else 1."""
         return self._contract.batch or 1
 
     def allocate(self, size: Size) -> Pixels:
+        """Create an array for an image to be decoded into, see `Backend.allocate`."""
         return new_image(size)
 
     def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Tensor:
+        """Letterbox images into a batch of the network's input, `(B, 3, H, W)`."""
         tensors = to_tensors(
             images, letterboxes, self._contract.preprocessing, self._contract.input_dtype
         )
@@ -99,20 +127,26 @@ class HostBackend:
         return tensors
 
     def observe(self, observer: Observer | None) -> None:
+        """Call a function from now on whenever a stage ends, see `Backend.observe`."""
         self._observer = observer
 
     def _ended(self, stage: Stage) -> None:
+        """Tell the observer, if there is one, that a stage has ended."""
         if self._observer is not None:
             self._observer(stage)
 
 
 class Tensors(Protocol):
-    """Any graph on one device, with arrays as its inputs and outputs."""
+    """A graph that was loaded on a device, and takes and returns NumPy arrays."""
 
     device: str  # its name
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return all outputs by name.
+        """Run the graph on a tensor, and return its outputs by name.
+
+        Args:
+            name: The graph's input.
+            tensor: The value of that input.
 
         Raises:
             InferenceError: The runtime failed.
@@ -121,17 +155,18 @@ class Tensors(Protocol):
 
 
 class Engine(Protocol):
-    """Opens things on one kind of device: the modules `cpu`, `cuda`, `openvino`."""
+    """Loads models and graphs on one kind of device: the module `cpu`, `cuda` or `openvino`."""
 
     def open_backend(self, model: PreparedModel, device: Device, options: DeviceOptions) -> Backend:
-        """Load a model, see `backend.open_backend`."""
+        """Load a model on the device, see `backend.open_backend`."""
 
     def open_tensors(
         self, graph: bytes, title: str, device: Device, options: DeviceOptions
     ) -> Tensors:
-        """Load any graph, see `backend.open_tensors`."""
+        """Load a serialised ONNX graph on the device, see `backend.open_tensors`."""
 
 
+# Words in the messages of libraries that mean that memory ran out, in lower case.
 OUT_OF_MEMORY = (
     "out of memory",  # the CUDA runtime, and TensorRT in one of its spellings
     "outofmemory",
@@ -145,10 +180,12 @@ OUT_OF_MEMORY = (
 )
 
 LOAD_TIMEOUT_S = 120
-"""How long a network may take on the CPU to load; detectors take seconds."""
+"""How long a network may take to load on the CPU; detectors take seconds."""
 
 RUN_TIMEOUT_S = 600
-"""How long it may take there to run a batch. The pipeline limits its batches itself."""
+"""How long a network may take to run a batch on the CPU, outside the pipeline.
+
+The pipeline limits its batches itself."""
 
 MORE_MEMORY = "try a smaller --imgsz or --batch, end other programs, or check what the model is"
 
@@ -156,9 +193,18 @@ T = TypeVar("T")
 
 
 def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
-    """Run a task on a network that may never finish, such as folding its constants.
+    """Run a task on a network, and give up if it does not finish in time.
 
-    `title` is the model's name in errors. Seconds in which the process is suspended do not count.
+    A graph that is damaged or malicious may never finish, even while it is loaded and its
+    constants are folded. Seconds in which the process is suspended do not count.
+
+    Args:
+        limit_s: How many seconds the task may take.
+        title: What the model is called in errors.
+        task: A function without parameters.
+
+    Returns:
+        What the task returns.
 
     Raises:
         ModelError: The task did not finish within the limit.
@@ -170,7 +216,7 @@ def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
 
 
 def timeout_error(title: str, limit_s: int) -> ModelError:
-    """The error for a network that did not finish within its limit."""
+    """Create the error for a model, called `title`, that did not finish in so many seconds."""
     return ModelError(
         f"{title} did not finish within {limit_s} seconds, far longer than any detector needs",
         "check where the file comes from, or try it on a faster machine",
@@ -178,11 +224,17 @@ def timeout_error(title: str, limit_s: int) -> ModelError:
 
 
 def closed_error() -> InferenceError:
+    """Create the error for a detector that is used after it was closed."""
     return InferenceError("the detector has been closed", "use it inside its with block")
 
 
 def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
-    """The error for a batch `(B, 3, H, W)` on which a network failed."""
+    """Create the error for a batch on which the network failed.
+
+    Args:
+        shape: The shape of the batch, `(B, 3, H, W)`.
+        reason: The message of the library that ran the network. It tells whether memory ran out.
+    """
     if is_out_of_memory(reason):
         return DeviceMemoryError(
             f"a batch of shape {list(shape)} does not fit into memory: {reason}", MORE_MEMORY
@@ -195,29 +247,41 @@ def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
 
 
 def is_out_of_memory(reason: str) -> bool:
-    """Whether a library's message means that memory ran out."""
-    return any(sign in reason.lower() for sign in OUT_OF_MEMORY)
+    """Tell by the message of a library that failed whether memory ran out."""
+    message = reason.lower()
+    return any(words in message for words in OUT_OF_MEMORY)
 
 
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
-    """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph fixes B."""
-    batch = shape[0]
-    images = "1 image" if batch == 1 else f"{batch} images"
-    if batch == 1:
+    """Create the error for a batch that does not fit into the GPU's memory.
+
+    Args:
+        shape: The shape of the batch, `(B, 3, H, W)`.
+        reason: The message of the library that ran out of memory.
+        fixed: Whether the graph takes batches of this size only, so that a smaller is no remedy.
+    """
+    image_count = shape[0]
+    images = f"{image_count} images"
+    if image_count == 1:
+        images = "1 image"
         first_remedy = "a smaller --imgsz"
     elif fixed:
         first_remedy = "a model that was exported with a smaller batch"
     else:
-        first_remedy = f"a batch of {_smaller_batch(batch)}"
+        first_remedy = f"a batch of {_smaller_batch(image_count)}"
     return DeviceMemoryError(
         f"a batch of {images}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
         f"try {first_remedy}, a larger --gpu-mem-limit, or --device cpu",
     )
 
 
-def _smaller_batch(batch: int) -> int:
-    """The next smaller of `BATCHES`: a batch of a size between these runs as a larger one."""
-    for size in BATCHES:
-        if size < batch:
-            return size
+def _smaller_batch(image_count: int) -> int:
+    """Choose the largest batch that takes less memory than one of `image_count` images.
+
+    It is one of `BATCHES`, or 1: a batch of another size is filled up to the next of these, and so
+    takes as much memory as that.
+    """
+    for batch_size in BATCHES:  # the largest first
+        if batch_size < image_count:
+            return batch_size
     return 1
