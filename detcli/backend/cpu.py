@@ -13,10 +13,12 @@ from detcli.model.file import PreparedModel
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function
+    """Load a model on the CPU, see `backend.open_backend`."""
     return CpuBackend(model, options)
 
 
 def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOptions) -> TensorSession:  # noqa: ARG001
+    """Load a serialised ONNX graph on the CPU, see `backend.open_tensors`."""
     return TensorSession(str(device), CPU, graph, title)
 
 
@@ -31,6 +33,13 @@ class CpuBackend(HostBackend):
     in_flight = 1
 
     def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
+        """Load a model into a session of ONNX Runtime.
+
+        Args:
+            model: The model that the network and its contract are from.
+            options: How many backends run side by side (`workers`), and on how many cores of the
+                CPU altogether. Each gets an equal share of the cores.
+        """
         super().__init__(model.contract)
         self.workers = options.workers
         threads = 0  # as many as ONNX Runtime finds best
@@ -40,23 +49,37 @@ class CpuBackend(HostBackend):
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
-        """Run the network body: `(B, 3, H, W)` -> the output of each image.
+        """Run the network on a batch, and return the output of each image.
 
-        That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
+        Args:
+            buffer: The letterboxed images, `(B, 3, H, W)`. They are split, or filled up with
+                images of zeros, where the graph takes batches of another size.
+
+        Returns:
+            B arrays. Each holds a box and C class scores for each of N anchors, `(4 + C, N)` or
+            `(N, 4 + C)`; or R detections, `(R, 6)`, if the graph selects these itself.
+
+        Raises:
+            InferenceError: ONNX Runtime failed.
         """
         outputs: list[HeadArray] = []
         for batch in in_batches(buffer, self._contract):
             (output,) = self._session.run(self._contract.input_name, batch).values()
             outputs.extend(of_images(output, len(batch), self._contract))
         self._ended(Stage.NETWORK)
-        return outputs[: len(buffer)]
+        return outputs[: len(buffer)]  # without the images of zeros
 
     def select(
         self, buffer: list[HeadArray], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
+        """Select the detections from the outputs of `infer`, see `Backend.select`.
+
+        They are ready when this returns, so the function that it returns does not wait.
+        """
         detections = detect_all(buffer, letterboxes, options, self._contract)
         self._ended(Stage.SELECTION)
         return lambda: detections
 
     def close(self) -> None:
+        """Release the memory of the session, after which `infer` raises InferenceError."""
         self._session.close()
