@@ -26,9 +26,10 @@ __all__ = ["Device", "DeviceOptions", "open_backend", "open_tensors", "survey"]
 
 log = logging.getLogger(__name__)
 
-FASTER = (Device.parse("cuda"), Device.parse("openvino"))  # what `auto` prefers to the CPU
+# What the device "auto" prefers to the CPU, the first that works.
+FASTER_THAN_CPU = (Device.parse("cuda"), Device.parse("openvino"))
 
-Opened = TypeVar("Opened")
+Opened = TypeVar("Opened")  # a Backend or Tensors
 
 
 def open_backend(
@@ -36,8 +37,12 @@ def open_backend(
 ) -> "Backend":
     """Load a model on a device.
 
-    "auto" is the first of NVIDIA's GPUs if the model loads there, else OpenVINO if it is installed
-    and takes the model, else the CPU. A device that is named is used or refused, never replaced.
+    Args:
+        device: The device's name, such as "cpu", "cuda:1" or "openvino", which is used or refused,
+            never replaced. Or "auto": the first of NVIDIA's GPUs if the model loads there, else
+            OpenVINO if it is installed and takes the model, else the CPU.
+        model: A model whose graph was prepared for detection.
+        options: Settings of the device, such as its precision and memory limit.
 
     Raises:
         UsageError: No device has this name, or it cannot do what the options ask.
@@ -48,33 +53,52 @@ def open_backend(
     requested = Device.parse(device)
     device_options = options or DeviceOptions()
     device_options.check(requested)
-    return _open(
-        requested, lambda engine, device: engine.open_backend(model, device, device_options)
-    )
+
+    def load_model(engine: "Engine", device: Device) -> "Backend":
+        return engine.open_backend(model, device, device_options)
+
+    return _open(requested, load_model)
 
 
 def open_tensors(
     device: str | Device, graph: bytes, title: str, options: DeviceOptions | None = None
 ) -> "Tensors":
-    """Load any serialised ONNX graph on a device, to look at its tensors; see `open_backend`.
+    """Load any ONNX graph on a device, to run it on tensors; it need not be a detector's.
 
-    `title` names it in errors. Of the options, the memory limit and the precision count.
+    Args:
+        device: The device's name, or "auto", as for `open_backend`.
+        graph: A serialised ONNX model.
+        title: What the graph is called in errors.
+        options: Settings of the device, of which the memory limit and the precision count.
+
+    Raises:
+        UsageError: No device has this name.
+        DeviceError: The device cannot be used here; the message says why.
+        DeviceMemoryError: The graph does not fit into the device's memory.
+        ModelError: The runtime cannot load the graph.
     """
     device_options = options or DeviceOptions()
-    return _open(
-        Device.parse(device),
-        lambda engine, device: engine.open_tensors(graph, title, device, device_options),
-    )
+
+    def load_graph(engine: "Engine", device: Device) -> "Tensors":
+        return engine.open_tensors(graph, title, device, device_options)
+
+    return _open(Device.parse(device), load_graph)
 
 
 def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
-    """What each execution provider of ONNX Runtime makes of a graph, and OpenVINO if installed.
+    """See whether each way to run a graph on this machine accepts it, and which nodes it runs.
 
-    ONNX Runtime's preferred provider comes first, its CPU last. `title` names the graph in errors.
+    Args:
+        graph: A serialised ONNX model.
+        title: What the graph is called in errors.
+
+    Returns:
+        A placement for each execution provider of the installed ONNX Runtime, the preferred first
+        and the CPU last, and for OpenVINO before the CPU if it is installed.
     """
-    from detcli.backend.libraries import survey
+    from detcli.backend import libraries
 
-    placements = survey(graph, title)
+    placements = libraries.survey(graph, title)
     if not has_openvino():
         return placements
     from detcli.backend.openvino import placement_of
@@ -84,52 +108,88 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     return before_cpu + (placement_of(graph, title),) + cpu
 
 
-def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:
-    """Open something with a device's engine: the only place that chooses one."""
-    engine: Engine
-    match device.kind:
-        case DeviceKind.AUTO:
-            return _open_first_usable(opening)
-        case DeviceKind.CPU:
-            from detcli.backend import cpu
+def _open(device: Device, load: Callable[["Engine", Device], Opened]) -> Opened:
+    """Load a model or a graph on a device, or on the best that works if the device is "auto".
 
-            return opening(cpu, device)
-        case DeviceKind.OPENVINO:
-            from detcli.backend import openvino
+    Args:
+        device: The device that the user named.
+        load: Loads the model or the graph with an engine (the module for a kind of device).
+    """
+    if device.kind is DeviceKind.AUTO:
+        return _open_on_best_device(load)
+    return _open_on_device(device, load)
 
-            engine = openvino
-        case DeviceKind.CUDA | DeviceKind.TENSORRT:
-            from detcli.backend import cuda
 
-            engine = cuda
+def _open_on_device(device: Device, load: Callable[["Engine", Device], Opened]) -> Opened:
+    """Load a model or a graph with the engine of a device.
+
+    Args:
+        device: Any device but "auto".
+        load: Loads the model or the graph with the engine.
+
+    Raises:
+        DeviceError: A package is missing that this device needs and the CPU does not.
+    """
+    engine = _engine_of(device)
     try:
-        return opening(engine, device)
-    except DependencyError as error:  # what only this device needs
+        return load(engine, device)
+    except DependencyError as error:
+        if device.kind is DeviceKind.CPU:
+            raise
         raise DeviceError(str(error), error.hint) from error
 
 
-def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
-    """Open something on the first of FASTER that works, else on the CPU, and say why."""
-    absent = []
-    broken = []
-    for device in FASTER:
+def _engine_of(device: Device) -> "Engine":
+    """Import the module that loads models on a kind of device, and return it.
+
+    Each is only imported when it is needed, because its libraries are slow to import and may be
+    missing.
+    """
+    match device.kind:
+        case DeviceKind.OPENVINO:
+            from detcli.backend import openvino
+
+            return openvino
+        case DeviceKind.CUDA | DeviceKind.TENSORRT:
+            from detcli.backend import cuda
+
+            return cuda
+        case _:
+            from detcli.backend import cpu
+
+            return cpu
+
+
+def _open_on_best_device(load: Callable[["Engine", Device], Opened]) -> Opened:
+    """Load a model or a graph on the first of `FASTER_THAN_CPU` that works, else on the CPU.
+
+    A device that is absent is passed over silently, as is usual; of a device that is there and
+    fails, the user is warned.
+    """
+    absences = []
+    failures = []
+    for device in FASTER_THAN_CPU:
         try:
-            absence = _absence(device)
+            absence = _reason_for_absence(device)
             if absence:
-                absent.append(absence)
+                absences.append(absence)
                 continue
-            opened = _open(device, opening)
+            opened = _open_on_device(device, load)
         except DetcliError as error:
-            broken.append(f"{error} ({error.hint})")
+            failures.append(f"{error} ({error.hint})")
         else:
-            _explain(str(device), absent, broken)
+            _report_choice(str(device), absences, failures)
             return opened
-    _explain("the CPU", absent, broken)
-    return _open(Device(DeviceKind.CPU), opening)
+    _report_choice("the CPU", absences, failures)
+    return _open_on_device(Device(DeviceKind.CPU), load)
 
 
-def _absence(device: Device) -> str:
-    """Why the device is missing, found out without opening it; empty if it is there."""
+def _reason_for_absence(device: Device) -> str:
+    """Say why this machine lacks a device, without loading anything on it; empty if it is there.
+
+    Raises:
+        DeviceError: NVIDIA's driver is there, but does not work.
+    """
     if not device.is_gpu:
         if has_openvino():
             return ""
@@ -141,10 +201,20 @@ def _absence(device: Device) -> str:
     return "NVIDIA's driver shows no GPU"
 
 
-def _explain(name: str, absent: Sequence[str], broken: Sequence[str]) -> None:
-    """Warn if what is here does not work, else tell the log."""
-    if broken:
-        warnings.warn(f"{name} is used: {'; '.join(broken)}", DetcliWarning, stacklevel=5)
-    else:
-        reasons = f": {', '.join(absent)}" if absent else ""
-        log.info("%s is used%s", name, reasons)
+def _report_choice(name: str, absences: Sequence[str], failures: Sequence[str]) -> None:
+    """Say which device "auto" chose: as a warning if a better device failed, else in the log.
+
+    Args:
+        name: The device that was chosen.
+        absences: Why better devices are missing.
+        failures: Why better devices that are there could not be used.
+    """
+    if failures:
+        message = f"{name} is used: {'; '.join(failures)}"
+        # With this level, the warning points at the caller of `open_backend` or `open_tensors`.
+        warnings.warn(message, DetcliWarning, stacklevel=5)
+        return
+    reasons = ""
+    if absences:
+        reasons = f": {', '.join(absences)}"
+    log.info("%s is used%s", name, reasons)
