@@ -154,7 +154,7 @@ def _engine_of(device: Device) -> "Engine":
             from detcli.backend import cuda
 
             return cuda
-        case _:
+        case DeviceKind.CPU | DeviceKind.AUTO:  # "auto" was replaced by a device before
             from detcli.backend import cpu
 
             return cpu

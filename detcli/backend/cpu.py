@@ -64,6 +64,7 @@ class CpuBackend(HostBackend):
         """
         outputs: list[HeadArray] = []
         for batch in in_batches(buffer, self._contract):
+            # The prepared graph has a single output, which holds all images of the batch.
             (output,) = self._session.run(self._contract.input_name, batch).values()
             outputs.extend(of_images(output, len(batch), self._contract))
         self._ended(Stage.NETWORK)

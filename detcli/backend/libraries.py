@@ -97,6 +97,7 @@ def require_provider(provider: str) -> None:
         DeviceError: There is no GPU, ONNX Runtime was built without the provider, or libraries
             that the provider needs do not load; the hint says what to install.
     """
+    # `has_gpu` is None where the system does not tell. Then the provider's libraries are tried.
     if has_gpu() is False and not ask_driver().gpus:
         raise DeviceError(NO_GPU, CPU_INSTEAD)
     if provider not in onnxruntime.get_available_providers():
@@ -151,6 +152,7 @@ def require_code(ordinal: int) -> None:
     reason = lacking_code(gpus, onnxruntime.__version__, runtime_cuda())
     if reason:
         hint = CPU_INSTEAD
+        # The extra has to fit this GPU; other GPUs of the machine do not matter.
         extra = fitting_extra(replace(facts, gpus=gpus))
         if extra is not None:
             hint = f"{extra.command}; or {CPU_INSTEAD}"

@@ -225,8 +225,8 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
         cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
 
     Returns:
-        A sentence for the user. None if there is code for one of the GPUs, or if no extra tells
-        what this version of ONNX Runtime contains.
+        A sentence for the user. None if there is code for one of the GPUs, or if detcli does not
+        know what code this version of ONNX Runtime contains.
     """
     extra = _extra_of_runtime(runtime, cuda)
     if extra is None or extra.suits(gpus):

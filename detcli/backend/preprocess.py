@@ -62,6 +62,7 @@ def _resample_rows(image: Pixels, height: int, interpolation: Interpolation) -> 
     value_count = source.shape[1]
     resized = np.empty((height, value_count), np.uint8)
     for block in _weight_blocks(len(image), height, interpolation):
+        # A product is limited in size, to stay in the cache and on one thread.
         columns_at_a_time = max(1, MAX_PRODUCTS // block.weights.size)
         for first_column in range(0, value_count, columns_at_a_time):
             columns = slice(first_column, first_column + columns_at_a_time)
@@ -105,6 +106,7 @@ def _weight_blocks(
     blocks = []
     for begin in range(0, target, ROWS_PER_BLOCK):
         rows = slice(begin, min(begin + ROWS_PER_BLOCK, target))
+        # From where the first of these rows begins in the source, to where the last ends.
         source_begin = int(taps.first[rows][0])
         source_end = int(taps.end[rows][-1])
         dense = np.zeros((rows.stop - begin, source_end - source_begin))
@@ -373,6 +375,13 @@ def to_batch(
     """Letterbox an image and convert it into a batch that holds it several times.
 
     A graph that takes batches of a fixed size needs this even for one image.
+
+    Args:
+        image: The image, already decoded.
+        letterbox: How it is scaled, and its place in the network's input.
+        preprocessing: How the model's images are resized and scaled.
+        dtype: The type of the network's input, float32 or float16.
+        count: The number of images in the batch.
 
     Returns:
         A tensor `(count, 3, H, W)` of the type `dtype`.
