@@ -15,13 +15,13 @@ from onnx import ModelProto, NodeProto, helper
 from detcli.core import frozen
 from detcli.model.graph import MAX_STEPS, PASSED_THROUGH, GraphIndex
 from detcli.model.heads import Activation, Head
-from detcli.model.heads.decode import moved_inputs, scores_of
+from detcli.model.heads.decode import moved_inputs, score_activation
 
 COARSEST_SHARE = 0.05
 """The largest step of scores from 0 to 1 that tells detections apart; 8 bits have 1/255."""
 COARSEST_LOGIT = 1.0  # and of logits, of which 8 bits have 0.3 or less
 THROUGH = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
-"""Operators after a sigmoid or softmax that make scores of scores, see `scores_of`."""
+"""Operators after a sigmoid or softmax that make scores of scores, see `score_activation`."""
 
 
 @frozen
@@ -129,7 +129,7 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
     probabilities = []
     logits = []
     for name in inputs:
-        activation = scores_of(index, name)
+        activation = score_activation(index, name)
         if activation in {Activation.SIGMOID, Activation.SOFTMAX}:
             probabilities.append(name)
         elif activation is Activation.LINEAR:

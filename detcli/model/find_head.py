@@ -9,7 +9,7 @@ from detcli.model.contract import Size, parse_names
 from detcli.model.families import FAMILIES
 from detcli.model.graph import Dims, GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
-from detcli.model.heads.joined import end_to_end, single_tensor
+from detcli.model.heads.joined import find_end_to_end_head, find_joined_head
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.pairs import (
     find_best_class_head,
@@ -20,7 +20,7 @@ from detcli.model.heads.pairs import (
     queries_of,
 )
 from detcli.model.heads.raw_outputs import grid_heads, shapes_at
-from detcli.model.heads.selected_in_graph import detections_head
+from detcli.model.heads.selected_in_graph import find_detections_head
 from detcli.model.inputs import ImageInput
 from detcli.model.metadata import FAMILY_KEY
 
@@ -82,14 +82,14 @@ class HeadSearch:
         index = self.index
         boxes_only = self.boxes_only
         head = (
-            end_to_end(index, boxes_only=boxes_only)
+            find_end_to_end_head(index, boxes_only=boxes_only)
             or find_best_class_head(index)
             or find_query_head(index)
             or find_plugin_head(index)
-            or detections_head(index, boxes_only=boxes_only)
+            or find_detections_head(index, boxes_only=boxes_only)
             or self._find_grid_head_of_outputs()
             or find_pair_head(index)
-            or single_tensor(index, self._names, boxes_only=boxes_only)
+            or find_joined_head(index, self._names, boxes_only=boxes_only)
         )
 
         # Where the nodes do not show how the boxes are decoded, they may be those of a grid whose

@@ -16,7 +16,7 @@ from detcli.model.families import MIN_WEIGHT_FOR_SMALL_VALUES
 from detcli.model.family import Family
 from detcli.model.graph import GraphIndex, known_size
 from detcli.model.heads import (
-    BATCHED,
+    HEAD_RANK,
     BoxDecode,
     Head,
     Unrecognised,
@@ -197,9 +197,9 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
     dims = index.shapes[head.boxes[0].tensor]  # of the boxes, such as [B, N, 4]
     if head.layout is Layout.ROWS:
         # A graph that selects detections may list those of all images behind a first axis of 1.
-        has_batch_axis = len(dims) == BATCHED and dims[0] != 1
+        has_batch_axis = len(dims) == HEAD_RANK and dims[0] != 1
     else:
-        has_batch_axis = len(dims) >= BATCHED
+        has_batch_axis = len(dims) >= HEAD_RANK
     if has_batch_axis:
         return image.batch
     if image.batch not in {None, 1}:
@@ -260,7 +260,7 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
         return head.grid.anchor_count
     if head.layout is Layout.ROWS:
         return index.size(tensor, -2)
-    if len(index.shapes[tensor]) != BATCHED:
+    if len(index.shapes[tensor]) != HEAD_RANK:
         return None
     anchor_axis = 1 if head.anchors_first else 2
     return index.size(tensor, anchor_axis)
@@ -283,7 +283,7 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
     if head.layout is Layout.END_TO_END:
         # The graph's own selection, which `detcli convert` may have appended, fixes the number.
         dims = index.shapes[index.graph.output[0].name]
-        if len(dims) == BATCHED:
+        if len(dims) == HEAD_RANK:
             return known_size(dims[1])
         return None
     return _anchor_count(index, head)

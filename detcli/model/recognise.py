@@ -33,7 +33,7 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
-from detcli.model.heads.decode import makers, moved_inputs, shares_of
+from detcli.model.heads.decode import moved_inputs, softmax_channel_count, source_nodes
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.selected_in_graph import (
     box_columns,
@@ -460,9 +460,9 @@ def _leaves_out_class_of_no_object(index: GraphIndex, head: Head) -> bool:
         Unrecognised: The scores are cut out of a Softmax whose number of channels is not known.
     """
     scores = head.scores[0].tensor
-    for node in makers(index, scores):
+    for node in source_nodes(index, scores):
         if node.op_type == "Softmax":
-            softmax_channels = shares_of(index, node)
+            softmax_channels = softmax_channel_count(index, node)
             if softmax_channels is None and index.producer(scores, "Gather", "Slice", "Split"):
                 raise Unrecognised("it is not clear whether its scores cover all classes")
             if softmax_channels is None or head.class_count is None:

@@ -34,7 +34,7 @@ from detcli.model.graph import (
     known_size,
     shape,
 )
-from detcli.model.heads.joined import box_rows, score_rows
+from detcli.model.heads.joined import box_tensor_of, score_tensor_of
 from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
@@ -189,7 +189,7 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
         The first output of each node.
     """
     index = GraphIndex(graph)
-    decoding_nodes, _ = _split_at_network(index, {box_rows(index, tensor) for tensor in boxes})
+    decoding_nodes, _ = _split_at_network(index, {box_tensor_of(index, tensor) for tensor in boxes})
     return decoding_nodes
 
 
@@ -209,7 +209,7 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
     """
     index = GraphIndex(graph)
     network_nodes: set[str] = set()
-    tensors = sorted({score_rows(index, tensor) for tensor in scores})
+    tensors = sorted({score_tensor_of(index, tensor) for tensor in scores})
     for _ in range(depth):
         _, last_nodes = _split_at_network(index, tensors)
         network_nodes |= last_nodes

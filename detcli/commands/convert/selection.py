@@ -19,7 +19,7 @@ from detcli.core.errors import ModelError
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
-from detcli.model.heads import BOX_ROWS
+from detcli.model.heads import BOX_COORDINATES
 from detcli.model.heads.joined import swaps_last_axes
 
 OUTPUT = "detections"
@@ -195,7 +195,7 @@ class _SelectionWriter:
         if self._has_logits:
             lowest_score = -np.inf
         self.constants: dict[str, Any] = {  # that the nodes may read, by their names in the text
-            "sizes": [BOX_ROWS, contract.class_count],
+            "sizes": [BOX_COORDINATES, contract.class_count],
             "pair_sizes": [2, 2],
             "classes": contract.class_count,
             "max_det": [max_det],
@@ -232,7 +232,7 @@ class _SelectionWriter:
             best = ReduceMax {reduction}
             {self._top_k("anchor", "best", self._contract.anchor_count)}
             {rows}
-            {self._gather("chosen_boxes", "boxes", "chosen", BOX_ROWS)}
+            {self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)}
             {corner_nodes}
             score = {score}
             score_column = Unsqueeze (score, last_axis)

@@ -21,7 +21,7 @@ from detcli.model.contract import Contract
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads import BOX_ROWS
+from detcli.model.heads import BOX_COORDINATES
 from detcli.model.inputs import DTYPES
 from detcli.model.precision import Precision, precision_of
 
@@ -352,10 +352,10 @@ class OutputComparison:
             return [compare_tensors(title, left, right, limit=self.limit, source=source)]
         left_head = _channels_first(left, left_contract)
         right_head = _channels_first(right, right_contract)
-        channels = {"scores": slice(BOX_ROWS, None)}
+        channels = {"scores": slice(BOX_COORDINATES, None)}
         # Corners cannot be compared with centres.
         if left_contract.box_format is right_contract.box_format:
-            channels["boxes"] = slice(BOX_ROWS)
+            channels["boxes"] = slice(BOX_COORDINATES)
         reports = []
         for name, channel_slice in channels.items():
             report = compare_tensors(

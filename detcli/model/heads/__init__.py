@@ -52,8 +52,8 @@ class Queries(StrEnum):
     ENCODED = "encoded"  # the best places behind a transformer's encoder
 
 
-BOX_ROWS = 4
-BATCHED = 3  # axes of a tensor of boxes or scores: batch, anchors, channels
+BOX_COORDINATES = 4
+HEAD_RANK = 3  # axes of a tensor of boxes or scores: batch, anchors, channels
 SUPPRESSION = frozenset(
     {"BatchedNMS_TRT", "EfficientNMS_TRT", "MultiClassNMS", "NonMaxSuppression"}
 )

@@ -14,7 +14,7 @@ ChannelGroups = list[tuple[int, str]]
 """What a tensor is joined from: number of channels and name of each."""
 
 
-def only_group(index: GraphIndex, tensor: str) -> str:
+def tensor_before_join(index: GraphIndex, tensor: str) -> str:
     """Undo a Concat that is followed by a Slice of just one of its inputs: return that input.
 
     Returns the tensor as `channel_groups` simplifies it where it holds several inputs, or none.
@@ -51,7 +51,7 @@ def channel_groups(
     cut = index.producer(tensor, "Slice", "Split")
     if cut is None or not index.shapes[tensor]:
         return tensor, []
-    axis, start = cut_along(index, cut, tensor)
+    axis, start = axis_and_start_of_cut(index, cut, tensor)
     length = None if axis is None else index.size(tensor, axis)
     if axis is None or length is None:
         return tensor, []
@@ -72,7 +72,9 @@ def channel_groups(
     return tensor, groups
 
 
-def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
+def axis_and_start_of_cut(
+    index: GraphIndex, node: NodeProto, output: str
+) -> tuple[int | None, int]:
     """Tell where a Gather, Slice or Split begins to cut its input for one of its outputs.
 
     Returns:
@@ -129,14 +131,16 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         if node.op_type == "Concat":
             join_axis = attribute(node, "axis", 0)
             if join_axis == channel_axis or (dims and join_axis % len(dims) == channel_axis):
-                return _groups_of(index, node, channel_axis, channels)
+                return _groups_of_concat(index, node, channel_axis, channels)
         elif node.op_type == "Transpose":
             permutation = integers(node, "perm")
             if channel_axis >= len(permutation):
                 return []
             channel_axis = permutation[channel_axis]
         elif node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
-            source_axis = _axis_before(index.shapes[source], len(dims), channel_axis, channels)
+            source_axis = _channel_axis_before(
+                index.shapes[source], len(dims), channel_axis, channels
+            )
             if source_axis is None:
                 return []
             channel_axis = source_axis
@@ -146,7 +150,9 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
     return []
 
 
-def _groups_of(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> ChannelGroups:
+def _groups_of_concat(
+    index: GraphIndex, join: NodeProto, axis: int, channels: int
+) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis, and those that nested Concats join.
 
     Args:
@@ -171,12 +177,12 @@ def _groups_of(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> 
             if nested_axis < 0 and rank:
                 nested_axis += rank
             if nested_axis == axis:
-                nested_groups = _groups_of(index, nested_join, axis, size)
+                nested_groups = _groups_of_concat(index, nested_join, axis, size)
         groups += nested_groups or [(size, name)]
     return groups
 
 
-def _axis_before(
+def _channel_axis_before(
     source_dims: list[int | str | None], rank: int, axis: int, channels: int
 ) -> int | None:
     """Find the axis that held the channels before a reshape that keeps them apart.

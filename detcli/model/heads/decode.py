@@ -20,7 +20,7 @@ from detcli.model.graph import (
     attribute,
 )
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.channels import DECODE_DEPTH, channel_groups, only_group
+from detcli.model.heads.channels import DECODE_DEPTH, channel_groups, tensor_before_join
 
 MOVES = {
     **dict.fromkeys(
@@ -34,20 +34,22 @@ MOVES = {
 }
 """Operators that only move elements, and the inputs that they take them from."""
 
-LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS})
+LAYER_OPERATORS = frozenset({*CONVOLUTIONS, *PRODUCTS})
 CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 INTEGER_LAYERS = frozenset({"ConvInteger", "MatMulInteger"})
 ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
-ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
+SEARCH_ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
 """Operators at which the search for a tensor's source ends."""
 
 MAX_JOINED = 64  # boxes of scales, or of anchors of a cell
 
 # From centre and size to two corners, as DeepStream-Yolo multiplies it.
-TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
+CENTRE_SIZE_TO_CORNERS = np.array(
+    [[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]]
+)
 
 
-def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
+def source_nodes(index: GraphIndex, tensor: str) -> list[NodeProto]:
     """List the nodes that compute the elements of a tensor.
 
     Nodes that only move elements, such as Reshape, Transpose or Concat, are passed through to
@@ -64,9 +66,9 @@ def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
     return computing_nodes
 
 
-def computed(index: GraphIndex, tensor: str) -> bool:
+def is_computed(index: GraphIndex, tensor: str) -> bool:
     """True if some of a tensor's elements are not constants."""
-    return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
+    return any(node.op_type not in CONSTANTS for node in source_nodes(index, tensor))
 
 
 def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
@@ -86,7 +88,7 @@ def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
     return [node.input[position] for position in input_positions if position < len(node.input)]
 
 
-def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
+def score_activation(index: GraphIndex, tensor: str) -> Activation | None:
     """Tell by which activation function a tensor of scores was computed.
 
     Returns:
@@ -96,7 +98,7 @@ def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
     tensors = [name for _, name in groups] or [simplified_tensor]
     activations = set()
     for name in tensors:
-        for node in makers(index, name):
+        for node in source_nodes(index, name):
             activations.add(_activation_of(index, node))
     return activations.pop() if len(activations) == 1 else None
 
@@ -113,10 +115,10 @@ def _activation_of(index: GraphIndex, node: NodeProto) -> Activation | None:
         case "Softmax":
             return Activation.SOFTMAX
         case "Clip" | "Max" | "Min" | "ReduceMax" | "Sqrt":
-            return scores_of(index, node.input[0])
+            return score_activation(index, node.input[0])
         case "Mul":
             factors = [name for name in node.input if index.constant_tensor(name) is None]
-            if {scores_of(index, name) for name in factors} == {Activation.SIGMOID}:
+            if {score_activation(index, name) for name in factors} == {Activation.SIGMOID}:
                 return Activation.SIGMOID
     return Activation.LINEAR if is_linear(index, node) else None
 
@@ -134,21 +136,21 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
         checked_count += 1
         if current_node is None or checked_count > MAX_STEPS:
             return False
-        if layer_at(index, current_node) is not None:
+        if layer_ending_at(index, current_node) is not None:
             continue
         if current_node.op_type not in ARITHMETIC - {"Pow"}:
             return False
-        inputs = [name for name in current_node.input if computed(index, name)]
+        inputs = [name for name in current_node.input if is_computed(index, name)]
         is_sum = current_node.op_type in {"Add", "Sub"}
         if not inputs or (len(inputs) > 1 and not is_sum):
             return False
         for name in inputs:
             # An input that no node computes is the image: None ends the search above.
-            nodes_to_check.extend(makers(index, name) or [None])
+            nodes_to_check.extend(source_nodes(index, name) or [None])
     return True
 
 
-def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
+def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     """Find the convolution or matrix product whose output a node gives.
 
     A quantised layer computes in integers: a Mul with its scale, which depends on the image, and
@@ -156,7 +158,7 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     """
     scaling = node
     if node.op_type == "Add":
-        terms = [name for name in node.input if computed(index, name)]
+        terms = [name for name in node.input if is_computed(index, name)]
         if len(terms) == 1:
             scaling = index.producer(terms[0], "Mul") or node
     if scaling.op_type == "Mul":
@@ -165,33 +167,33 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
             if layer is not None:
                 return layer
         return None
-    return scaling if scaling.op_type in LEARNT else None
+    return scaling if scaling.op_type in LAYER_OPERATORS else None
 
 
-def _layers(index: GraphIndex, tensor: str) -> list[NodeProto]:
+def _layers_behind(index: GraphIndex, tensor: str) -> list[NodeProto]:
     """List the convolutions and matrix products that a tensor is computed from, nearest first."""
-    nodes = _decode_nodes(index, only_group(index, tensor))
-    return [node for node in nodes if node.op_type in LEARNT]
+    nodes = _decode_nodes(index, tensor_before_join(index, tensor))
+    return [node for node in nodes if node.op_type in LAYER_OPERATORS]
 
 
-def layer_of(index: GraphIndex, tensor: str) -> str:
+def nearest_layer_operator(index: GraphIndex, tensor: str) -> str:
     """Name the operator, such as "Conv", of the nearest layer that a tensor is computed from.
 
     Matrix products that only change the form of boxes are passed over. Returns an empty string if
     the tensor does not come from a layer.
     """
-    for layer in _layers(index, tensor):
+    for layer in _layers_behind(index, tensor):
         if not _is_projection(index, layer):
             return layer.op_type
     return ""
 
 
-def layers_of(index: GraphIndex, tensor: str) -> set[str]:
+def layer_outputs(index: GraphIndex, tensor: str) -> set[str]:
     """Name the outputs of all convolutions and matrix products that a tensor is computed from."""
-    return {node.output[0] for node in _layers(index, tensor)}
+    return {node.output[0] for node in _layers_behind(index, tensor)}
 
 
-def bins_of(index: GraphIndex, tensor: str) -> int | None:
+def distance_bin_count(index: GraphIndex, tensor: str) -> int | None:
     """Count the bins of the probability distribution that gives each box edge's distance.
 
     Detectors with a distribution focal loss, such as YOLOv8, predict a Softmax over 16 bins in
@@ -200,13 +202,13 @@ def bins_of(index: GraphIndex, tensor: str) -> int | None:
     Returns:
         1 if the distances are predicted as plain numbers; None if the count is not clear.
     """
-    for node in _decode_nodes(index, only_group(index, tensor)):
+    for node in _decode_nodes(index, tensor_before_join(index, tensor)):
         if node.op_type == "Softmax":
-            return shares_of(index, node)
+            return softmax_channel_count(index, node)
     return 1
 
 
-def from_corners(index: GraphIndex, tensor: str) -> bool:
+def measures_from_cell_corners(index: GraphIndex, tensor: str) -> bool:
     """True if boxes are decoded from distances to the corners of grid cells, not their centres.
 
     The distances are subtracted from a constant array of anchor points. The first corner is at 0,
@@ -220,7 +222,7 @@ def from_corners(index: GraphIndex, tensor: str) -> bool:
     return False
 
 
-def shares_of(index: GraphIndex, softmax: NodeProto) -> int | None:
+def softmax_channel_count(index: GraphIndex, softmax: NodeProto) -> int | None:
     """Count the probabilities that a Softmax makes add up to 1; None if its axis has no size."""
     axis = attribute(softmax, "axis", -1)
     return index.size(softmax.output[0], axis) or index.size(softmax.input[0], axis)
@@ -248,11 +250,11 @@ def _decode_nodes(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
 
 def _ends_search(index: GraphIndex, node: NodeProto, output: str) -> bool:
     """True if a search back from a node's output, for how it was decoded, stops at this node."""
-    if node.op_type in LEARNT:
+    if node.op_type in LAYER_OPERATORS:
         return not _is_projection(index, node)
     # The first output holds the quantised values, the others their scale and zero point.
     is_quantised = node.op_type == "DynamicQuantizeLinear" and output == node.output[0]
-    return node.op_type in ENDS and not is_quantised
+    return node.op_type in SEARCH_ENDS and not is_quantised
 
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
@@ -265,31 +267,35 @@ def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
     quantise = index.producer(node.input[0], "DynamicQuantizeLinear")
     if quantise is not None:
         source = quantise
-    operators = {maker.op_type for maker in makers(index, source.input[0])}
-    return "Softmax" in operators or to_corners(index, node)
+    operators = {maker.op_type for maker in source_nodes(index, source.input[0])}
+    return "Softmax" in operators or converts_to_corners(index, node)
 
 
-def to_corners(index: GraphIndex, node: NodeProto) -> bool:
+def converts_to_corners(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node is the matrix product that turns centre and size of boxes into corners."""
     if node.op_type != "MatMul":
         return False
     matrix = index.array(node.input[1])
-    return matrix is not None and matrix.shape == (4, 4) and np.allclose(matrix, TO_CORNERS)
+    return (
+        matrix is not None
+        and matrix.shape == (4, 4)
+        and np.allclose(matrix, CENTRE_SIZE_TO_CORNERS)
+    )
 
 
-def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
+def box_decoding(index: GraphIndex, tensor: str) -> Decoded | None:
     """Tell how a tensor of boxes was decoded: by which method, in which format and unit.
 
     Returns:
         None if the nodes that compute it are not those of a known method.
     """
-    decoded = _decoded(index, tensor)
+    decoded = _method_and_format(index, tensor)
     if decoded is None:
         return None
-    return decoded._replace(fractions=_unit_of(index, tensor))
+    return decoded._replace(fractions=_are_fractions(index, tensor))
 
 
-def _decoded(index: GraphIndex, tensor: str, max_joins: int = 2) -> Decoded | None:
+def _method_and_format(index: GraphIndex, tensor: str, max_joins: int = 2) -> Decoded | None:
     """Tell by which method boxes were decoded and in which format, but not in which unit.
 
     Goes back through the graph one node at a time, over all inputs at once, to the nearest node
@@ -310,20 +316,20 @@ def _decoded(index: GraphIndex, tensor: str, max_joins: int = 2) -> Decoded | No
             name, groups = channel_groups(index, boxes)
             if [size for size, _ in groups] == [2, 2]:
                 (_, centre), (_, size_tensor) = groups
-                return _of_halves(index, centre, size_tensor)
+                return _decoding_of_halves(index, centre, size_tensor)
             if len(groups) == 1:
                 _, name = groups[0]
             node = index.producer(name)
             if node is None:
                 continue
-            decoded = _decoded_by(index, node)
+            decoded = _decoding_ending_at(index, node)
             if decoded is not None:
                 return decoded
-            if to_corners(index, node):
-                before = _decoded(index, node.input[0], max_joins)
+            if converts_to_corners(index, node):
+                before = _method_and_format(index, node.input[0], max_joins)
                 return None if before is None else before._replace(box_format=BoxFormat.XYXY)
             if node.op_type == "Concat" and len(node.input) > 1:
-                return _decoded_alike(index, node, max_joins)
+                return _decoding_shared_by_inputs(index, node, max_joins)
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
             if node.op_type in {"Mul", "Div"}:
@@ -334,7 +340,9 @@ def _decoded(index: GraphIndex, tensor: str, max_joins: int = 2) -> Decoded | No
     return None
 
 
-def _decoded_alike(index: GraphIndex, join: NodeProto, max_joins: int) -> Decoded | None:
+def _decoding_shared_by_inputs(
+    index: GraphIndex, join: NodeProto, max_joins: int
+) -> Decoded | None:
     """Tell how the boxes that a Concat joins, as those of several scales, were decoded.
 
     Returns:
@@ -345,12 +353,12 @@ def _decoded_alike(index: GraphIndex, join: NodeProto, max_joins: int) -> Decode
         return None
     decodes = set()
     for name in join.input:
-        if computed(index, name):  # Constant boxes only fill up to a fixed number.
-            decodes.add(_decoded(index, name, max_joins - 1))
+        if is_computed(index, name):  # Constant boxes only fill up to a fixed number.
+            decodes.add(_method_and_format(index, name, max_joins - 1))
     return decodes.pop() if len(decodes) == 1 else None
 
 
-def _unit(index: GraphIndex, scaling: NodeProto) -> bool | None:
+def _gives_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
     """Tell into which unit a Mul or Div by a constant turns the coordinates of boxes.
 
     Returns:
@@ -359,11 +367,11 @@ def _unit(index: GraphIndex, scaling: NodeProto) -> bool | None:
     for name in scaling.input:
         factor = index.array(name)
         if factor is not None:
-            return _unit_of_factor(factor, divides=scaling.op_type == "Div")
+            return _gives_fractions_by_factor(factor, divides=scaling.op_type == "Div")
     return None
 
 
-def _unit_of_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
+def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
     """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
 
     A factor is the height and width of the input if it is greater than every stride (32); smaller
@@ -381,29 +389,29 @@ def _unit_of_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
     lowest = float(np.min(factor))
     highest = float(np.max(factor))
     if divides:
-        return True if lowest > MAX_FACTOR else None
+        return True if lowest > LARGEST_STRIDE else None
     # An array of more than the four factors of a box's numbers holds a stride for each anchor.
-    if lowest > MAX_FACTOR and factor.size <= 4:
+    if lowest > LARGEST_STRIDE and factor.size <= 4:
         return False
-    return True if 0 < highest < 1 / MAX_FACTOR else None
+    return True if 0 < highest < 1 / LARGEST_STRIDE else None
 
 
-MAX_FACTOR = 32.0  # the largest stride; height and width of an input are larger
+LARGEST_STRIDE = 32.0  # the largest stride; height and width of an input are larger
 
 
-def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
+def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
     """Tell how boxes were decoded from the last node of their decoding; None if it is another."""
     if node.op_type == "Sigmoid":
-        return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
-    layer = layer_at(index, node)
+        return Decoded(_method_of_sigmoid(index, node), BoxFormat.CXCYWH)
+    layer = layer_ending_at(index, node)
     if layer is not None and not _is_projection(index, layer):
         return Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
     if node.op_type == "Concat":
-        return _joined_by(index, list(node.input))
+        return _decoding_of_coordinates(index, list(node.input))
     return None
 
 
-def decoded_from(index: GraphIndex, tensors: list[str]) -> Decoded | None:
+def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded | None:
     """Tell how boxes were decoded whose four channels come from one or several tensors.
 
     Args:
@@ -414,22 +422,22 @@ def decoded_from(index: GraphIndex, tensors: list[str]) -> Decoded | None:
         None if the nodes that compute them are not those of a known method.
     """
     if len(tensors) == 1:
-        decoded = _decoded(index, tensors[0])
+        decoded = _method_and_format(index, tensors[0])
     else:
-        decoded = _joined_by(index, tensors)
+        decoded = _decoding_of_coordinates(index, tensors)
     if decoded is None:
         return None
-    return decoded._replace(fractions=_unit_of(index, tensors[0]))
+    return decoded._replace(fractions=_are_fractions(index, tensors[0]))
 
 
-def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
+def _method_of_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
     """Tell what a Sigmoid that gives boxes is applied to.
 
     Returns:
         SIGMOID for the output of a layer alone, as in DETR; REFINED for its sum with an earlier
         estimate of the boxes, as in Deformable DETR.
     """
-    computing_nodes = makers(index, node.input[0])
+    computing_nodes = source_nodes(index, node.input[0])
     if not computing_nodes or not all(is_linear(index, maker) for maker in computing_nodes):
         return BoxDecode.REFINED
     for maker in computing_nodes:
@@ -446,7 +454,7 @@ def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
     return BoxDecode.SIGMOID
 
 
-def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
+def _decoding_of_coordinates(index: GraphIndex, names: list[str]) -> Decoded | None:
     """Tell how boxes were decoded whose coordinates are computed apart and then joined.
 
     Args:
@@ -456,24 +464,24 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
     Returns:
         None if the operators that compute them are not those of a known method.
     """
-    makers_by_tensor = [makers(index, name) for name in names]
+    makers_by_tensor = [source_nodes(index, name) for name in names]
     match [_common_operator(nodes) for nodes in makers_by_tensor]:
         # Corners: anchor point - distances, anchor point + distances.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
             low = makers_by_tensor[0][0]
             high = makers_by_tensor[len(names) // 2][0]
-            method = _around_a_centre(index, low, high) or BoxDecode.DISTANCES
+            method = _method_of_shared_centre(index, low, high) or BoxDecode.DISTANCES
             return Decoded(method, BoxFormat.XYXY)
         # Centre and size of two such corners: (low + high) / 2, high - low.
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
             halved_operators = set()
             for name in makers_by_tensor[0][0].input:
-                halved_operators |= {node.op_type for node in makers(index, name)}
+                halved_operators |= {node.op_type for node in source_nodes(index, name)}
             if "Add" in halved_operators:
                 return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH)
             return None
     if len(names) == 2 and all(2 in index.shapes[name][1:] for name in names):
-        return _of_halves(index, names[0], names[1])
+        return _decoding_of_halves(index, names[0], names[1])
     return None
 
 
@@ -483,13 +491,13 @@ def _common_operator(nodes: list[NodeProto]) -> str:
     return operators.pop() if len(operators) == 1 else ""
 
 
-def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
+def _decoding_of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
     """Tell how boxes were decoded from tensors of their centres and sizes; None if unknown."""
-    method = centre_and_size(index, centre, size)
+    method = method_of_centre_and_size(index, centre, size)
     return None if method is None else Decoded(method, BoxFormat.CXCYWH)
 
 
-def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
+def _are_fractions(index: GraphIndex, tensor: str) -> bool | None:
     """Tell in which unit the coordinates of boxes are.
 
     Goes back through the nodes that scale, move or convert them to the nearest Mul or Div that
@@ -504,20 +512,22 @@ def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
             break
         is_scaling = node.op_type in {"Div", "Mul"}
         if is_scaling:
-            unit = _unit(index, node)
+            unit = _gives_fractions(index, node)
             if unit is not None:
                 return unit
         inputs = list(node.input)
-        if not is_scaling and not to_corners(index, node):
+        if not is_scaling and not converts_to_corners(index, node):
             inputs = moved_inputs(node, tensor) or []
-        computed_inputs = [name for name in inputs if computed(index, name)]
+        computed_inputs = [name for name in inputs if is_computed(index, name)]
         if not computed_inputs:
             break
         tensor = computed_inputs[0]
     return None
 
 
-def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxDecode | None:
+def _method_of_shared_centre(
+    index: GraphIndex, low: NodeProto, high: NodeProto
+) -> BoxDecode | None:
     """Tell how centres and sizes were decoded if corners are computed from these.
 
     The corners are then centre - size / 2 and centre + size / 2. Corners can also be anchor point
@@ -533,10 +543,12 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
     """
     centre, half_size = low.input[:2]
     added_centre, added_half_size = high.input[:2]
-    if not _same(index, centre, added_centre):
+    if not _hold_same_elements(index, centre, added_centre):
         # The terms of a sum may come in either order.
         added_half_size, added_centre = high.input[:2]
-    if not _same(index, centre, added_centre) or not _same(index, half_size, added_half_size):
+    if not _hold_same_elements(index, centre, added_centre) or not _hold_same_elements(
+        index, half_size, added_half_size
+    ):
         return None
     # Look through the products that halve the size.
     size = half_size
@@ -547,14 +559,14 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
             break
         size = factors[0]
         product = index.producer(size, "Mul", "Div")
-    centre = only_group(index, centre)
-    centre_makers = makers(index, centre)
+    centre = tensor_before_join(index, centre)
+    centre_makers = source_nodes(index, centre)
     if _common_operator(centre_makers) == "Sigmoid":
-        return _by_sigmoid(index, centre_makers[0])
-    return centre_and_size(index, centre, only_group(index, size))
+        return _method_of_sigmoid(index, centre_makers[0])
+    return method_of_centre_and_size(index, centre, tensor_before_join(index, size))
 
 
-def _same(index: GraphIndex, tensor: str, other: str, depth: int = 8) -> bool:
+def _hold_same_elements(index: GraphIndex, tensor: str, other: str, depth: int = 8) -> bool:
     """True if two tensors always have the same elements: exporters may compute one twice.
 
     They do if equal operators compute both from inputs that are the same in turn, to a depth of
@@ -576,16 +588,18 @@ def _same(index: GraphIndex, tensor: str, other: str, depth: int = 8) -> bool:
     if attributes != sorted(str(entry) for entry in other_node.attribute):
         return False
     pairs = zip(node.input, other_node.input, strict=True)
-    return all(_same(index, name, other_name, depth - 1) for name, other_name in pairs)
+    return all(
+        _hold_same_elements(index, name, other_name, depth - 1) for name, other_name in pairs
+    )
 
 
-def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
+def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
     """Tell how boxes were decoded from two tensors that may be their centres and sizes.
 
     Returns:
         GRID or EXPONENTIAL; None if the operators fit neither, or the tensors are two corners.
     """
-    if {node.op_type for node in makers(index, centre)} & {"Clip", "Max", "Min"}:
+    if {node.op_type for node in source_nodes(index, centre)} & {"Clip", "Max", "Min"}:
         return None  # Only corners are clipped to the edges of the image.
     centre_operators = {node.op_type for node in _decode_nodes(index, centre)}
     size_operators = {node.op_type for node in _decode_nodes(index, size)}

@@ -11,10 +11,10 @@ from detcli.model.graph import (
     integers,
 )
 from detcli.model.heads import (
-    BATCHED,
-    BOX_ROWS,
+    BOX_COORDINATES,
     BOXES_ONLY,
     DETECTORS,
+    HEAD_RANK,
     SELECTION,
     Activation,
     BoxDecode,
@@ -25,17 +25,17 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.channels import ChannelGroups, groups_along
 from detcli.model.heads.decode import (
-    boxes_of,
-    computed,
-    decoded_from,
-    layer_of,
-    layers_of,
-    makers,
-    scores_of,
+    box_decoding,
+    decoding_of_joined_boxes,
+    is_computed,
+    layer_outputs,
+    nearest_layer_operator,
+    score_activation,
+    source_nodes,
 )
 
 
-def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """Find the head of a YOLO that selects its best detections itself, as YOLOv10 does.
 
     Such a graph splits the head into boxes and scores, takes each anchor's highest score by a
@@ -74,10 +74,10 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
             class_count = index.size(split.output[1], axis)
             if not boxes_only or class_count is None:
                 extra = index.size(split.output[2], axis)
-                raise Unrecognised(_task_of(index, extra), BOXES_ONLY)
-            return _boxes_of_more(index, head, class_count, anchors_first=anchors_first)
+                raise Unrecognised(_task_besides_boxes(index, extra), BOXES_ONLY)
+            return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
         if len(index.graph.output) == 1:
-            body = _of_join(index, head, split.output[-1], anchors_first=anchors_first)
+            body = _describe_concat(index, head, split.output[-1], anchors_first=anchors_first)
             return replace(body, layout=Layout.END_TO_END)
     return None
 
@@ -88,15 +88,17 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
         # The inputs of a Slice are data, starts, ends and axes.
         start, end, axis = (index.constant(name) for name in node.input[1:4])
         length = None
-        if axis and len(index.shapes[node.input[0]]) == BATCHED:
+        if axis and len(index.shapes[node.input[0]]) == HEAD_RANK:
             length = index.size(node.input[0], axis[0])
-        return start == [BOX_ROWS] and end is not None and end[0] >= (length or 0)
+        return start == [BOX_COORDINATES] and end is not None and end[0] >= (length or 0)
     if node.op_type != "Split" or len(node.output) not in {2, 3}:
         return False
-    return index.size(node.output[0], attribute(node, "axis", 0)) in {BOX_ROWS, None}
+    return index.size(node.output[0], attribute(node, "axis", 0)) in {BOX_COORDINATES, None}
 
 
-def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
+def find_joined_head(
+    index: GraphIndex, names: list[str] | None, *, boxes_only: bool
+) -> Head | None:
     """Find a head that is an output of the graph and holds boxes and scores together.
 
     Args:
@@ -116,12 +118,12 @@ def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: boo
             candidates.append(name)
     for head_name in candidates:
         for axis in (1, 2):
-            head = _of_groups(index, head_name, axis, boxes_only=boxes_only)
+            head = _head_joined_along(index, head_name, axis, boxes_only=boxes_only)
             if head is not None and (len(candidates) == 1 or boxes_only):
                 return head
     if len(candidates) != 1 or index.nodes(*SELECTION):
         return None
-    return _of_unknown_groups(index, candidates[0], names)
+    return _head_of_unclear_channels(index, candidates[0], names)
 
 
 def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) -> bool:
@@ -137,7 +139,7 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) 
     """
     score_layers: set[str] = set()
     for _, name in groups:
-        score_layers |= layers_of(index, name)
+        score_layers |= layer_outputs(index, name)
     for node in index.nodes(*SELECTION):
         depend_on_choice: set[str] = set()
         if node.op_type == "TopK":
@@ -149,7 +151,7 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) 
     return True
 
 
-def _of_unknown_groups(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
+def _head_of_unclear_channels(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
     """Read a tensor as a head whose channel counts the graph does not show.
 
     Args:
@@ -160,19 +162,19 @@ def _of_unknown_groups(index: GraphIndex, head: str, names: list[str] | None) ->
     Returns:
         None if the tensor neither joins two others nor has a channel for each class name.
     """
-    join, is_transposed = _join(index, head)
+    join, is_transposed = _concat_of_boxes_and_scores(index, head)
     if join is not None:
-        is_channel_axis_last = _axis(join) == 2
+        is_channel_axis_last = _concat_axis(join) == 2
         anchors_first = is_channel_axis_last != is_transposed  # a Transpose swaps the axes
-        return _of_join(index, head, join.input[1], anchors_first=anchors_first)
+        return _describe_concat(index, head, join.input[1], anchors_first=anchors_first)
     dims = index.shapes[head]
-    channels = BOX_ROWS + len(names) if names else None
-    if len(dims) == BATCHED and channels in dims[1:] and dims[1] != dims[2]:
-        return _of_join(index, head, head, anchors_first=channels == dims[2])
+    channels = BOX_COORDINATES + len(names) if names else None
+    if len(dims) == HEAD_RANK and channels in dims[1:] and dims[1] != dims[2]:
+        return _describe_concat(index, head, head, anchors_first=channels == dims[2])
     return None
 
 
-def _head(
+def _boxes_then_scores(
     tensor: str, class_count: int | None, *, anchors_first: bool, stop: int | None = None
 ) -> Head:
     """Describe a tensor that holds four channels of boxes and then scores.
@@ -185,15 +187,15 @@ def _head(
     """
     return Head(
         Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY,
-        boxes=(ChannelRange(tensor, 0, BOX_ROWS),),
-        scores=(ChannelRange(tensor, BOX_ROWS, stop),),
+        boxes=(ChannelRange(tensor, 0, BOX_COORDINATES),),
+        scores=(ChannelRange(tensor, BOX_COORDINATES, stop),),
         class_count=class_count,
         anchors_first=anchors_first,
         decoded=None,
     )
 
 
-def _of_join(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> Head:
+def _describe_concat(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> Head:
     """Describe a head that joins boxes to scores, with what the nodes show about both.
 
     Args:
@@ -203,20 +205,22 @@ def _of_join(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) 
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
     """
     class_count = _class_count(index, head, scores, anchors_first=anchors_first)
-    description = _head(head, class_count, anchors_first=anchors_first)
+    description = _boxes_then_scores(head, class_count, anchors_first=anchors_first)
     if scores != head:
-        description = replace(description, scores_are=scores_of(index, scores))
-    boxes = box_rows(index, head)
+        description = replace(description, scores_are=score_activation(index, scores))
+    boxes = box_tensor_of(index, head)
     if boxes == head:
         # No Concat of boxes and scores alone makes the head, but the first of several joined
         # tensors may still be the boxes.
         boxes = ""
         groups = groups_along(index, head, 2 if anchors_first else 1)
-        if groups and groups[0][0] == BOX_ROWS:
+        if groups and groups[0][0] == BOX_COORDINATES:
             _, boxes = groups[0]
     if not boxes:
         return description
-    return replace(description, decoded=boxes_of(index, boxes), layer=layer_of(index, boxes))
+    return replace(
+        description, decoded=box_decoding(index, boxes), layer=nearest_layer_operator(index, boxes)
+    )
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
@@ -233,12 +237,12 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     """
     dims = index.shapes[head]
     channels = None
-    if len(dims) == BATCHED:
+    if len(dims) == HEAD_RANK:
         channel_axis = 2 if anchors_first else 1
         channels = dims[channel_axis]
     if isinstance(channels, int):
-        if channels > BOX_ROWS:
-            return channels - BOX_ROWS
+        if channels > BOX_COORDINATES:
+            return channels - BOX_COORDINATES
         return None
     # Where the shape depends on the input's, the scores, or what a sigmoid makes them of, may come
     # from a Split, whose sizes are constants.
@@ -256,7 +260,7 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     return sizes[output_position]
 
 
-def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
+def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
     """Read a tensor as a head that joins boxes and scores along one of its axes.
 
     What is joined depends on the family: boxes and classes in YOLOv8 and its successors; boxes,
@@ -272,20 +276,22 @@ def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> 
     Returns:
         None if the joined tensors are not boxes and scores.
     """
-    boxes, rest = _after_boxes(groups_along(index, head, axis))
+    boxes, rest = _divide_after_boxes(groups_along(index, head, axis))
     if not rest or not _are_of_queries(index, boxes, rest):
         return None
-    decoded = decoded_from(index, boxes)
+    decoded = decoding_of_joined_boxes(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
 
     anchors_first = axis == 2
-    classes = _classes_of(index, decoded, rest)
+    classes = _classes_and_objectness(index, decoded, rest)
     if classes is None:
-        return _of_more(index, head, rest, anchors_first=anchors_first, boxes_only=boxes_only)
+        return _head_before_extras(
+            index, head, rest, anchors_first=anchors_first, boxes_only=boxes_only
+        )
     class_count, has_objectness = classes
     description = replace(
-        _head(head, class_count, anchors_first=anchors_first),
+        _boxes_then_scores(head, class_count, anchors_first=anchors_first),
         decoded=decoded,
         layer=_first_layer(index, boxes),
         objectness=has_objectness,
@@ -293,19 +299,19 @@ def _of_groups(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> 
     if has_objectness:
         return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
     _, scores = rest[0]
-    return replace(description, scores_are=scores_of(index, scores))
+    return replace(description, scores_are=score_activation(index, scores))
 
 
 def _first_layer(index: GraphIndex, tensors: list[str]) -> str:
     """The operator of the first layer that any of some tensors is made of; empty if none is."""
     for tensor in tensors:
-        layer = layer_of(index, tensor)
+        layer = nearest_layer_operator(index, tensor)
         if layer:
             return layer
     return ""
 
 
-def _of_more(
+def _head_before_extras(
     index: GraphIndex, head: str, groups: ChannelGroups, *, anchors_first: bool, boxes_only: bool
 ) -> Head | None:
     """Read the boxes and scores of a head that also holds masks, keypoints or angles.
@@ -325,16 +331,16 @@ def _of_more(
     """
     class_count, scores = groups[0]
     extra_sizes = [size for size, _ in groups[1:]]
-    if not extra_sizes or not _is_final(index, scores):
+    if not extra_sizes or not _is_probability(index, scores):
         return None
     has_angle = extra_sizes == [1] and len(index.graph.output) == 1
     if not boxes_only or has_angle:
         hint = DETECTORS if has_angle else BOXES_ONLY
-        raise Unrecognised(_task_of(index, sum(extra_sizes)), hint)
-    return _boxes_of_more(index, head, class_count, anchors_first=anchors_first)
+        raise Unrecognised(_task_besides_boxes(index, sum(extra_sizes)), hint)
+    return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
 
 
-def _classes_of(
+def _classes_and_objectness(
     index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
 ) -> tuple[int, bool] | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
@@ -350,19 +356,19 @@ def _classes_of(
     """
     size, name = groups[-1]
     if len(groups) == 1:
-        return _classes_of_group(index, decoded, size, name)
+        return _classes_in_scores(index, decoded, size, name)
     first_size, first_name = groups[0]
     if len(groups) > 2 or first_size != 1:
         return None
-    if not _is_final(index, first_name) or not _is_final(index, name):
+    if not _is_probability(index, first_name) or not _is_probability(index, name):
         return None
     has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
-    if has_distances and computed(index, first_name):
+    if has_distances and is_computed(index, first_name):
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
     return size, True
 
 
-def _classes_of_group(
+def _classes_in_scores(
     index: GraphIndex, decoded: Decoded | None, size: int, scores: str
 ) -> tuple[int, bool]:
     """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
@@ -377,27 +383,27 @@ def _classes_of_group(
     if not has_anchor_boxes:
         return size, False
     # If a product makes the scores, the objectness is multiplied into them already.
-    if _is_final(index, scores) and not is_multiplied(index, scores):
+    if _is_probability(index, scores) and not is_multiplied(index, scores):
         return size - 1, True
-    if scores_of(index, scores) is None:
+    if score_activation(index, scores) is None:
         raise Unrecognised("it is not clear whether its scores begin with an objectness")
     return size, False
 
 
 def is_multiplied(index: GraphIndex, tensor: str) -> bool:
     """True if a Mul computes some of a tensor's elements."""
-    return any(node.op_type == "Mul" for node in makers(index, tensor))
+    return any(node.op_type == "Mul" for node in source_nodes(index, tensor))
 
 
-def _is_final(index: GraphIndex, tensor: str) -> bool:
+def _is_probability(index: GraphIndex, tensor: str) -> bool:
     """True if a tensor holds scores from 0 to 1: by a sigmoid, or as constants.
 
     YOLOv6 has an objectness that is always 1.
     """
-    return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
+    return score_activation(index, tensor) is Activation.SIGMOID or not is_computed(index, tensor)
 
 
-def _after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
+def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
     """Divide the tensors that a head joins into those of its boxes and those that follow.
 
     Args:
@@ -412,23 +418,25 @@ def _after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
     for position, (size, name) in enumerate(groups):
         boxes.append(name)
         channels += size
-        if channels == BOX_ROWS:
+        if channels == BOX_COORDINATES:
             return boxes, groups[position + 1 :]
     return [], []
 
 
-def _boxes_of_more(index: GraphIndex, head: str, class_count: int, *, anchors_first: bool) -> Head:
+def _describe_without_extras(
+    index: GraphIndex, head: str, class_count: int, *, anchors_first: bool
+) -> Head:
     """Describe the boxes and scores of a head that holds masks or keypoints behind them."""
-    boxes, _ = _after_boxes(groups_along(index, head, 2 if anchors_first else 1))
-    stop = BOX_ROWS + class_count
+    boxes, _ = _divide_after_boxes(groups_along(index, head, 2 if anchors_first else 1))
+    stop = BOX_COORDINATES + class_count
     return replace(
-        _head(head, class_count, anchors_first=anchors_first, stop=stop),
-        decoded=decoded_from(index, boxes),
+        _boxes_then_scores(head, class_count, anchors_first=anchors_first, stop=stop),
+        decoded=decoding_of_joined_boxes(index, boxes),
         has_more=True,
     )
 
 
-def _task_of(index: GraphIndex, extra: int | None) -> str:
+def _task_besides_boxes(index: GraphIndex, extra: int | None) -> str:
     """Say, for an error message, what a graph does besides finding boxes.
 
     Args:
@@ -444,26 +452,26 @@ def _task_of(index: GraphIndex, extra: int | None) -> str:
     return f"it finds poses: {extra} numbers of keypoints follow the scores of each box"
 
 
-def score_rows(index: GraphIndex, head: str) -> str:
+def score_tensor_of(index: GraphIndex, head: str) -> str:
     """The tensor of class scores, where a head joins it to the boxes; else the head."""
-    join, _ = _join(index, head)
+    join, _ = _concat_of_boxes_and_scores(index, head)
     if join is None:
         return head
     return str(join.input[1])
 
 
-def box_rows(index: GraphIndex, head: str) -> str:
+def box_tensor_of(index: GraphIndex, head: str) -> str:
     """The tensor of the four box rows, where a head joins it to the scores; else the head."""
-    join, _ = _join(index, head)
+    join, _ = _concat_of_boxes_and_scores(index, head)
     if join is None:
         return head
-    rows = index.size(join.input[0], _axis(join))
-    if rows not in {None, BOX_ROWS}:
+    rows = index.size(join.input[0], _concat_axis(join))
+    if rows not in {None, BOX_COORDINATES}:
         raise Unrecognised(f"{rows} rows come before its class scores, not 4")
     return str(join.input[0])
 
 
-def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
+def _concat_of_boxes_and_scores(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
     """Find the Concat that joins boxes and scores in a head.
 
     Returns:
@@ -473,19 +481,19 @@ def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
     is_transposed = node is not None and swaps_last_axes(node)
     if node is not None and is_transposed:
         node = index.producer(node.input[0])
-    if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
+    if node is None or node.op_type != "Concat" or len(node.input) != 2 or _concat_axis(node) == 0:
         return None, is_transposed
     dims = index.shapes[node.output[0]]
-    if len(dims) == BATCHED and dims[_axis(node)] == BOX_ROWS:
+    if len(dims) == HEAD_RANK and dims[_concat_axis(node)] == BOX_COORDINATES:
         # Its four channels are boxes alone: it joins centre and size, or two corners.
         return None, is_transposed
     return node, is_transposed
 
 
-def _axis(concat: NodeProto) -> int:
+def _concat_axis(concat: NodeProto) -> int:
     """Return the axis, from 0 to 2, along which a Concat of tensors with three axes joins them."""
     axis = attribute(concat, "axis", 0)
-    return axis % BATCHED  # ONNX allows negative axes, which count from the end
+    return axis % HEAD_RANK  # ONNX allows negative axes, which count from the end
 
 
 def swaps_last_axes(node: NodeProto) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from onnx import NodeProto
 
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.heads.decode import LEARNT, computed
+from detcli.model.heads.decode import LAYER_OPERATORS, is_computed
 
 RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that leave the elements of a tensor in their order."""
@@ -25,15 +25,15 @@ def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
     """
 
     def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
-        if node.op_type in LEARNT:
+        if node.op_type in LAYER_OPERATORS:
             return ()
-        return [name for name in node.input if name and computed(index, name)]
+        return [name for name in node.input if name and is_computed(index, name)]
 
     nodes_behind = index.behind_all(tensors, inputs_to_follow)
-    return any(_is_mixing(index, node) for node, _ in nodes_behind)
+    return any(_mixes_channels_with_cells(index, node) for node, _ in nodes_behind)
 
 
-def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
+def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     """True if a Reshape, with the reshapes right before it, mixes channels with cells.
 
     A feature map [C, H, W] becomes [H x W, C] by a Transpose. If a Reshape alone gives that shape,
@@ -47,8 +47,8 @@ def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
         source = index.computed_as(str(reshape_before.input[0]))
         reshape_before = index.producer(source, *RESHAPES)
 
-    dims = _sizes(index, source)
-    reshaped = _sizes(index, str(node.output[0]))
+    dims = _sizes_above_one(index, source)
+    reshaped = _sizes_above_one(index, str(node.output[0]))
     if dims is None or reshaped is None or math.prod(dims) != math.prod(reshaped):
         return False
     if not keeps_axes(dims, reshaped):
@@ -57,10 +57,10 @@ def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
     channel_count = dims[0]
     cell_count = math.prod(dims[1:])
     has_cells_first = reshaped == [cell_count, channel_count] and cell_count != channel_count
-    return has_cells_first and _is_map(index, source)
+    return has_cells_first and _is_feature_map(index, source)
 
 
-def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
+def _sizes_above_one(index: GraphIndex, tensor: str) -> list[int] | None:
     """List the sizes of a tensor's axes, without those of 1; None if any size is unknown."""
     sizes = []
     for dim in index.shapes[tensor]:
@@ -72,7 +72,7 @@ def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
     return sizes or None
 
 
-def _is_map(index: GraphIndex, tensor: str) -> bool:
+def _is_feature_map(index: GraphIndex, tensor: str) -> bool:
     """True if a tensor is a feature map: a convolution's output, or several joined in one."""
     node = index.producer(tensor)
     while node is not None and node.op_type in {"Concat", "Sigmoid", *RESHAPES}:

@@ -17,8 +17,8 @@ from detcli.model.graph import (
     needed_nodes,
 )
 from detcli.model.heads import (
-    BATCHED,
-    BOX_ROWS,
+    BOX_COORDINATES,
+    HEAD_RANK,
     SELECTION,
     SUPPRESSION,
     Activation,
@@ -31,19 +31,19 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.channels import channel_groups
 from detcli.model.heads.decode import (
-    LEARNT,
-    bins_of,
-    boxes_of,
-    from_corners,
-    layer_of,
-    layers_of,
+    LAYER_OPERATORS,
+    box_decoding,
+    converts_to_corners,
+    distance_bin_count,
+    layer_outputs,
+    measures_from_cell_corners,
     moved_inputs,
-    scores_of,
-    to_corners,
+    nearest_layer_operator,
+    score_activation,
 )
 from detcli.model.heads.joined import is_multiplied
 
-ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
+BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
 
 
@@ -64,7 +64,7 @@ def find_pair_head(index: GraphIndex) -> Head | None:
         for scores in outputs:
             if boxes == scores:
                 continue
-            head = _of_pair(index, boxes, scores)
+            head = _head_of_two_tensors(index, boxes, scores)
             if head is not None:
                 heads.append(head)
     if len(heads) > 1:
@@ -84,7 +84,7 @@ def find_pair_head(index: GraphIndex) -> Head | None:
     return head
 
 
-def _of_pair(
+def _head_of_two_tensors(
     index: GraphIndex, boxes: str, scores: str, *, best_class_only: bool = False
 ) -> Head | None:
     """Describe two tensors as the boxes and scores of a head, if that is what they are.
@@ -100,28 +100,30 @@ def _of_pair(
     """
     box_dims = index.shapes[boxes]
     score_dims = index.shapes[scores]
-    if len(box_dims) != BATCHED or len(score_dims) != BATCHED:
+    if len(box_dims) != HEAD_RANK or len(score_dims) != HEAD_RANK:
         return None
-    anchors_first = box_dims[2] == BOX_ROWS
+    anchors_first = box_dims[2] == BOX_COORDINATES
     channel_axis, anchor_axis = (2, 1) if anchors_first else (1, 2)
-    if box_dims[channel_axis] != BOX_ROWS:
+    if box_dims[channel_axis] != BOX_COORDINATES:
         return None
 
-    decoded = boxes_of(index, boxes)
-    scores_are = scores_of(index, scores)
-    layer = layer_of(index, boxes)
+    decoded = box_decoding(index, boxes)
+    scores_are = score_activation(index, scores)
+    layer = nearest_layer_operator(index, boxes)
     class_axis = _class_axis(
         box_dims[anchor_axis], score_dims, channel_axis=channel_axis, layer=layer
     )
     score_count = None if class_axis is None else known_size(score_dims[class_axis])
-    if score_count is None or scores_are is None or not _chosen_alike(index, boxes, scores):
+    if score_count is None or scores_are is None or not _have_same_entries(index, boxes, scores):
         return None
 
-    has_objectness = _with_objectness(index, boxes, scores)
-    if score_count == BOX_ROWS:  # boxes and scores have one shape
+    has_objectness = _begin_with_objectness(index, boxes, scores)
+    if score_count == BOX_COORDINATES:  # boxes and scores have one shape
         is_grid_with_objectness = has_objectness and layer not in PRODUCTS
-        as_boxes = boxes_of(index, scores)
-        if not is_grid_with_objectness and not _tells_apart(decoded, as_boxes, scores_are, layer):
+        as_boxes = box_decoding(index, scores)
+        if not is_grid_with_objectness and not _shows_which_is_boxes(
+            decoded, as_boxes, scores_are, layer
+        ):
             return None
 
     return Head(
@@ -136,12 +138,12 @@ def _of_pair(
         objectness=has_objectness,
         best_class_only=best_class_only,
         scores_transposed=class_axis != channel_axis,
-        bins=bins_of(index, boxes),
-        from_corners=from_corners(index, boxes),
+        bins=distance_bin_count(index, boxes),
+        from_corners=measures_from_cell_corners(index, boxes),
     )
 
 
-def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
+def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
     It shows in two ways. Either a tensor of one channel is joined to the scores of the classes; or
@@ -154,7 +156,7 @@ def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
         return True
     if groups:
         _, tensor = groups[0]
-    shared_layers = layers_of(index, boxes) & layers_of(index, scores)
+    shared_layers = layer_outputs(index, boxes) & layer_outputs(index, scores)
     return bool(shared_layers) and not is_multiplied(index, tensor)
 
 
@@ -194,7 +196,7 @@ def _class_axis(
     return None
 
 
-def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
+def _have_same_entries(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if boxes and scores can belong to the same entries, in the same order.
 
     A TopK or non-maximum suppression picks entries. If one of the two tensors depends on such a
@@ -219,7 +221,7 @@ def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
     return True
 
 
-def _tells_apart(
+def _shows_which_is_boxes(
     decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
     """True if the nodes show which of two tensors of one shape is the boxes.
@@ -233,9 +235,9 @@ def _tells_apart(
         layer: The operator that predicts the boxes; a matrix product in transformers.
     """
     other_method = None if as_boxes is None else as_boxes.method
-    if decoded is None or decoded.method is BoxDecode.LINEAR or other_method in ARITHMETIC:
+    if decoded is None or decoded.method is BoxDecode.LINEAR or other_method in BOX_ONLY_METHODS:
         return False
-    if decoded.method in ARITHMETIC:
+    if decoded.method in BOX_ONLY_METHODS:
         return True
     if layer not in PRODUCTS:
         return False
@@ -255,13 +257,13 @@ def find_best_class_head(index: GraphIndex) -> Head | None:
     output_names = {output.name for output in index.graph.output}
     for node in index.nodes("ArgMax"):
         scores = node.input[0]
-        if len(index.shapes[scores]) != BATCHED:
+        if len(index.shapes[scores]) != HEAD_RANK:
             continue
         depend_on_class = index.moved_from(node.output[0])
         if depend_on_class.isdisjoint(output_names):
             continue
         for boxes in _box_candidates(index, depend_on_class):
-            head = _of_pair(index, boxes, scores, best_class_only=True)
+            head = _head_of_two_tensors(index, boxes, scores, best_class_only=True)
             if head is not None:
                 return head
     return None
@@ -278,7 +280,9 @@ def _box_candidates(index: GraphIndex, depend_on_choice: set[str]) -> list[str]:
 
     def is_candidate(name: str) -> bool:
         dims = index.shapes[name]
-        return name not in depend_on_choice and len(dims) == BATCHED and dims[2] == BOX_ROWS
+        return (
+            name not in depend_on_choice and len(dims) == HEAD_RANK and dims[2] == BOX_COORDINATES
+        )
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         if is_candidate(name):
@@ -304,9 +308,11 @@ def find_query_head(index: GraphIndex) -> Head | None:
     """
     if index.nodes(*SUPPRESSION):
         return None
-    layers = [node for node in index.nodes(*LEARNT) if not to_corners(index, node)]
+    layers = [
+        node for node in index.nodes(*LAYER_OPERATORS) if not converts_to_corners(index, node)
+    ]
     for top_k in reversed(index.nodes("TopK")):
-        scores = _flattened(index, top_k.input[0])
+        scores = _scores_before_flattening(index, top_k.input[0])
         if not scores:
             continue
         depend_on_choice: set[str] = set()
@@ -317,16 +323,16 @@ def find_query_head(index: GraphIndex) -> Head | None:
             continue
         # Inputs for the size of the image scale the boxes, after the choice.
         for extra in index.image_inputs():
-            if len(index.shapes[extra.name]) < BATCHED:
+            if len(index.shapes[extra.name]) < HEAD_RANK:
                 depend_on_choice |= index.moved_from(extra.name)
         for boxes in _box_candidates(index, depend_on_choice):
-            head = _of_pair(index, boxes, scores)
+            head = _head_of_two_tensors(index, boxes, scores)
             if head is not None:
-                return replace(head, max_detections=_k_of(index, top_k))
+                return replace(head, max_detections=_selected_count(index, top_k))
     return None
 
 
-def _k_of(index: GraphIndex, top_k: NodeProto) -> int | None:
+def _selected_count(index: GraphIndex, top_k: NodeProto) -> int | None:
     """Return how many entries a TopK selects; None if that is computed.
 
     The number is an attribute before opset 10, and an input since then.
@@ -338,31 +344,31 @@ def _k_of(index: GraphIndex, top_k: NodeProto) -> int | None:
     return attribute(top_k, "k", 0) or None
 
 
-PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+SHAPE_OPERATORS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
-def _flattened(index: GraphIndex, tensor: str) -> str:
+def _scores_before_flattening(index: GraphIndex, tensor: str) -> str:
     """Find the scores [B, Q, C] of queries that a tensor with fewer axes was flattened from.
 
     A sigmoid may come before or after the reshape. Empty if there are no such scores within
     `MAX_RESHAPES` nodes.
     """
-    if len(index.shapes[tensor]) >= BATCHED:
+    if len(index.shapes[tensor]) >= HEAD_RANK:
         return ""
     scores = tensor
     for _ in range(MAX_RESHAPES):
-        node = index.producer(scores, *PASSED, "Sigmoid")
+        node = index.producer(scores, *SHAPE_OPERATORS, "Sigmoid")
         if node is None:
             break
         is_reshape = node.op_type in {"Flatten", "Reshape"}
-        if is_reshape and len(index.shapes[node.input[0]]) < BATCHED:
+        if is_reshape and len(index.shapes[node.input[0]]) < HEAD_RANK:
             break
         scores = node.input[0]
     else:
         return ""
     # These may still have another number of axes, where one of length 1 is added or dropped.
-    while len(index.shapes[scores]) != BATCHED:
+    while len(index.shapes[scores]) != HEAD_RANK:
         node = index.producer(scores, "Squeeze", "Unsqueeze", "Reshape", "Gather")
         if node is None:
             return ""
@@ -385,12 +391,12 @@ def find_plugin_head(index: GraphIndex) -> Head | None:
             if entry.name == "background_class" and any(class_id >= 0 for class_id in class_ids):
                 raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
         boxes, scores = node.input[:2]
-        return _of_pair(index, str(boxes), str(scores))
+        return _head_of_two_tensors(index, str(boxes), str(scores))
     return None
 
 
 ATTENTION = frozenset({"Attention", "GridSample", "MultiHeadAttention", "Softmax"})
-PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution's stride is 2 or 4
+SMALLEST_PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution's stride is 2 or 4
 
 
 def queries_of(index: GraphIndex, boxes: str) -> Queries:
@@ -438,6 +444,6 @@ def has_patches(index: GraphIndex) -> bool:
         kernel = index.shapes[node.input[CONVOLUTIONS[node.op_type]]]
         if len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1:
             side = known_size(kernel[-1]) or 0
-            if side >= PATCH and kernel[-2:] == integers(node, "strides"):
+            if side >= SMALLEST_PATCH and kernel[-2:] == integers(node, "strides"):
                 return True
     return False

@@ -23,7 +23,7 @@ from detcli.model.contract import Layout, Size
 from detcli.model.editing import tidy
 from detcli.model.graph import PRODUCTS, Dims, GraphIndex, shape
 from detcli.model.heads import (
-    BATCHED,
+    HEAD_RANK,
     SCORES,
     Activation,
     BoxDecode,
@@ -40,11 +40,11 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import channel_groups, groups_along
-from detcli.model.heads.decode import boxes_of, layer_of, scores_of
+from detcli.model.heads.decode import box_decoding, nearest_layer_operator, score_activation
 
 ALL_SCALES = -1
 
-Slices = dict[HeadPart, ChannelSlice]
+PartSlices = dict[HeadPart, ChannelSlice]
 """The channels that hold each part of a head."""
 
 
@@ -181,7 +181,7 @@ def _head_of_family(
         layouts.append(layout)
 
     groups = _groups_by_scale(layouts, spec, len(strides))
-    slices_of_groups = [_slices_of_group(index, group, spec) for group in groups]
+    slices_of_groups = [_assign_parts_to_outputs(index, group, spec) for group in groups]
     parts = _parts_of_scales(slices_of_groups)
     if parts is None:
         return None
@@ -189,7 +189,7 @@ def _head_of_family(
     total_anchors = 0
     for map_size, anchor_count in zip(map_sizes, anchor_counts, strict=True):
         total_anchors += math.prod(map_size) * anchor_count
-    return _make_head(index, GridHead(spec, strides, parts, total_anchors))
+    return _describe_grid_head(index, GridHead(spec, strides, parts, total_anchors))
 
 
 def _layout_of(
@@ -207,7 +207,7 @@ def _layout_of(
         None if the shape is unknown, or does not have an entry for each cell or anchor.
     """
     rank = len(dims)
-    if rank not in {2, BATCHED, 4}:
+    if rank not in {2, HEAD_RANK, 4}:
         return None
     batch_axis_count = 1 if rank > 2 else 0
     sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
@@ -288,7 +288,7 @@ def _groups_by_scale(
 
 
 def _parts_of_scales(
-    slices_of_groups: list[Slices],
+    slices_of_groups: list[PartSlices],
 ) -> dict[HeadPart, tuple[ChannelSlice, ...]] | None:
     """Collect, for each part of a head such as boxes or scores, its channels in every scale.
 
@@ -312,7 +312,9 @@ def _parts_of_scales(
     return parts
 
 
-def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpec) -> Slices:
+def _assign_parts_to_outputs(
+    index: GraphIndex, group: list[OutputLayout], spec: GridSpec
+) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
 
     A family lists its parts in a fixed order, but its outputs may come in any order and each may
@@ -329,17 +331,17 @@ def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpe
     Raises:
         Unrecognised: More than one output may be the boxes.
     """
-    assignments: list[Slices] = []
+    assignments: list[PartSlices] = []
     for parts in spec.part_lists:
         tensors = TensorsPerScale.JOINED
         if len(group) == len(parts):
             tensors = TensorsPerScale.APART
         if spec.tensors not in {TensorsPerScale.ANY, tensors}:
             continue
-        for consecutive_parts in _splits(parts, len(group)):
+        for consecutive_parts in _consecutive_divisions(parts, len(group)):
             for ordered_group in itertools.permutations(group):
                 slices_of_outputs = [
-                    _slices_of_output(index, layout, parts_of_output, spec)
+                    _assign_parts_to_channels(index, layout, parts_of_output, spec)
                     for layout, parts_of_output in zip(
                         ordered_group, consecutive_parts, strict=True
                     )
@@ -354,7 +356,7 @@ def _slices_of_group(index: GraphIndex, group: list[OutputLayout], spec: GridSpe
     return {}
 
 
-def _splits(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
+def _consecutive_divisions(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
     """Yield every way to cut a sequence into `count` non-empty pieces.
 
     For example, (box, objectness, classes) is cut into two pieces as (box) and (objectness,
@@ -365,17 +367,17 @@ def _splits(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
         yield [parts[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
-def _merged(slices_of_outputs: list[Slices]) -> Slices:
+def _merged(slices_of_outputs: list[PartSlices]) -> PartSlices:
     """Join mappings from a head's parts to their channels, one for each output, into one."""
-    merged: Slices = {}
+    merged: PartSlices = {}
     for slices in slices_of_outputs:
         merged.update(slices)
     return merged
 
 
-def _slices_of_output(
+def _assign_parts_to_channels(
     index: GraphIndex, layout: OutputLayout, parts: PartWidths, spec: GridSpec
-) -> Slices:
+) -> PartSlices:
     """Divide the channels of an output among the parts of a head that it is assumed to hold.
 
     Args:
@@ -390,14 +392,14 @@ def _slices_of_output(
     first_channels = {0: layout.name}
     if len(parts) > 1:
         first_channels |= _concatenated_tensors(index, layout)
-    slices: Slices = {}
+    slices: PartSlices = {}
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         stop = start + channel_count
         with_box = part is HeadPart.POINTS and layout.anchors == 1
-        tensor = _tensor_of(first_channels, range(start, stop), may_be_with_box=with_box)
-        if tensor is None or not _may_be(index, tensor, spec, (part, width), layout):
+        tensor = _tensor_joined_at(first_channels, range(start, stop), may_be_with_box=with_box)
+        if tensor is None or not _can_be_part(index, tensor, spec, (part, width), layout):
             return {}
         part_start = start
         if part is HeadPart.PAIR:
@@ -414,7 +416,7 @@ def _slices_of_output(
             anchors=anchors,
             width=(stop - part_start) // anchors,
             repeated=layout.anchors if is_shared else 1,
-            activation=_activation_of(index, tensor, part),
+            activation=_activation_of_part(index, tensor, part),
         )
         start = stop
     if start == layout.channels:
@@ -441,7 +443,7 @@ def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
     return spec.classes_shared_by_anchors and part is HeadPart.CLASSES
 
 
-def _tensor_of(
+def _tensor_joined_at(
     first_channels: Mapping[int, str], channels: range, *, may_be_with_box: bool
 ) -> str | None:
     """Find the tensor, of those joined in an output, that a range of channels was joined from.
@@ -481,21 +483,21 @@ def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, 
     return tensors
 
 
-def _activation_of(index: GraphIndex, tensor: str, part: HeadPart) -> Activation | None:
+def _activation_of_part(index: GraphIndex, tensor: str, part: HeadPart) -> Activation | None:
     """Tell by which activation function a tensor that holds a part of a head was computed.
 
     Returns:
         None if that is not clear, and for boxes that the graph has decoded already.
     """
-    activation = scores_of(index, tensor)
+    activation = score_activation(index, tensor)
     if part is HeadPart.BOX and activation is Activation.LINEAR:
-        decoded = boxes_of(index, tensor)
+        decoded = box_decoding(index, tensor)
         if decoded is not None and decoded.method is not BoxDecode.LINEAR:
             return None
     return activation
 
 
-def _may_be(
+def _can_be_part(
     index: GraphIndex,
     tensor: str,
     spec: GridSpec,
@@ -512,7 +514,7 @@ def _may_be(
         layout: The axes of the output that the tensor is joined into.
     """
     part, _ = expected
-    activation = _activation_of(index, tensor, part)
+    activation = _activation_of_part(index, tensor, part)
     if part is HeadPart.PAIR or expected == (HeadPart.CLASSES, 2):
         # Two scores add up to 1, those of no object and of the only class. As a PAIR, the first
         # half of the channels holds one score of all anchors, the second half the other; as two
@@ -530,10 +532,10 @@ def _may_be(
     if part is HeadPart.BOX and activation is not Activation.LINEAR:
         return spec.offset is Offset.SIGMOID
     # A matrix product predicts the boxes of a transformer's queries, not those of cells.
-    return layer_of(index, tensor) not in PRODUCTS
+    return nearest_layer_operator(index, tensor) not in PRODUCTS
 
 
-def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
+def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     """Describe a recognised grid head in the form that all kinds of heads share.
 
     Args:
@@ -572,7 +574,7 @@ def _make_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     # The graph decodes its boxes itself; the family only says how images are prepared.
     if len(boxes) != 1:
         return None
-    graph_decode = boxes_of(index, boxes[0].tensor)
+    graph_decode = box_decoding(index, boxes[0].tensor)
     if graph_decode is None:
         return None
     if graph_decode.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:

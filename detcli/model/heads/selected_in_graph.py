@@ -13,16 +13,22 @@ from onnx import NodeProto
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute
 from detcli.model.heads import (
-    BATCHED,
-    BOX_ROWS,
+    BOX_COORDINATES,
     BOXES_ONLY,
+    HEAD_RANK,
     SELECTION,
     ChannelRange,
     Head,
     Unrecognised,
 )
-from detcli.model.heads.channels import cut_along
-from detcli.model.heads.decode import MAX_FACTOR, boxes_of, layer_of, moved_inputs, to_corners
+from detcli.model.heads.channels import axis_and_start_of_cut
+from detcli.model.heads.decode import (
+    LARGEST_STRIDE,
+    box_decoding,
+    converts_to_corners,
+    moved_inputs,
+    nearest_layer_operator,
+)
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 IMAGE_COLUMN, CLASS_COLUMN = 0, 1
@@ -30,7 +36,7 @@ IMAGE_COLUMN, CLASS_COLUMN = 0, 1
 MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 
-def detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """Describe the outputs of a graph that selects its detections itself.
 
     Args:
@@ -82,7 +88,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     for output in index.graph.output:
         all_parts += _parts_of_output(index, output.name)
     parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
-    boxes = [part for part in parts if part.width == BOX_ROWS]
+    boxes = [part for part in parts if part.width == BOX_COORDINATES]
     if len(boxes) != 1:
         return None
 
@@ -90,7 +96,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     scores = [part for part in candidates if not is_integral(index, part.tensor)]
     labels = []
     for part in candidates:
-        is_image_number = suppressed_column(index, part.tensor) == IMAGE_COLUMN
+        is_image_number = suppression_column(index, part.tensor) == IMAGE_COLUMN
         if part not in scores and not is_image_number:
             labels.append(part)
     if len(labels) != 1 or len(scores) != 1:
@@ -102,8 +108,8 @@ def selected_detections(index: GraphIndex) -> Head | None:
         scores=(scores[0].columns,),
         class_count=_class_count_of_labels(index, labels[0].tensor),
         anchors_first=True,
-        decoded=boxes_of(index, boxes[0].tensor),
-        layer=layer_of(index, boxes[0].tensor),
+        decoded=box_decoding(index, boxes[0].tensor),
+        layer=nearest_layer_operator(index, boxes[0].tensor),
         labels=labels[0].columns,
         has_more=len(parts) < len(all_parts),
     )
@@ -118,7 +124,7 @@ def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
     in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
     widths_before = [other.width for other in in_same_tensor[:-1]]
     is_last = in_same_tensor[-1] is part
-    return is_last and widths_before == [BOX_ROWS, 1, 1] and part.width > 1
+    return is_last and widths_before == [BOX_COORDINATES, 1, 1] and part.width > 1
 
 
 def _scores_or_labels(
@@ -135,7 +141,7 @@ def _scores_or_labels(
     """
     depend_on_image: set[str] = set()
     for image in index.image_inputs():
-        if len(index.shapes[image.name]) >= BATCHED:
+        if len(index.shapes[image.name]) >= HEAD_RANK:
             depend_on_image |= index.moved_from(image.name)
     in_same_tensor = [part for part in parts if part.columns.tensor == boxes.tensor]
     # A column that does not depend on the images is an image's position in the batch.
@@ -163,49 +169,49 @@ def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
     An output that was not joined, or is too narrow to hold more than boxes, is one group.
     """
     width = index.size(output, -1) or 0
-    if not width and len(index.shapes[output]) == BATCHED:
-        width = _width_of(index, output)
+    if not width and len(index.shapes[output]) == HEAD_RANK:
+        width = _column_count(index, output)
     parts = []
-    if width > BOX_ROWS:
-        parts = _with_boxes_joined(index, _joined_parts(index, output))
+    if width > BOX_COORDINATES:
+        parts = _merge_box_columns(index, _parts_of_concat(index, output))
     return parts or [OutputPart(ChannelRange(output), output, width)]
 
 
-def _with_boxes_joined(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
+def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
     """Replace four neighbouring columns that are the coordinates of boxes by one group of four.
 
     Some graphs cut the boxes into their columns, and join these one by one with scores and class
     ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes.
     """
-    for first in range(len(parts) - BOX_ROWS + 1):
-        coordinates = parts[first : first + BOX_ROWS]
+    for first in range(len(parts) - BOX_COORDINATES + 1):
+        coordinates = parts[first : first + BOX_COORDINATES]
         cuts = []
         for coordinate in coordinates:
             if coordinate.width == 1:
-                cuts.append(_cut_from(index, coordinate.tensor))
+                cuts.append(_source_of_column(index, coordinate.tensor))
         source = cuts[0][0] if cuts else ""
-        all_columns_of_source = [(source, column) for column in range(BOX_ROWS)]
+        all_columns_of_source = [(source, column) for column in range(BOX_COORDINATES)]
         if source and cuts == all_columns_of_source:
             start = coordinates[0].columns.start
-            columns = ChannelRange(coordinates[0].columns.tensor, start, start + BOX_ROWS)
-            boxes = OutputPart(columns, source, BOX_ROWS)
-            return parts[:first] + [boxes] + parts[first + BOX_ROWS :]
+            columns = ChannelRange(coordinates[0].columns.tensor, start, start + BOX_COORDINATES)
+            boxes = OutputPart(columns, source, BOX_COORDINATES)
+            return parts[:first] + [boxes] + parts[first + BOX_COORDINATES :]
     return parts
 
 
-def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
+def _source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
     """Find the tensor that a single column was cut out of, along its last axis.
 
     Returns:
         The name of the tensor, and the position of the column in it; ("", 0) if it was not cut.
     """
-    for name in _moved_from(index, tensor):
+    for name in _tensors_moved_into(index, tensor):
         node = index.producer(name, "Gather", "Slice", "Split")
         if node is None:
             continue
         source = node.input[0]
         last_axis = len(index.shapes[source]) - 1
-        axis, column = cut_along(index, node, index.computed_as(name))
+        axis, column = axis_and_start_of_cut(index, node, index.computed_as(name))
         if axis != last_axis:
             break
         return source, column
@@ -219,7 +225,7 @@ def six_columns(index: GraphIndex) -> Head | None:
         None if it does not have six columns.
     """
     output = index.graph.output[0].name
-    if index.size(output, -1) != BOX_ROWS + 2:
+    if index.size(output, -1) != BOX_COORDINATES + 2:
         return None
     return Head(
         Layout.ROWS,
@@ -232,7 +238,7 @@ def six_columns(index: GraphIndex) -> Head | None:
     )
 
 
-def _joined_parts(index: GraphIndex, output: str) -> list[OutputPart]:
+def _parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
     """List the tensors whose columns a Concat joins in an output such as [B, K, 6] or [K, 7].
 
     Nodes after the Concat that pad the output to a fixed number of detections are passed over.
@@ -241,13 +247,13 @@ def _joined_parts(index: GraphIndex, output: str) -> list[OutputPart]:
         Each tensor with the columns of the output that it became; empty if there is no Concat.
     """
     output_width = index.size(output, -1)
-    for tensor in _moved_from(index, output):
+    for tensor in _tensors_moved_into(index, output):
         join = index.producer(tensor, "Concat")
         if join is None:
             continue
         # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
         names = [name for name in join.input if index.shapes[name][-1:] != [0]]
-        widths = [_width_of(index, name) for name in names]
+        widths = [_column_count(index, name) for name in names]
         if not widths or 0 in widths or sum(widths) != output_width:
             continue
         parts = []
@@ -259,16 +265,16 @@ def _joined_parts(index: GraphIndex, output: str) -> list[OutputPart]:
     return []
 
 
-def _width_of(index: GraphIndex, tensor: str) -> int:
+def _column_count(index: GraphIndex, tensor: str) -> int:
     """Count the columns of a tensor, or of the tensors whose elements it holds; 0 if unknown."""
-    for name in _moved_from(index, tensor):
+    for name in _tensors_moved_into(index, tensor):
         width = index.size(name, -1)
         if width:
             return width
     return 0
 
 
-def _moved_from(index: GraphIndex, tensor: str) -> Iterator[str]:
+def _tensors_moved_into(index: GraphIndex, tensor: str) -> Iterator[str]:
     """Yield a tensor and, nearest first, the tensors whose elements it holds.
 
     Goes back through nodes that cast elements or only move them, such as Gather or Reshape, and
@@ -306,7 +312,7 @@ def _moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
 
 def is_integral(index: GraphIndex, tensor: str) -> bool:
     """True if a tensor holds whole numbers, even where they were cast to floating point."""
-    for name in _moved_from(index, tensor):
+    for name in _tensors_moved_into(index, tensor):
         if index.types.get(name) in INTEGERS:
             return True
         node = index.producers.get(name)
@@ -315,13 +321,13 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
     return False
 
 
-def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
+def suppression_column(index: GraphIndex, tensor: str) -> int | None:
     """Tell which column of the result of NonMaxSuppression a tensor holds.
 
     That result has a row for each selected box: the image's position in the batch (column 0), the
     class id (1) and the index of the box (2). None for a tensor that holds none of these.
     """
-    for name in _moved_from(index, tensor):
+    for name in _tensors_moved_into(index, tensor):
         node = index.producers.get(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
             continue
@@ -343,29 +349,29 @@ def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
     Returns:
         None if the number is not clear.
     """
-    offset, labels_before_offset = _split_offset(index, labels)
+    offset, labels_before_offset = _class_id_offset(index, labels)
     class_count = None
-    for name in _moved_from(index, labels_before_offset):
+    for name in _tensors_moved_into(index, labels_before_offset):
         arg_max = index.producer(name, "ArgMax")
         if arg_max is not None:
             class_count = index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
-    if suppressed_column(index, labels_before_offset) == CLASS_COLUMN:
+    if suppression_column(index, labels_before_offset) == CLASS_COLUMN:
         scores = index.nodes("NonMaxSuppression")[0].input[1]
         class_count = None
-        if len(index.shapes[scores]) == BATCHED:  # [B, C, N]
+        if len(index.shapes[scores]) == HEAD_RANK:  # [B, C, N]
             class_count = index.size(scores, 1)
     if class_count:
         return class_count + offset
     return None
 
 
-def _split_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
+def _class_id_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
     """Find the constant that a graph adds to its class ids, and the tensor that it adds it to.
 
     Returns:
         The constant and the tensor; 0 and the class ids themselves if nothing is added.
     """
-    for name in _moved_from(index, labels):
+    for name in _tensors_moved_into(index, labels):
         addition = index.producer(name, "Add")
         if addition is None:
             continue
@@ -399,13 +405,13 @@ def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     tensor = box_columns(index, head)
     for _ in range(2 * MAX_MOVES):
         node = index.producer(tensor)
-        if node is None or to_corners(index, node) or _joins_several(index, node):
+        if node is None or converts_to_corners(index, node) or _joins_computed_tensors(index, node):
             break
         if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
             y_first = not y_first
         if node.op_type in {"Div", "Mul"}:
             factor = index.array(node.input[1])
-            is_large = factor is not None and bool(factor.min() > MAX_FACTOR)
+            is_large = factor is not None and bool(factor.min() > LARGEST_STRIDE)
             fractions |= node.op_type == "Div" and is_large
             tensor = node.input[0]
             continue
@@ -415,7 +421,7 @@ def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     return y_first, fractions
 
 
-def _joins_several(index: GraphIndex, node: NodeProto) -> bool:
+def _joins_computed_tensors(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node joins several computed tensors, as where boxes are decoded."""
     if node.op_type != "Concat":
         return False
@@ -427,7 +433,7 @@ def box_columns(index: GraphIndex, head: Head) -> str:
     """The tensor of the boxes of detections, before a join with scores and class ids."""
     boxes = head.boxes[0]
     if boxes.stop is not None:
-        for part in _joined_parts(index, boxes.tensor):
+        for part in _parts_of_concat(index, boxes.tensor):
             if part.columns == boxes:
                 return part.tensor
     return boxes.tensor

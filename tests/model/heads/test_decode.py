@@ -10,17 +10,22 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.channels import _axis_before, channel_groups, cut_along, groups_along
+from detcli.model.heads.channels import (
+    _channel_axis_before,
+    axis_and_start_of_cut,
+    channel_groups,
+    groups_along,
+)
 from detcli.model.heads.decode import (
-    _same,
-    boxes_of,
-    centre_and_size,
-    from_corners,
+    _hold_same_elements,
+    box_decoding,
     is_linear,
-    layers_of,
+    layer_outputs,
+    measures_from_cell_corners,
+    method_of_centre_and_size,
     moved_inputs,
-    scores_of,
-    shares_of,
+    score_activation,
+    softmax_channel_count,
 )
 
 
@@ -48,7 +53,7 @@ def test_a_cast_behind_a_split_leads_to_its_own_part():
     finals = [graph("Sigmoid", cast) for cast in casts]
     index = read(graph, *finals)
     assert channel_groups(index, casts[1])[1] == [(3, maps[1])]
-    assert layers_of(index, finals[1]) == layers_of(index, maps[1])
+    assert layer_outputs(index, finals[1]) == layer_outputs(index, maps[1])
 
 
 def test_a_long_chain_of_cuts_ends_somewhere():
@@ -72,7 +77,7 @@ def test_what_scores_are():
         graph("Div", raw, graph("Abs", raw)): None,
     }
     index = read(graph, *kinds)
-    assert {name: scores_of(index, name) for name in kinds} == kinds
+    assert {name: score_activation(index, name) for name in kinds} == kinds
 
 
 SIDES = [33, 64, 33, 64]
@@ -101,7 +106,7 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
     for operator, factor in steps:
         boxes = graph(operator, boxes, np.float32(factor))
-    decoded = boxes_of(read(graph, boxes), boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
     assert decoded.method == BoxDecode.SIGMOID
     assert decoded.box_format == BoxFormat.CXCYWH
     assert decoded.fractions is fractions
@@ -132,7 +137,7 @@ def test_the_axis_that_is_cut_along():
         graph("Slice", source, [0], [1]): (None, 0),
     }
     index = read(graph, *cases)
-    cuts = {name: cut_along(index, index.producer(name), name) for name in cases}
+    cuts = {name: axis_and_start_of_cut(index, index.producer(name), name) for name in cases}
     assert {name: cut for name, cut in cuts.items() if cut[0] is not None} == {
         name: cut for name, cut in cases.items() if cut[0] is not None
     }
@@ -165,7 +170,7 @@ def test_boxes_that_are_joined_twice_are_still_followed(joins):
     for _ in range(joins):
         decoded_otherwise = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
         boxes = graph("Concat", boxes, decoded_otherwise, np.zeros((1, 2, 4)), axis=1)
-    decoded = boxes_of(read(graph, boxes), boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
     assert (decoded and decoded.method) == (BoxDecode.SIGMOID if joins < 3 else None)
 
 
@@ -175,14 +180,14 @@ def test_constants_that_differ_from_query_to_query_are_earlier_boxes(dims):
     changes = graph("MatMul", graph.queries(), graph.weights(8, 4))
     boxes = graph("Sigmoid", graph("Add", changes, graph.weights(*dims)))
     how = BoxDecode.REFINED if dims[0] == 24 else BoxDecode.SIGMOID
-    assert boxes_of(read(graph, boxes), boxes).method is how
+    assert box_decoding(read(graph, boxes), boxes).method is how
 
 
 def test_a_softmax_without_an_axis_takes_the_last():
     graph = Graph()
     shares = graph("Softmax", graph.linear(graph.queries(), 8, 5))
     index = read(graph, shares)
-    assert shares_of(index, index.producer(shares)) == 5
+    assert softmax_channel_count(index, index.producer(shares)) == 5
 
 
 @pytest.mark.parametrize(
@@ -209,10 +214,9 @@ def test_what_is_computed_twice_is_the_same(steps, is_same):
     if steps:
         different += [behind(source, [*steps[:-1], ("Transpose", {"perm": [1, 0, 2]})])]
     index = read(graph, computed_tensor, twin, *different)
-    assert _same(index, computed_tensor, twin) == is_same
-    assert not any(
-        _same(index, computed_tensor, different_tensor) for different_tensor in different
-    )
+    assert _hold_same_elements(index, computed_tensor, twin) == is_same
+    for different_tensor in different:
+        assert not _hold_same_elements(index, computed_tensor, different_tensor)
 
 
 def test_constants_and_parts_are_the_same_by_what_they_hold():
@@ -221,9 +225,9 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
     halves = graph.all("Split", source, np.array([4, 4]), outputs=2, axis=2)
     twins = [graph("Mul", source, np.float32(factor)) for factor in (2, 2, 3)]
     index = read(graph, *halves, *twins)
-    assert _same(index, twins[0], twins[1])
-    assert not _same(index, twins[0], twins[2])
-    assert not _same(index, *halves)
+    assert _hold_same_elements(index, twins[0], twins[1])
+    assert not _hold_same_elements(index, twins[0], twins[2])
+    assert not _hold_same_elements(index, *halves)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
     ],
 )
 def test_where_channels_were_before_a_reshape(before, rank, axis, channels, axis_before):
-    assert _axis_before(before, rank, axis, channels) == axis_before
+    assert _channel_axis_before(before, rank, axis, channels) == axis_before
 
 
 def test_parts_that_are_joined_along_an_axis_from_the_end():
@@ -259,7 +263,7 @@ def four(graph):
 def test_a_layers_own_boxes_are_not_decoded():
     graph = Graph()
     boxes = graph.flat(graph.convolution(4, 8), 4)
-    assert boxes_of(read(graph, boxes), boxes) == Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
+    assert box_decoding(read(graph, boxes), boxes) == Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +286,7 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
     low = graph("Sub", centre, half)
     high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
     boxes = graph("Concat", low, high, axis=2)
-    decoded = boxes_of(read(graph, boxes), boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
     assert decoded.method is how
     assert decoded.box_format is BoxFormat.XYXY
 
@@ -295,8 +299,8 @@ def test_sides_that_end_at_the_image_are_no_centre_and_size(operator):
     size = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
     limited = graph(operator, centre, np.float32(1.0))
     index = read(graph, centre, size, limited)
-    assert centre_and_size(index, centre, size) is BoxDecode.EXPONENTIAL
-    assert centre_and_size(index, limited, size) is None
+    assert method_of_centre_and_size(index, centre, size) is BoxDecode.EXPONENTIAL
+    assert method_of_centre_and_size(index, limited, size) is None
 
 
 def test_a_cut_of_unknown_length_has_no_known_parts():
@@ -341,7 +345,7 @@ def test_distances_from_corners_begin_at_a_list_of_points_with_0(points, are_cor
     graph = Graph()
     distances = graph.flat(graph.convolution(4, 8), 4)
     sides = graph("Sub", points, distances)
-    assert from_corners(read(graph, sides), sides) == are_corners
+    assert measures_from_cell_corners(read(graph, sides), sides) == are_corners
 
 
 def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
@@ -351,7 +355,7 @@ def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
     scores = graph("Sigmoid", graph.flat(graph.convolution(3, 8), 3))
     joined = graph("Concat", centre, size, scores, axis=1)
     boxes = graph.cut(joined, 0, 4, 1)
-    decoded = boxes_of(read(graph, boxes), boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
     assert decoded.method is BoxDecode.GRID
 
 
@@ -364,5 +368,5 @@ def test_a_centre_is_half_the_sum_of_two_corners(sums_up):
     doubled = graph("Add", low, high) if sums_up else low
     centre = graph("Div", doubled, np.float32(2))
     boxes = graph("Concat", centre, graph("Sub", high, low), axis=1)
-    decoded = boxes_of(read(graph, boxes), boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
     assert (decoded is not None) == sums_up

@@ -7,7 +7,12 @@ from graph_builder import Graph
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
-from detcli.model.heads.joined import _task_of, end_to_end, score_rows, single_tensor
+from detcli.model.heads.joined import (
+    _task_besides_boxes,
+    find_end_to_end_head,
+    find_joined_head,
+    score_tensor_of,
+)
 from detcli.model.heads.pairs import (
     find_best_class_head,
     find_pair_head,
@@ -37,7 +42,7 @@ def test_a_top_k_of_scores_that_were_not_split_from_boxes_is_no_end_to_end_head(
     _, indices = graph.all("TopK", best, [5], outputs=2, axis=1)
     entries = graph("Tile", graph("Unsqueeze", indices, [2]), [1, 1, 4])
     detections = graph("GatherElements", boxes, entries, axis=1)
-    assert end_to_end(index_of(graph, detections), boxes_only=False) is None
+    assert find_end_to_end_head(index_of(graph, detections), boxes_only=False) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_a_top_k_of_scores_that_were_not_split_from_boxes_is_no_end_to_end_head(
 def test_a_task_is_not_guessed_where_the_number_of_columns_is_unknown(extra, reason):
     graph = Graph()
     boxes, _ = boxes_and_scores(graph)
-    assert reason in _task_of(index_of(graph, boxes), extra)
+    assert reason in _task_besides_boxes(index_of(graph, boxes), extra)
 
 
 def test_boxes_beside_two_outputs_of_scores_are_asked_about():
@@ -115,7 +120,7 @@ def rows_of_seven(graph):
 def test_scores_are_all_columns_behind_the_box(start, stop, is_head):
     graph = Graph()
     scores = graph.cut(rows_of_seven(graph), start, stop, 2)
-    head = end_to_end(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
     assert (head is not None) == is_head
 
 
@@ -131,13 +136,13 @@ def test_columns_behind_the_scores_are_refused():
     graph = Graph()
     index = index_of(graph, split_in_three(graph))
     with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
-        end_to_end(index, boxes_only=False)
+        find_end_to_end_head(index, boxes_only=False)
 
 
 def test_columns_behind_the_scores_are_left_out_where_boxes_are_enough():
     graph = Graph()
     index = index_of(graph, split_in_three(graph))
-    head = end_to_end(index, boxes_only=True)
+    head = find_end_to_end_head(index, boxes_only=True)
     assert head.class_count == 3
     assert head.has_more
 
@@ -149,7 +154,7 @@ def test_of_as_many_rows_as_columns_neither_is_taken_for_channels(rows, is_head)
     head = graph("Relu", graph.linear(queries, 8, 7))
     index = index_of(graph, head)
     names = ["red", "green", "blue"]
-    assert (single_tensor(index, names, boxes_only=False) is not None) == is_head
+    assert (find_joined_head(index, names, boxes_only=False) is not None) == is_head
 
 
 def test_three_parts_behind_a_box_are_no_objectness_and_classes():
@@ -159,7 +164,7 @@ def test_three_parts_behind_a_box_are_no_objectness_and_classes():
     scores = [graph("Sigmoid", graph.maps(count)) for count in (1, 3, 5)]
     index = index_of(graph, graph("Concat", centre, size, *scores, axis=1))
     with pytest.raises(Unrecognised, match="8 numbers of keypoints"):
-        single_tensor(index, None, boxes_only=False)
+        find_joined_head(index, None, boxes_only=False)
 
 
 def test_the_scores_of_a_head_are_what_it_joins_to_the_boxes():
@@ -167,8 +172,8 @@ def test_the_scores_of_a_head_are_what_it_joins_to_the_boxes():
     boxes, scores = boxes_and_scores(graph)
     rows = graph("Concat", boxes, scores, axis=2)
     index = index_of(graph, rows, graph("Relu", rows))
-    assert score_rows(index, rows) == scores
-    assert score_rows(index, scores) == scores
+    assert score_tensor_of(index, rows) == scores
+    assert score_tensor_of(index, scores) == scores
 
 
 def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():

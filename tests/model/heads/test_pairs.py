@@ -9,7 +9,13 @@ from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
-from detcli.model.heads.pairs import _class_axis, _flattened, _k_of, _tells_apart, find_pair_head
+from detcli.model.heads.pairs import (
+    _class_axis,
+    _scores_before_flattening,
+    _selected_count,
+    _shows_which_is_boxes,
+    find_pair_head,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +92,8 @@ def test_how_many_a_top_k_keeps(count, expected):
     count = graph.cut(graph("Shape", features), 1, 2, 0) if count is None else count
     best, _ = graph.all("TopK", features, count, outputs=2, axis=1)
     index = GraphIndex(infer_shapes(graph.model([best])).graph)
-    assert _k_of(index, index.producer(best)) == expected
-    assert _k_of(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
+    assert _selected_count(index, index.producer(best)) == expected
+    assert _selected_count(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
 
 
 def test_what_was_flattened_for_a_top_k():
@@ -103,7 +109,7 @@ def test_what_was_flattened_for_a_top_k():
         raw: "",
     }
     index = GraphIndex(infer_shapes(graph.model(list(cases))).graph)
-    assert {name: _flattened(index, name) for name in cases} == cases
+    assert {name: _scores_before_flattening(index, name) for name in cases} == cases
 
 
 @pytest.mark.parametrize(
@@ -126,4 +132,4 @@ def test_boxes_of_four_classes_are_told_by_what_makes_them(
         Decoded(BoxDecode[method], BoxFormat.CXCYWH) if method else None
         for method in (box_method, score_method)
     )
-    assert _tells_apart(ours, theirs, Activation[scores_are], layer) == are_told_apart
+    assert _shows_which_is_boxes(ours, theirs, Activation[scores_are], layer) == are_told_apart

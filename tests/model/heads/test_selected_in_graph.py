@@ -8,7 +8,7 @@ from onnx import TensorProto
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.selected_in_graph import (
-    _moved_from,
+    _tensors_moved_into,
     is_integral,
     selected_detections,
     six_columns,
@@ -92,4 +92,4 @@ def test_a_trail_ends_at_what_makes_elements():
     graph = Graph()
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
-    assert list(_moved_from(read(graph, moved), moved)) == [moved, sums]
+    assert list(_tensors_moved_into(read(graph, moved), moved)) == [moved, sums]
