@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, helper
 from detcli.core import frozen
 from detcli.model.graph import MAX_STEPS, PASSED_THROUGH, GraphIndex
 from detcli.model.heads import Activation, Head
-from detcli.model.heads.decode import moved_inputs, score_activation
+from detcli.model.heads.layers import moved_inputs, score_activation
 
 COARSEST_SHARE = 0.05
 """The largest step of scores from 0 to 1 that tells detections apart; 8 bits have 1/255."""

@@ -11,7 +11,7 @@ from detcli.core import frozen
 from detcli.model.contract import Size
 from detcli.model.graph import GraphIndex, image_size, known_size, shape
 from detcli.model.heads import Unrecognised
-from detcli.model.heads.decode import moved_inputs
+from detcli.model.heads.layers import moved_inputs
 from detcli.model.heads.selected_in_graph import INTEGERS
 
 DTYPES: dict[int, str] = {

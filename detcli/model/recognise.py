@@ -33,7 +33,7 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
-from detcli.model.heads.decode import moved_inputs, softmax_channel_count, source_nodes
+from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.selected_in_graph import (
     box_columns,

@@ -24,9 +24,8 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import ChannelGroups, groups_along
-from detcli.model.heads.decode import (
-    box_decoding,
-    decoding_of_joined_boxes,
+from detcli.model.heads.decode import box_decoding, decoding_of_joined_boxes
+from detcli.model.heads.layers import (
     is_computed,
     layer_outputs,
     nearest_layer_operator,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from onnx import NodeProto
 
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.heads.decode import LAYER_OPERATORS, is_computed
+from detcli.model.heads.layers import LAYER_OPERATORS, is_computed
 
 RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that leave the elements of a tensor in their order."""

@@ -30,18 +30,16 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import channel_groups
-from detcli.model.heads.decode import (
+from detcli.model.heads.decode import box_decoding, distance_bin_count, measures_from_cell_corners
+from detcli.model.heads.joined import is_multiplied
+from detcli.model.heads.layers import (
     LAYER_OPERATORS,
-    box_decoding,
     converts_to_corners,
-    distance_bin_count,
     layer_outputs,
-    measures_from_cell_corners,
     moved_inputs,
     nearest_layer_operator,
     score_activation,
 )
-from detcli.model.heads.joined import is_multiplied
 
 BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""

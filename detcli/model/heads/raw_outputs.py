@@ -40,7 +40,8 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import channel_groups, groups_along
-from detcli.model.heads.decode import box_decoding, nearest_layer_operator, score_activation
+from detcli.model.heads.decode import box_decoding
+from detcli.model.heads.layers import nearest_layer_operator, score_activation
 
 ALL_SCALES = -1
 

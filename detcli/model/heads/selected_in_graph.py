@@ -22,13 +22,8 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import axis_and_start_of_cut
-from detcli.model.heads.decode import (
-    LARGEST_STRIDE,
-    box_decoding,
-    converts_to_corners,
-    moved_inputs,
-    nearest_layer_operator,
-)
+from detcli.model.heads.decode import LARGEST_STRIDE, box_decoding
+from detcli.model.heads.layers import converts_to_corners, moved_inputs, nearest_layer_operator
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 IMAGE_COLUMN, CLASS_COLUMN = 0, 1

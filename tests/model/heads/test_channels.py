@@ -1,0 +1,111 @@
+"""Which tensors are joined along the channels of a head."""
+
+import numpy as np
+import pytest
+from graph_builder import Graph
+
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads.channels import (
+    _channel_axis_before,
+    axis_and_start_of_cut,
+    channel_groups,
+    groups_along,
+)
+
+
+def read(graph, *outputs):
+    return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_channels_that_were_cut_out_and_joined_again_are_followed(levels):
+    graph = Graph()
+    first, second = (graph.flat(graph.convolution(n, 8), n) for n in (2, 3))
+    joined = graph("Concat", first, second, axis=1)
+    for _ in range(levels):
+        joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
+    last = graph.cut(joined, 0, 5, 1)
+    assert channel_groups(read(graph, last), last)[1] == [(2, first), (3, second)]
+
+
+def test_a_long_chain_of_cuts_ends_somewhere():
+    graph = Graph()
+    joined = graph.flat(graph.convolution(5, 8), 5)
+    for _ in range(2000):
+        joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
+    last = graph.cut(joined, 0, 2, 1)
+    assert sum(size for size, _ in channel_groups(read(graph, last), last)[1]) == 2
+
+
+def test_the_axis_that_is_cut_along():
+    graph = Graph()
+    source = graph.queries()  # [1, 24, 8]
+    halves = graph.all("Split", source, np.array([3, 5]), outputs=2, axis=-1)
+    cases = {
+        halves[1]: (2, 3),
+        graph("Gather", source, np.array([5]), axis=1): (1, 5),
+        graph("Gather", source, np.array([0])): (0, 0),
+        graph("Gather", source, np.array([5, 6]), axis=1): (None, 0),
+        graph.cut(source, 2, 9, -2): (1, 2),
+        graph("Slice", source, [0, 2], [1, 4], [0, 2]): (None, 0),
+        graph("Slice", source, [0], [1]): (None, 0),
+    }
+    index = read(graph, *cases)
+    cuts = {name: axis_and_start_of_cut(index, index.producer(name), name) for name in cases}
+    assert {name: cut for name, cut in cuts.items() if cut[0] is not None} == {
+        name: cut for name, cut in cases.items() if cut[0] is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "rank", "axis", "channels", "axis_before"),
+    [
+        ([1, 8, 4, 6], 3, 1, 8, 1),  # as far from the front
+        ([1, 3, 4, 8], 3, 2, 8, 3),  # as far from the end
+        ([8, 24], 3, 1, 8, 0),
+        ([8, 1, 24], 3, 1, 8, None),
+        ([1, 3, 4, 8], 3, 2, 9, None),
+        ([8], 3, 1, 8, None),  # two from the end of one
+        ([], 3, 2, 8, 2),
+        ([1, 24, 8], 0, 2, 8, 2),
+    ],
+)
+def test_where_channels_were_before_a_reshape(before, rank, axis, channels, axis_before):
+    assert _channel_axis_before(before, rank, axis, channels) == axis_before
+
+
+def test_parts_that_are_joined_along_an_axis_from_the_end():
+    graph = Graph()
+    boxes, final = (graph.linear(graph.queries(), 8, count) for count in (4, 3))
+    second_part = graph.linear(graph.queries(), 8, 2)
+    head = graph("Concat", graph("Concat", boxes, final, axis=-1), second_part, axis=-1)
+    assert groups_along(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, second_part)]
+
+
+def test_a_cut_of_unknown_length_has_no_known_parts():
+    graph = Graph()
+    joined = graph("Concat", *(graph.flat(graph.convolution(n, 8), n) for n in (2, 3)), axis=1)
+    end = graph.cut(graph("Shape", joined), 1, 2, 0)
+    part = graph("Slice", joined, np.array([1]), graph("Sub", end, np.array([1])), np.array([1]))
+    index = read(graph, part)
+    index.shapes[part] = [1, "length", 96]  # as where nothing is folded
+    assert channel_groups(index, part) == (part, [])
+
+
+def test_a_join_of_parts_of_unknown_size_is_not_clear():
+    graph = Graph()
+    parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
+    joined = graph("Concat", *parts, axis=1)
+    index = read(graph, joined)
+    assert groups_along(index, joined, 1) == [(2, parts[0]), (3, parts[1])]
+    index.shapes[parts[1]] = [1, "channels", 96]
+    assert groups_along(index, joined, 1) == []
+
+
+def test_a_transpose_without_an_order_tells_no_columns():
+    """It reverses all axes, which no exporter writes for a head."""
+    graph = Graph()
+    parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
+    turned = graph("Transpose", graph("Concat", *parts, axis=1))
+    assert groups_along(read(graph, turned), turned, 1) == []
