@@ -11,6 +11,7 @@ from detcli.model.graph import Dims, GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
 from detcli.model.heads.joined import find_end_to_end_head, find_joined_head
 from detcli.model.heads.order import mixes_channels
+from detcli.model.heads.output_layouts import shapes_at
 from detcli.model.heads.pairs import (
     find_best_class_head,
     find_pair_head,
@@ -19,7 +20,7 @@ from detcli.model.heads.pairs import (
     has_patches,
     queries_of,
 )
-from detcli.model.heads.raw_outputs import grid_heads, shapes_at
+from detcli.model.heads.raw_outputs import grid_heads
 from detcli.model.heads.selected_in_graph import find_detections_head
 from detcli.model.inputs import ImageInput
 from detcli.model.metadata import FAMILY_KEY

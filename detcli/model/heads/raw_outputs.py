@@ -14,16 +14,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
-
-import onnx
 
 from detcli.config.values import BoxFormat
 from detcli.model.contract import Layout, Size
-from detcli.model.editing import tidy
-from detcli.model.graph import PRODUCTS, Dims, GraphIndex, shape
+from detcli.model.graph import PRODUCTS, Dims, GraphIndex
 from detcli.model.heads import (
-    HEAD_RANK,
     SCORES,
     Activation,
     BoxDecode,
@@ -42,53 +37,15 @@ from detcli.model.heads import (
 from detcli.model.heads.channels import channel_groups, groups_along
 from detcli.model.heads.decode import box_decoding
 from detcli.model.heads.layers import nearest_layer_operator, score_activation
-
-ALL_SCALES = -1
+from detcli.model.heads.output_layouts import (
+    OutputLayout,
+    group_by_scale,
+    layout_of_output,
+    outputs_in_network_order,
+)
 
 PartSlices = dict[HeadPart, ChannelSlice]
-"""The channels that hold each part of a head."""
-
-
-class OutputLayout(NamedTuple):
-    """The axes of an output that holds the cells of one or all scales."""
-
-    name: str
-    scale: int  # its number, or ALL_SCALES
-    channel_axis: int
-    rank: int
-    channels: int
-    anchors: int  # anchors in the channels; 1 where each anchor is an entry of another axis
-
-
-def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]:
-    """Infer the shapes of a graph's outputs for one image of a given height and width.
-
-    Args:
-        model: The model, which is left as it is.
-        image: The name of the graph's input for images.
-        size: Height and width of the image in pixels.
-
-    Returns:
-        The shape of each output by its name; empty where it cannot be inferred.
-    """
-    fixed_model = onnx.ModelProto()
-    fixed_model.CopyFrom(model)
-    graph = fixed_model.graph
-    # The inference may add a batch axis in front, which is cut off again by the declared rank.
-    ranks = {output.name: len(shape(output)) for output in graph.output}
-    del graph.value_info[:], graph.output[:]
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
-    height, width = size
-    for graph_input in graph.input:
-        dims = graph_input.type.tensor_type.shape.dim
-        if graph_input.name == image and len(dims) == 4:
-            dims[0].dim_value = 1
-            dims[2].dim_value = height
-            dims[3].dim_value = width
-    shapes = {}
-    for output in tidy(fixed_model, folds=True).graph.output:
-        shapes[output.name] = shape(output)[-ranks[output.name] :]
-    return shapes
+"""The channels that hold each part of a head, such as its boxes or its scores."""
 
 
 def grid_heads(
@@ -99,13 +56,15 @@ def grid_heads(
 ) -> Iterator[Head]:
     """Yield a head for each family of detectors whose undecoded outputs the graph's may be.
 
+    Several families can have outputs of the same shapes; the caller tells them apart.
+
     Args:
         index: The graph.
         shapes: The shapes of its outputs at this input size.
-        input_size: Height and width of the input.
-        specs: The grid heads of the families in question.
+        input_size: Height and width of the input in pixels.
+        specs: What the layers of each family in question predict for a cell of their grids.
     """
-    outputs = {name: shapes.get(name, []) for name in _outputs_in_network_order(index)}
+    outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
     for spec in specs:
         if spec.input_sizes and input_size not in spec.input_sizes:
             continue
@@ -114,36 +73,6 @@ def grid_heads(
             if head is not None:
                 yield head
                 break
-
-
-def _outputs_in_network_order(index: GraphIndex) -> list[str]:
-    """List the graph's outputs in the order of the nodes that compute them.
-
-    Exporters may list outputs in any order, while the nodes keep the order of the network's
-    layers. Outputs that only sum up another one are left out.
-    """
-    node_positions = {}
-    for position, node in enumerate(index.graph.node):
-        for tensor in node.output:
-            node_positions[tensor] = position
-    all_outputs = [output.name for output in index.graph.output]
-    outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
-    return sorted(outputs, key=lambda name: node_positions.get(name, 0))
-
-
-def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
-    """True if an output is the sum over the channels of another output, clipped or not.
-
-    Exports for Rockchip's RKNN add such outputs: its runtime skips the cells where the sum of the
-    class scores is low.
-    """
-    tensor = output
-    node = index.producer(tensor, "Clip", "Max", "Min")
-    while node is not None:
-        tensor = node.input[0]
-        node = index.producer(tensor, "Clip", "Max", "Min")
-    sum_node = index.producer(tensor, "ReduceSum")
-    return sum_node is not None and sum_node.input[0] in outputs
 
 
 def _head_of_family(
@@ -176,14 +105,14 @@ def _head_of_family(
 
     layouts = []
     for name, dims in outputs.items():
-        layout = _layout_of(name, dims, map_sizes, anchor_counts)
+        layout = layout_of_output(name, dims, map_sizes, anchor_counts)
         if layout is None:
             return None
         layouts.append(layout)
 
-    groups = _groups_by_scale(layouts, spec, len(strides))
-    slices_of_groups = [_assign_parts_to_outputs(index, group, spec) for group in groups]
-    parts = _parts_of_scales(slices_of_groups)
+    groups = group_by_scale(layouts, spec, len(strides))
+    slices_of_scales = [_find_parts_in_outputs(index, group, spec) for group in groups]
+    parts = _parts_of_scales(slices_of_scales)
     if parts is None:
         return None
 
@@ -193,133 +122,38 @@ def _head_of_family(
     return _describe_grid_head(index, GridHead(spec, strides, parts, total_anchors))
 
 
-def _layout_of(
-    name: str, dims: Dims, map_sizes: list[list[int]], anchor_counts: list[int]
-) -> OutputLayout | None:
-    """Tell from an output's shape which axis holds its channels, and to which scale it belongs.
-
-    Args:
-        name: The output.
-        dims: Its shape.
-        map_sizes: Height and width in cells of each scale's feature map.
-        anchor_counts: How many anchors each cell of a scale has.
-
-    Returns:
-        None if the shape is unknown, or does not have an entry for each cell or anchor.
-    """
-    rank = len(dims)
-    if rank not in {2, HEAD_RANK, 4}:
-        return None
-    batch_axis_count = 1 if rank > 2 else 0
-    sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
-    has_unknown_sizes = len(sizes) < rank - batch_axis_count
-    if has_unknown_sizes:
-        return None
-    # The channels are last, or first behind the batch.
-    candidate_axes = [len(sizes) - 1]
-    if batch_axis_count:
-        candidate_axes.append(0)
-    for axis in candidate_axes:
-        other_sizes = sizes[:axis] + sizes[axis + 1 :]
-        for expected_sizes, scale, anchors in _expected_sizes(rank, map_sizes, anchor_counts):
-            if other_sizes == expected_sizes:
-                return OutputLayout(
-                    name=name,
-                    scale=scale,
-                    channel_axis=axis + batch_axis_count,
-                    rank=rank,
-                    channels=sizes[axis],
-                    anchors=anchors,
-                )
-    return None
-
-
-def _expected_sizes(
-    rank: int, map_sizes: list[list[int]], anchor_counts: list[int]
-) -> Iterator[tuple[list[int], int, int]]:
-    """Yield the sizes that an output's axes may have, apart from the batch and the channels.
-
-    Args:
-        rank: How many axes the output has.
-        map_sizes: Height and width in cells of each scale's feature map.
-        anchor_counts: How many anchors each cell of a scale has.
-
-    Yields:
-        The sizes of the axes; the number of the scale, or `ALL_SCALES`; and how many anchors then
-        share the channels, which is 1 where each anchor has an entry of its own.
-    """
-    if rank == 4:
-        for scale, map_size in enumerate(map_sizes):
-            yield map_size, scale, anchor_counts[scale]
-        return
-    cell_counts = [math.prod(map_size) for map_size in map_sizes]
-    totals = [
-        cell_count * anchor_count
-        for cell_count, anchor_count in zip(cell_counts, anchor_counts, strict=True)
-    ]
-    for scale, total in enumerate(totals):  # an entry for each anchor
-        yield [total], scale, 1
-    for scale, cell_count in enumerate(cell_counts):  # an entry for each cell
-        yield [cell_count], scale, anchor_counts[scale]
-    yield [sum(totals)], ALL_SCALES, 1
-    if len(set(anchor_counts)) == 1:
-        yield [sum(cell_counts)], ALL_SCALES, anchor_counts[0]
-
-
-def _groups_by_scale(
-    layouts: list[OutputLayout], spec: GridSpec, scale_count: int
-) -> list[list[OutputLayout]]:
-    """Group the outputs of a graph by the scale of the feature map that they belong to.
-
-    Returns:
-        A group for each scale, or one group if every output holds all scales. Empty if a scale has
-        no output, if both kinds are mixed, or if the family never joins its scales.
-    """
-    of_all_scales = [layout for layout in layouts if layout.scale == ALL_SCALES]
-    groups = []
-    for scale in range(scale_count):
-        groups.append([layout for layout in layouts if layout.scale == scale])
-    if of_all_scales:
-        if any(groups) or not spec.scales_may_be_joined:
-            return []
-        return [of_all_scales]
-    if all(groups):
-        return groups
-    return []
-
-
 def _parts_of_scales(
-    slices_of_groups: list[PartSlices],
+    slices_of_scales: list[PartSlices],
 ) -> dict[HeadPart, tuple[ChannelSlice, ...]] | None:
     """Collect, for each part of a head such as boxes or scores, its channels in every scale.
 
     Args:
-        slices_of_groups: The channels of each part, for one scale after the other.
+        slices_of_scales: The channels of each part, for one scale after the other.
 
     Returns:
         None if the scales have different parts, or a part differs in activation or width.
     """
-    if not slices_of_groups or not all(slices_of_groups):
+    if not slices_of_scales or not all(slices_of_scales):
         return None
-    parts_of_first_scale = slices_of_groups[0].keys()
-    if any(slices.keys() != parts_of_first_scale for slices in slices_of_groups):
+    parts_of_first_scale = slices_of_scales[0].keys()
+    if any(slices.keys() != parts_of_first_scale for slices in slices_of_scales):
         return None
-    parts = {}
+    slices_of_parts = {}
     for part in parts_of_first_scale:
-        parts[part] = tuple(slices[part] for slices in slices_of_groups)
-        kinds = {(part_slice.activation, part_slice.width) for part_slice in parts[part]}
-        if len(kinds) > 1:
+        slices_of_part = tuple(slices[part] for slices in slices_of_scales)
+        activations_and_widths = {
+            (part_slice.activation, part_slice.width) for part_slice in slices_of_part
+        }
+        if len(activations_and_widths) > 1:
             return None
-    return parts
+        slices_of_parts[part] = slices_of_part
+    return slices_of_parts
 
 
-def _assign_parts_to_outputs(
+def _find_parts_in_outputs(
     index: GraphIndex, group: list[OutputLayout], spec: GridSpec
 ) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
-
-    A family lists its parts in a fixed order, but its outputs may come in any order and each may
-    hold several parts, so every assignment is tried.
 
     Args:
         index: The graph.
@@ -333,28 +167,43 @@ def _assign_parts_to_outputs(
         Unrecognised: More than one output may be the boxes.
     """
     assignments: list[PartSlices] = []
-    for parts in spec.part_lists:
-        tensors = TensorsPerScale.JOINED
-        if len(group) == len(parts):
-            tensors = TensorsPerScale.APART
-        if spec.tensors not in {TensorsPerScale.ANY, tensors}:
-            continue
-        for consecutive_parts in _consecutive_divisions(parts, len(group)):
-            for ordered_group in itertools.permutations(group):
-                slices_of_outputs = [
-                    _assign_parts_to_channels(index, layout, parts_of_output, spec)
-                    for layout, parts_of_output in zip(
-                        ordered_group, consecutive_parts, strict=True
-                    )
-                ]
-                if all(slices_of_outputs):
-                    assignments.append(_merged(slices_of_outputs))
+    for assumed_parts in _possible_assignments(group, spec):
+        slices: PartSlices = {}
+        fits = True
+        for layout, parts_of_output in assumed_parts:
+            slices_of_output = _divide_channels(index, layout, parts_of_output, spec)
+            fits = fits and bool(slices_of_output)
+            slices.update(slices_of_output)
+        if fits:
+            assignments.append(slices)
     box_tensors = {slices[HeadPart.BOX].tensor for slices in assignments if HeadPart.BOX in slices}
     if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     if assignments:
         return assignments[0]
     return {}
+
+
+def _possible_assignments(
+    group: list[OutputLayout], spec: GridSpec
+) -> Iterator[list[tuple[OutputLayout, PartWidths]]]:
+    """Yield every way in which the outputs of a scale may hold the parts of a family's head.
+
+    A family lists its parts, such as boxes, objectness and classes, in a fixed order. Its outputs
+    may come in any order, and each may hold several parts that follow one another.
+
+    Yields:
+        Each output with the parts that it is assumed to hold, and how many channels each has.
+    """
+    for parts in spec.part_lists:
+        tensors_per_scale = TensorsPerScale.JOINED
+        if len(group) == len(parts):
+            tensors_per_scale = TensorsPerScale.APART
+        if spec.tensors not in {TensorsPerScale.ANY, tensors_per_scale}:
+            continue
+        for consecutive_parts in _consecutive_divisions(parts, len(group)):
+            for ordered_group in itertools.permutations(group):
+                yield list(zip(ordered_group, consecutive_parts, strict=True))
 
 
 def _consecutive_divisions(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
@@ -368,15 +217,7 @@ def _consecutive_divisions(parts: PartWidths, count: int) -> Iterator[list[PartW
         yield [parts[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
-def _merged(slices_of_outputs: list[PartSlices]) -> PartSlices:
-    """Join mappings from a head's parts to their channels, one for each output, into one."""
-    merged: PartSlices = {}
-    for slices in slices_of_outputs:
-        merged.update(slices)
-    return merged
-
-
-def _assign_parts_to_channels(
+def _divide_channels(
     index: GraphIndex, layout: OutputLayout, parts: PartWidths, spec: GridSpec
 ) -> PartSlices:
     """Divide the channels of an output among the parts of a head that it is assumed to hold.
@@ -397,32 +238,59 @@ def _assign_parts_to_channels(
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
-        stop = start + channel_count
+        channels = range(start, start + channel_count)
         with_box = part is HeadPart.POINTS and layout.anchors == 1
-        tensor = _tensor_joined_at(first_channels, range(start, stop), may_be_with_box=with_box)
-        if tensor is None or not _can_be_part(index, tensor, spec, (part, width), layout):
+        tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=with_box)
+        if tensor is None:
             return {}
-        part_start = start
-        if part is HeadPart.PAIR:
-            # The first half is the probability that there is no object; the second is the class.
-            part_start = (start + stop) // 2
-        is_shared = _is_shared_by_anchors(part, spec)
-        anchors = 1 if is_shared else layout.anchors
-        slices[part] = ChannelSlice(
-            tensor=layout.name,
-            start=part_start,
-            stop=stop,
-            axis=layout.channel_axis,
-            rank=layout.rank,
-            anchors=anchors,
-            width=(stop - part_start) // anchors,
-            repeated=layout.anchors if is_shared else 1,
-            activation=_activation_of_part(index, tensor, part),
-        )
-        start = stop
+        activation = _activation_of_part(index, tensor, part)
+        if not _may_have_activation(activation, part, width, layout=layout, spec=spec):
+            return {}
+        if not _may_come_from_cells(index, tensor, part, activation):
+            return {}
+        slices[part] = _channel_slice(layout, part, channels, activation, spec)
+        start = channels.stop
     if start == layout.channels:
         return slices
     return {}
+
+
+def _channel_slice(
+    layout: OutputLayout,
+    part: HeadPart,
+    channels: range,
+    activation: Activation | None,
+    spec: GridSpec,
+) -> ChannelSlice:
+    """Describe the channels of an output that hold one part of a head.
+
+    Args:
+        layout: The axes of the output.
+        part: The part, such as boxes or scores.
+        channels: Its channels, of all anchors that share them.
+        activation: The activation function that they were computed by, if known.
+        spec: What the family's layers predict for each cell.
+    """
+    start = channels.start
+    if part is HeadPart.PAIR:
+        # The first half is the probability that there is no object; the second is the class.
+        start = (channels.start + channels.stop) // 2
+    anchors_with_channels = layout.anchors
+    anchors_sharing_channels = 1
+    if _is_shared_by_anchors(part, spec):
+        anchors_with_channels = 1
+        anchors_sharing_channels = layout.anchors
+    return ChannelSlice(
+        tensor=layout.name,
+        start=start,
+        stop=channels.stop,
+        axis=layout.channel_axis,
+        rank=layout.rank,
+        anchors=anchors_with_channels,
+        width=(channels.stop - start) // anchors_with_channels,
+        repeated=anchors_sharing_channels,
+        activation=activation,
+    )
 
 
 def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> list[int]:
@@ -430,6 +298,11 @@ def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> 
 
     A width of 0 means that the family does not fix how many channels the part has, as with the
     classes. Such a part has the channels that the others leave.
+
+    Args:
+        layout: The axes of the output.
+        parts: The parts that it holds, and how many channels an anchor has of each.
+        spec: What the family's layers predict for each cell.
     """
     fixed_counts = []
     for part, width in parts:
@@ -458,11 +331,11 @@ def _tensor_joined_at(
     Returns:
         None if the range begins inside a tensor, or covers several.
     """
-    beginning_inside = [name for first, name in first_channels.items() if first in channels]
-    if may_be_with_box and not beginning_inside:
+    tensors_in_range = [name for first, name in first_channels.items() if first in channels]
+    if may_be_with_box and not tensors_in_range:
         return first_channels[0]
-    if len(beginning_inside) == 1 and channels.start in first_channels:
-        return beginning_inside[0]
+    if len(tensors_in_range) == 1 and channels.start in first_channels:
+        return tensors_in_range[0]
     return None
 
 
@@ -498,25 +371,25 @@ def _activation_of_part(index: GraphIndex, tensor: str, part: HeadPart) -> Activ
     return activation
 
 
-def _can_be_part(
-    index: GraphIndex,
-    tensor: str,
-    spec: GridSpec,
-    expected: tuple[HeadPart, int],
+def _may_have_activation(
+    activation: Activation | None,
+    part: HeadPart,
+    width: int,
+    *,
     layout: OutputLayout,
+    spec: GridSpec,
 ) -> bool:
-    """True if a tensor may be a part of a head, as far as the nodes that compute it show.
+    """True if a part of a family's head, such as boxes or scores, may have an activation function.
 
     Args:
-        index: The graph.
-        tensor: The tensor.
-        spec: What the family's layers predict for each cell.
-        expected: The part, such as boxes or scores, and how many channels each anchor has of it.
+        activation: The function by which a tensor was computed; None if it is unknown, or if the
+            tensor holds decoded boxes.
+        part: The part that the tensor may be.
+        width: How many channels each anchor has of this part; 0 if the family leaves that open.
         layout: The axes of the output that the tensor is joined into.
+        spec: What the family's layers predict for each cell.
     """
-    part, _ = expected
-    activation = _activation_of_part(index, tensor, part)
-    if part is HeadPart.PAIR or expected == (HeadPart.CLASSES, 2):
+    if part is HeadPart.PAIR or (part is HeadPart.CLASSES and width == 2):
         # Two scores add up to 1, those of no object and of the only class. As a PAIR, the first
         # half of the channels holds one score of all anchors, the second half the other; as two
         # CLASSES, each anchor has an entry of its own.
@@ -532,7 +405,20 @@ def _can_be_part(
         return bool(spec.input_sizes)
     if part is HeadPart.BOX and activation is not Activation.LINEAR:
         return spec.offset is Offset.SIGMOID
-    # A matrix product predicts the boxes of a transformer's queries, not those of cells.
+    return True
+
+
+def _may_come_from_cells(
+    index: GraphIndex, tensor: str, part: HeadPart, activation: Activation | None
+) -> bool:
+    """True unless a tensor is predicted by a matrix product, for the queries of a transformer.
+
+    Cells of a grid are predicted by convolutions. Scores, and boxes behind an activation function
+    or a decoding, are not looked at.
+    """
+    is_bare_box = part is HeadPart.BOX and activation is Activation.LINEAR
+    if part in SCORES or (part is HeadPart.BOX and not is_bare_box):
+        return True
     return nearest_layer_operator(index, tensor) not in PRODUCTS
 
 
@@ -572,12 +458,33 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     )
     if boxes[0].activation is Activation.LINEAR or spec.offset is Offset.SIGMOID:
         return head
-    # The graph decodes its boxes itself; the family only says how images are prepared.
+    return _as_decoded_by_graph(index, head, boxes, scores[0].activation)
+
+
+def _as_decoded_by_graph(
+    index: GraphIndex,
+    head: Head,
+    boxes: tuple[ChannelSlice, ...],
+    score_activation_in_graph: Activation | None,
+) -> Head | None:
+    """Change the description of a grid head whose boxes the graph decodes itself.
+
+    detcli then adds no nodes that decode boxes; the family only says how images are prepared.
+
+    Args:
+        index: The graph.
+        head: The head as if its boxes were not decoded.
+        boxes: The channels of the boxes in every scale.
+        score_activation_in_graph: The activation function of the graph's scores, if known.
+
+    Returns:
+        None if the boxes are several tensors, or not decoded in a way that is known.
+    """
     if len(boxes) != 1:
         return None
-    graph_decode = box_decoding(index, boxes[0].tensor)
-    if graph_decode is None:
+    decoded = box_decoding(index, boxes[0].tensor)
+    if decoded is None:
         return None
-    if graph_decode.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
+    if decoded.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
         return None
-    return replace(head, layout=Layout.PAIR, decoded=graph_decode, scores_are=scores[0].activation)
+    return replace(head, layout=Layout.PAIR, decoded=decoded, scores_are=score_activation_in_graph)

@@ -6,10 +6,8 @@ from graph_builder import Graph
 from head_checks import file_of
 
 from detcli.core.errors import ModelError
-from detcli.model.heads.raw_outputs import _layout_of
 
 STRIDES = (8, 16, 32)
-MAPS = [[-(-side // stride) for side in SIZE] for stride in STRIDES]
 
 
 def family_of(model):
@@ -120,16 +118,3 @@ def blazeface_of(point_widths):
 @pytest.mark.parametrize(("point_widths", "family"), [((12,), "BlazeFace"), ((6, 6), None)])
 def test_landmarks_are_of_one_layer(point_widths, family):
     assert family_of(blazeface_of(point_widths)) == family
-
-
-@pytest.mark.parametrize(
-    "dims", [[1, "a", "b", 384, 4], [8], [], [1, "N", 4], [1, 3, "H", "W"], [1, 3, 16, "W"]]
-)
-def test_a_tensor_with_other_axes_or_unknown_sides_holds_no_cells(dims):
-    assert _layout_of("tensor", dims, MAPS, [1, 1, 1]) is None
-
-
-def test_a_map_holds_the_cells_of_its_scale():
-    layout = _layout_of("tensor", [1, 3, 8, 12], MAPS, [1, 1, 1])
-    assert layout.scale == 1
-    assert layout.channels == 3

@@ -1,0 +1,206 @@
+"""Tells what the axes of a graph's outputs mean where a head is left undecoded, cell by cell.
+
+Each scale of such a detector is a feature map of cells: the input's height and width divided by the
+scale's stride. The number of cells tells which scale an output belongs to.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import onnx
+
+from detcli.model.contract import Size
+from detcli.model.editing import tidy
+from detcli.model.graph import Dims, GraphIndex, shape
+from detcli.model.heads import HEAD_RANK, GridSpec
+
+ALL_SCALES = -1  # in place of a scale's position: an output holds all of them
+
+
+class OutputLayout(NamedTuple):
+    """What the axes of an output mean that holds the cells of one scale or of all scales."""
+
+    name: str
+    scale: int  # the position of its scale, or ALL_SCALES
+    channel_axis: int
+    rank: int
+    channels: int  # the length of that axis
+    # how many anchors of a cell share the channels; 1 if each anchor is an entry of another axis
+    anchors: int
+
+
+class ExpectedAxes(NamedTuple):
+    """The axes that an output has, apart from batch and channels, if it holds cells of a scale."""
+
+    sizes: list[int]
+    scale: int  # the position of the scale, or ALL_SCALES
+    anchors: int  # how many anchors then share the channels
+
+
+def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]:
+    """Infer the shapes of a graph's outputs for one image of a given height and width.
+
+    Args:
+        model: The model, which is left as it is.
+        image: The name of the graph's input for images.
+        size: Height and width of the image in pixels.
+
+    Returns:
+        The shape of each output by its name; empty where it cannot be inferred.
+    """
+    fixed_model = onnx.ModelProto()
+    fixed_model.CopyFrom(model)
+    graph = fixed_model.graph
+    ranks = {output.name: len(shape(output)) for output in graph.output}
+    # All shapes that the file declares are dropped, since they may be those of another size.
+    del graph.value_info[:], graph.output[:]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
+    _set_image_size(graph, image, size)
+    shapes = {}
+    for output in tidy(fixed_model, folds=True).graph.output:
+        # The inference may add a batch axis in front, which the declared number of axes cuts off.
+        shapes[output.name] = shape(output)[-ranks[output.name] :]
+    return shapes
+
+
+def _set_image_size(graph: onnx.GraphProto, image: str, size: Size) -> None:
+    """Declare that the input `image` of a graph, [B, 3, H, W], holds one image of a size."""
+    height, width = size
+    for graph_input in graph.input:
+        dims = graph_input.type.tensor_type.shape.dim
+        if graph_input.name == image and len(dims) == 4:
+            dims[0].dim_value = 1
+            dims[2].dim_value = height
+            dims[3].dim_value = width
+
+
+def outputs_in_network_order(index: GraphIndex) -> list[str]:
+    """List the graph's outputs in the order of the nodes that compute them.
+
+    Exporters may list outputs in any order, while the nodes keep the order of the network's
+    layers. Outputs that only sum up another one are left out.
+    """
+    node_positions = {}
+    for position, node in enumerate(index.graph.node):
+        for tensor in node.output:
+            node_positions[tensor] = position
+    all_outputs = [output.name for output in index.graph.output]
+    outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
+    return sorted(outputs, key=lambda name: node_positions.get(name, 0))
+
+
+def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
+    """True if an output is the sum over the channels of another output, clipped or not.
+
+    Exports for Rockchip's RKNN add such outputs: its runtime skips the cells where the sum of the
+    class scores is low.
+    """
+    tensor = output
+    node = index.producer(tensor, "Clip", "Max", "Min")
+    while node is not None:
+        tensor = node.input[0]
+        node = index.producer(tensor, "Clip", "Max", "Min")
+    sum_node = index.producer(tensor, "ReduceSum")
+    return sum_node is not None and sum_node.input[0] in outputs
+
+
+def layout_of_output(
+    name: str, dims: Dims, map_sizes: list[list[int]], anchor_counts: list[int]
+) -> OutputLayout | None:
+    """Tell from an output's shape which axis holds its channels, and to which scale it belongs.
+
+    For example, an output [1, 85, 6400] holds 85 channels of the scale whose feature map has
+    80 x 80 cells.
+
+    Args:
+        name: The output.
+        dims: Its shape.
+        map_sizes: Height and width in cells of each scale's feature map.
+        anchor_counts: How many anchors each cell of a scale has.
+
+    Returns:
+        None if the shape is unknown, or does not have an entry for each cell or anchor.
+    """
+    rank = len(dims)
+    if rank not in {2, HEAD_RANK, 4}:
+        return None
+    batch_axis_count = 1 if rank > 2 else 0
+    sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
+    has_unknown_sizes = len(sizes) < rank - batch_axis_count
+    if has_unknown_sizes:
+        return None
+    # The channels are last, or first behind the batch.
+    candidate_axes = [len(sizes) - 1]
+    if batch_axis_count:
+        candidate_axes.append(0)
+    for axis in candidate_axes:
+        other_sizes = sizes[:axis] + sizes[axis + 1 :]
+        for expected in _expected_axes(rank, map_sizes, anchor_counts):
+            if other_sizes == expected.sizes:
+                return OutputLayout(
+                    name=name,
+                    scale=expected.scale,
+                    channel_axis=axis + batch_axis_count,
+                    rank=rank,
+                    channels=sizes[axis],
+                    anchors=expected.anchors,
+                )
+    return None
+
+
+def _expected_axes(
+    rank: int, map_sizes: list[list[int]], anchor_counts: list[int]
+) -> Iterator[ExpectedAxes]:
+    """Yield the sizes that an output's axes may have, apart from the batch and the channels.
+
+    An output of four axes is a feature map. Otherwise a single axis counts the cells or the
+    anchors, of one scale or of all scales.
+
+    Args:
+        rank: How many axes the output has.
+        map_sizes: Height and width in cells of each scale's feature map.
+        anchor_counts: How many anchors each cell of a scale has.
+    """
+    if rank == 4:
+        for scale, map_size in enumerate(map_sizes):
+            yield ExpectedAxes(map_size, scale, anchor_counts[scale])
+        return
+    cell_counts = [math.prod(map_size) for map_size in map_sizes]
+    total_anchors = []
+    for cell_count, anchor_count in zip(cell_counts, anchor_counts, strict=True):
+        total_anchors.append(cell_count * anchor_count)
+    for scale, total in enumerate(total_anchors):  # an entry for each anchor
+        yield ExpectedAxes([total], scale, anchors=1)
+    for scale, cell_count in enumerate(cell_counts):  # an entry for each cell
+        yield ExpectedAxes([cell_count], scale, anchor_counts[scale])
+    yield ExpectedAxes([sum(total_anchors)], ALL_SCALES, anchors=1)
+    if len(set(anchor_counts)) == 1:
+        yield ExpectedAxes([sum(cell_counts)], ALL_SCALES, anchor_counts[0])
+
+
+def group_by_scale(
+    layouts: list[OutputLayout], spec: GridSpec, scale_count: int
+) -> list[list[OutputLayout]]:
+    """Group the outputs of a graph by the scale of the feature map that they belong to.
+
+    Args:
+        layouts: The axes of each output, and its scale.
+        spec: What the family's layers predict for each cell.
+        scale_count: How many scales the family has.
+
+    Returns:
+        A group for each scale, or one group if every output holds all scales. Empty if a scale has
+        no output, if both kinds are mixed, or if the family never joins its scales.
+    """
+    of_all_scales = [layout for layout in layouts if layout.scale == ALL_SCALES]
+    groups = []
+    for scale in range(scale_count):
+        groups.append([layout for layout in layouts if layout.scale == scale])
+    if of_all_scales:
+        if any(groups) or not spec.scales_may_be_joined:
+            return []
+        return [of_all_scales]
+    if all(groups):
+        return groups
+    return []
