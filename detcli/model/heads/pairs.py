@@ -62,27 +62,32 @@ def find_pair_head(index: GraphIndex) -> Head | None:
         for scores in outputs:
             if boxes == scores:
                 continue
-            head = _head_of_two_tensors(index, boxes, scores)
+            head = _head_of_boxes_and_scores(index, boxes, scores)
             if head is not None:
                 heads.append(head)
     if len(heads) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     if not heads:
         return None
-
     head = heads[0]
-    anchor_axis = 1 if head.anchors_first else 2
-    anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
-    for name in outputs:
-        dims = index.shapes[name]
-        # Another output [B, channels, H, W] holds masks; one [B, layers, N, features] holds what
-        # the layers of a transformer's decoder give for each box, and does no harm.
-        if name not in head.tensors and len(dims) == 4 and dims[2] != anchor_count:
-            raise Unrecognised("it segments objects: masks come with its boxes and scores")
+    if any(_holds_masks(index, name, head) for name in outputs if name not in head.tensors):
+        raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return head
 
 
-def _head_of_two_tensors(
+def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
+    """True if another output than boxes and scores holds the masks of objects.
+
+    These are [B, channels, H, W]. An output [B, layers, N, features], N being the number of boxes,
+    holds what the layers of a transformer's decoder give for each box, and does no harm.
+    """
+    anchor_axis = 1 if head.anchors_first else 2
+    anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
+    dims = index.shapes[output]
+    return len(dims) == 4 and dims[2] != anchor_count
+
+
+def _head_of_boxes_and_scores(
     index: GraphIndex, boxes: str, scores: str, *, best_class_only: bool = False
 ) -> Head | None:
     """Describe two tensors as the boxes and scores of a head, if that is what they are.
@@ -105,37 +110,60 @@ def _head_of_two_tensors(
     if box_dims[channel_axis] != BOX_COORDINATES:
         return None
 
-    decoded = box_decoding(index, boxes)
-    scores_are = score_activation(index, scores)
     layer = nearest_layer_operator(index, boxes)
     class_axis = _class_axis(
         box_dims[anchor_axis], score_dims, channel_axis=channel_axis, layer=layer
     )
     score_count = None if class_axis is None else known_size(score_dims[class_axis])
-    if score_count is None or scores_are is None or not _have_same_entries(index, boxes, scores):
+    if score_count is None:
         return None
-
-    has_objectness = _begin_with_objectness(index, boxes, scores)
-    if score_count == BOX_COORDINATES:  # boxes and scores have one shape
-        is_grid_with_objectness = has_objectness and layer not in PRODUCTS
-        as_boxes = box_decoding(index, scores)
-        if not is_grid_with_objectness and not _shows_which_is_boxes(
-            decoded, as_boxes, scores_are, layer
-        ):
-            return None
-
-    return Head(
+    head = Head(
         Layout.PAIR,
         boxes=(ChannelRange(boxes),),
         scores=(ChannelRange(scores),),
-        class_count=score_count - has_objectness,
+        class_count=score_count,
         anchors_first=anchors_first,
-        decoded=decoded,
-        scores_are=scores_are,
+        decoded=box_decoding(index, boxes),
+        scores_are=score_activation(index, scores),
         layer=layer,
-        objectness=has_objectness,
         best_class_only=best_class_only,
         scores_transposed=class_axis != channel_axis,
+    )
+    return _checked_by_nodes(index, head, score_count)
+
+
+def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
+    """Complete a head whose boxes and scores have fitting shapes, if their nodes fit as well.
+
+    Args:
+        index: The graph.
+        head: The head; whether its scores begin with an objectness is not known yet.
+        score_count: How many scores each box has.
+
+    Returns:
+        None if the nodes that compute the tensors show that they are not boxes and scores.
+    """
+    boxes = head.boxes[0].tensor
+    scores = head.scores[0].tensor
+    if head.scores_are is None or not _may_belong_together(index, boxes, scores):
+        return None
+    has_objectness = _begin_with_objectness(index, boxes, scores)
+    have_same_shape = score_count == BOX_COORDINATES
+    is_grid_with_objectness = has_objectness and head.layer not in PRODUCTS
+    if have_same_shape and not is_grid_with_objectness:
+        decoded_scores = box_decoding(index, scores)
+        if not _nodes_tell_boxes_from_scores(
+            decoded=head.decoded,
+            decoded_scores=decoded_scores,
+            scores_are=head.scores_are,
+            layer=head.layer,
+        ):
+            return None
+    class_count = score_count - 1 if has_objectness else score_count
+    return replace(
+        head,
+        class_count=class_count,
+        objectness=has_objectness,
         bins=distance_bin_count(index, boxes),
         from_corners=measures_from_cell_corners(index, boxes),
     )
@@ -144,13 +172,14 @@ def _head_of_two_tensors(
 def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
-    It shows in two ways. Either a tensor of one channel is joined to the scores of the classes; or
-    one layer predicts boxes, objectness and classes together, as in YOLOv5, and the scores are not
-    yet multiplied by the objectness.
+    An objectness says how probable it is that there is any object, of whatever class. It shows in
+    two ways. Either a tensor of one channel is joined to the scores of the classes; or one layer
+    predicts boxes, objectness and classes together, as in YOLOv5, and the scores are not yet
+    multiplied by the objectness.
     """
     tensor, groups = channel_groups(index, scores)
-    sizes_before_last = [size for size, _ in groups[:-1]]
-    if sizes_before_last == [1]:
+    sizes_before_classes = [size for size, _ in groups[:-1]]
+    if sizes_before_classes == [1]:
         return True
     if groups:
         _, tensor = groups[0]
@@ -175,73 +204,75 @@ def _class_axis(
     Returns:
         None if neither axis fits.
     """
-    other_axis = {1: 2, 2: 1}
+    anchor_axis_for = {1: 2, 2: 1}  # the axis that is left for the anchors, by that of the classes
     candidates = []
-    for axis in (channel_axis, other_axis[channel_axis]):
-        count = score_dims[other_axis[axis]]
-        are_both_known = isinstance(anchor_count, int) and isinstance(count, int)
-        if anchor_count == count or not are_both_known:
-            candidates.append(axis)
+    for class_axis in (channel_axis, anchor_axis_for[channel_axis]):
+        score_anchor_count = score_dims[anchor_axis_for[class_axis]]
+        are_both_known = isinstance(anchor_count, int) and isinstance(score_anchor_count, int)
+        if anchor_count == score_anchor_count or not are_both_known:
+            candidates.append(class_axis)
     if layer in PRODUCTS:
-        if channel_axis in candidates:
-            return channel_axis
-        return None
+        # Transformers always have the same order in boxes and scores.
+        return channel_axis if channel_axis in candidates else None
     if len(candidates) == 2 and isinstance(score_dims[1], int) and isinstance(score_dims[2], int):
         return 1 if score_dims[1] < score_dims[2] else 2  # there are more cells than classes
-    for axis in candidates:
-        if isinstance(score_dims[axis], int):
-            return axis
+    for class_axis in candidates:
+        if isinstance(score_dims[class_axis], int):
+            return class_axis
     return None
 
 
-def _have_same_entries(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """True if boxes and scores can belong to the same entries, in the same order.
+def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
+    """True if two tensors can be the boxes and scores of the same detections, in the same order.
 
-    A TopK or non-maximum suppression picks entries. If one of the two tensors depends on such a
-    choice, the other has to depend on it too. The boxes must not be computed from the scores.
+    A TopK or non-maximum suppression selects detections. If one of the two tensors depends on such
+    a selection, the other has to depend on it too. The boxes must not be computed from the scores.
     """
     if boxes in index.moved_from(scores):
         return False
     for node in index.nodes(*SELECTION):
-        choices = list(node.output)
+        selections = list(node.output)
         if node.op_type == "TopK":
-            # Only its second output, the indices, picks entries. The first, the values, may be
-            # used as a measure of certainty, as in D-FINE.
-            choices = choices[1:]
-        depend_on_choice: set[str] = set()
-        for name in choices:
+            # Only its second output, the indices, selects. The first, the values, may be used as a
+            # measure of certainty, as in D-FINE.
+            selections = selections[1:]
+        depend_on_selection: set[str] = set()
+        for name in selections:
             if name:
-                depend_on_choice |= index.moved_from(name)
-        do_boxes_depend = boxes in depend_on_choice
-        do_scores_depend = scores in depend_on_choice
-        if do_boxes_depend != do_scores_depend:
+                depend_on_selection |= index.moved_from(name)
+        are_boxes_selected = boxes in depend_on_selection
+        are_scores_selected = scores in depend_on_selection
+        if are_boxes_selected != are_scores_selected:
             return False
     return True
 
 
-def _shows_which_is_boxes(
-    decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
+def _nodes_tell_boxes_from_scores(
+    *, decoded: Decoded | None, decoded_scores: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
     """True if the nodes show which of two tensors of one shape is the boxes.
 
-    With four classes, boxes and scores have the same shape.
+    With four classes, boxes and scores have the same shape, and either tensor may be the boxes.
 
     Args:
         decoded: How the assumed boxes were decoded; None if that is unknown.
-        as_boxes: How the assumed scores would have been decoded if they were the boxes.
+        decoded_scores: How the assumed scores would have been decoded if they were the boxes.
         scores_are: The activation function of the assumed scores.
         layer: The operator that predicts the boxes; a matrix product in transformers.
     """
-    other_method = None if as_boxes is None else as_boxes.method
-    if decoded is None or decoded.method is BoxDecode.LINEAR or other_method in BOX_ONLY_METHODS:
+    method = None if decoded is None else decoded.method
+    method_of_scores = None if decoded_scores is None else decoded_scores.method
+    if method in {None, BoxDecode.LINEAR} or method_of_scores in BOX_ONLY_METHODS:
         return False
-    if decoded.method in BOX_ONLY_METHODS:
+    if method in BOX_ONLY_METHODS:
         return True
+    # The boxes end in a sigmoid, as a transformer's do. Scores may end in a sigmoid as well, but
+    # are not computed from an earlier estimate of the boxes.
     if layer not in PRODUCTS:
         return False
     if scores_are is not Activation.SIGMOID:
         return True
-    return decoded.method is BoxDecode.REFINED and other_method is BoxDecode.SIGMOID
+    return method is BoxDecode.REFINED and method_of_scores is BoxDecode.SIGMOID
 
 
 def find_best_class_head(index: GraphIndex) -> Head | None:
@@ -253,40 +284,41 @@ def find_best_class_head(index: GraphIndex) -> Head | None:
     if index.nodes(*SELECTION):
         return None
     output_names = {output.name for output in index.graph.output}
-    for node in index.nodes("ArgMax"):
-        scores = node.input[0]
+    for arg_max in index.nodes("ArgMax"):
+        scores = arg_max.input[0]
         if len(index.shapes[scores]) != HEAD_RANK:
             continue
-        depend_on_class = index.moved_from(node.output[0])
+        depend_on_class = index.moved_from(arg_max.output[0])
         if depend_on_class.isdisjoint(output_names):
             continue
-        for boxes in _box_candidates(index, depend_on_class):
-            head = _head_of_two_tensors(index, boxes, scores, best_class_only=True)
+        for boxes in _boxes_before_selection(index, depend_on_class):
+            head = _head_of_boxes_and_scores(index, boxes, scores, best_class_only=True)
             if head is not None:
                 return head
     return None
 
 
-def _box_candidates(index: GraphIndex, depend_on_choice: set[str]) -> list[str]:
-    """List the tensors of all boxes, [B, N, 4], that a graph selects from for its outputs.
+def _boxes_before_selection(index: GraphIndex, depend_on_selection: set[str]) -> list[str]:
+    """List the tensors that may be all boxes, [B, N, 4], from which a graph selects its outputs.
+
+    The search goes back from the outputs through what depends on the selection, to the first
+    tensors of this shape that do not.
 
     Args:
         index: The graph.
-        depend_on_choice: The tensors that depend on which boxes or classes were selected. The
-            search goes back from the outputs through these, to the first that does not.
+        depend_on_selection: The tensors that depend on which boxes or classes were selected.
     """
 
     def is_candidate(name: str) -> bool:
         dims = index.shapes[name]
-        return (
-            name not in depend_on_choice and len(dims) == HEAD_RANK and dims[2] == BOX_COORDINATES
-        )
+        has_shape_of_boxes = len(dims) == HEAD_RANK and dims[2] == BOX_COORDINATES
+        return has_shape_of_boxes and name not in depend_on_selection
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         if is_candidate(name):
             return ()
         only_moves_elements = moved_inputs(node, name) is not None
-        if name in depend_on_choice or only_moves_elements:
+        if name in depend_on_selection or only_moves_elements:
             return list(node.input)
         return ()
 
@@ -306,32 +338,37 @@ def find_query_head(index: GraphIndex) -> Head | None:
     """
     if index.nodes(*SUPPRESSION):
         return None
-    layers = [
-        node for node in index.nodes(*LAYER_OPERATORS) if not converts_to_corners(index, node)
-    ]
     for top_k in reversed(index.nodes("TopK")):
         scores = _scores_before_flattening(index, top_k.input[0])
         if not scores:
             continue
-        depend_on_choice: set[str] = set()
+        depend_on_selection: set[str] = set()
         for name in top_k.output:
-            depend_on_choice |= index.moved_from(name)
-        if any(not depend_on_choice.isdisjoint(layer.input) for layer in layers):
-            # Layers follow: this TopK chooses the queries that a decoder begins with.
+            depend_on_selection |= index.moved_from(name)
+        if _layers_read_any(index, depend_on_selection):
+            # This TopK selects the queries that the layers of a decoder begin with.
             continue
-        # Inputs for the size of the image scale the boxes, after the choice.
-        for extra in index.image_inputs():
-            if len(index.shapes[extra.name]) < HEAD_RANK:
-                depend_on_choice |= index.moved_from(extra.name)
-        for boxes in _box_candidates(index, depend_on_choice):
-            head = _head_of_two_tensors(index, boxes, scores)
+        # Inputs for the size of the image scale the boxes, after the selection.
+        for extra_input in index.image_inputs():
+            if len(index.shapes[extra_input.name]) < HEAD_RANK:
+                depend_on_selection |= index.moved_from(extra_input.name)
+        for boxes in _boxes_before_selection(index, depend_on_selection):
+            head = _head_of_boxes_and_scores(index, boxes, scores)
             if head is not None:
                 return replace(head, max_detections=_selected_count(index, top_k))
     return None
 
 
+def _layers_read_any(index: GraphIndex, tensors: set[str]) -> bool:
+    """True if a layer, a convolution or matrix product with weights, reads one of some tensors."""
+    for node in index.nodes(*LAYER_OPERATORS):
+        if not converts_to_corners(index, node) and not tensors.isdisjoint(node.input):
+            return True
+    return False
+
+
 def _selected_count(index: GraphIndex, top_k: NodeProto) -> int | None:
-    """Return how many entries a TopK selects; None if that is computed.
+    """Return how many entries a TopK selects; None if that number is computed.
 
     The number is an attribute before opset 10, and an input since then.
     """
@@ -349,29 +386,38 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str:
     """Find the scores [B, Q, C] of queries that a tensor with fewer axes was flattened from.
 
-    A sigmoid may come before or after the reshape. Empty if there are no such scores within
-    `MAX_RESHAPES` nodes.
+    Returns:
+        The name of the scores; empty if there are none, or if the tensor has three axes itself.
     """
     if len(index.shapes[tensor]) >= HEAD_RANK:
         return ""
+    scores = _before_reshapes_and_sigmoids(index, tensor)
+    # These may still have another number of axes, where one of length 1 is added or dropped.
+    while scores and len(index.shapes[scores]) != HEAD_RANK:
+        node = index.producer(scores, "Squeeze", "Unsqueeze", "Reshape", "Gather")
+        scores = "" if node is None else node.input[0]
+    return scores
+
+
+def _before_reshapes_and_sigmoids(index: GraphIndex, tensor: str) -> str:
+    """Go back from flattened scores to those before the reshape from three axes or more.
+
+    A sigmoid may come before or after the reshape, and is passed over as well.
+
+    Returns:
+        The first tensor that another node computes, or that is reshaped from fewer than three
+        axes; empty if it is more than `MAX_RESHAPES` nodes away.
+    """
     scores = tensor
     for _ in range(MAX_RESHAPES):
         node = index.producer(scores, *SHAPE_OPERATORS, "Sigmoid")
         if node is None:
-            break
+            return scores
         is_reshape = node.op_type in {"Flatten", "Reshape"}
         if is_reshape and len(index.shapes[node.input[0]]) < HEAD_RANK:
-            break
+            return scores
         scores = node.input[0]
-    else:
-        return ""
-    # These may still have another number of axes, where one of length 1 is added or dropped.
-    while len(index.shapes[scores]) != HEAD_RANK:
-        node = index.producer(scores, "Squeeze", "Unsqueeze", "Reshape", "Gather")
-        if node is None:
-            return ""
-        scores = node.input[0]
-    return scores
+    return ""
 
 
 def find_plugin_head(index: GraphIndex) -> Head | None:
@@ -383,13 +429,14 @@ def find_plugin_head(index: GraphIndex) -> Head | None:
     Raises:
         Unrecognised: The node leaves out a class that stands for the background.
     """
-    for node in index.nodes("EfficientNMS_TRT"):
-        for entry in node.attribute:
+    for suppression in index.nodes("EfficientNMS_TRT"):
+        for entry in suppression.attribute:
             class_ids = entry.ints or [entry.i]
+            # An id of -1 says that no class stands for the background.
             if entry.name == "background_class" and any(class_id >= 0 for class_id in class_ids):
                 raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
-        boxes, scores = node.input[:2]
-        return _head_of_two_tensors(index, str(boxes), str(scores))
+        boxes, scores = suppression.input[:2]
+        return _head_of_boxes_and_scores(index, str(boxes), str(scores))
     return None
 
 
@@ -400,8 +447,9 @@ SMALLEST_PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution
 def queries_of(index: GraphIndex, boxes: str) -> Queries:
     """Tell what a transformer's decoder starts from to predict a tensor of boxes.
 
-    Without a TopK, its queries are the same for every image; with one, they are the best places
-    of feature maps, or of what an encoder makes of these.
+    It starts from queries. Without a TopK they are the same for every image, as training left
+    them. A TopK selects the best places of the image: of the feature maps that convolutions give,
+    or of what a transformer's encoder makes of these.
     """
     nodes, _ = needed_nodes(index.graph, boxes)
     top_k_nodes = [node for node in nodes if node.op_type == "TopK"]
@@ -438,10 +486,16 @@ def has_patches(index: GraphIndex) -> bool:
     A convolution of the three colours then has a stride as large as its kernel, of 8 pixels or
     more, so that patches do not overlap.
     """
-    for node in index.nodes(*CONVOLUTIONS):
-        kernel = index.shapes[node.input[CONVOLUTIONS[node.op_type]]]
-        if len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1:
-            side = known_size(kernel[-1]) or 0
-            if side >= SMALLEST_PATCH and kernel[-2:] == integers(node, "strides"):
-                return True
+    for convolution in index.nodes(*CONVOLUTIONS):
+        weights_position = CONVOLUTIONS[convolution.op_type]
+        weight_dims = index.shapes[convolution.input[weights_position]]
+        if len(weight_dims) != 4:
+            continue
+        _, input_channels, kernel_height, kernel_width = weight_dims
+        if input_channels != 3 or attribute(convolution, "group", 1) != 1:
+            continue
+        patch_size = known_size(kernel_width) or 0
+        has_kernel_as_stride = [kernel_height, kernel_width] == integers(convolution, "strides")
+        if patch_size >= SMALLEST_PATCH and has_kernel_as_stride:
+            return True
     return False

@@ -11,9 +11,9 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded
 from detcli.model.heads.pairs import (
     _class_axis,
+    _nodes_tell_boxes_from_scores,
     _scores_before_flattening,
     _selected_count,
-    _shows_which_is_boxes,
     find_pair_head,
 )
 
@@ -128,8 +128,14 @@ def test_what_was_flattened_for_a_top_k():
 def test_boxes_of_four_classes_are_told_by_what_makes_them(
     box_method, score_method, scores_are, layer, are_told_apart
 ):
-    ours, theirs = (
+    decoded, decoded_scores = (
         Decoded(BoxDecode[method], BoxFormat.CXCYWH) if method else None
         for method in (box_method, score_method)
     )
-    assert _shows_which_is_boxes(ours, theirs, Activation[scores_are], layer) == are_told_apart
+    nodes_tell_apart = _nodes_tell_boxes_from_scores(
+        decoded=decoded,
+        decoded_scores=decoded_scores,
+        scores_are=Activation[scores_are],
+        layer=layer,
+    )
+    assert nodes_tell_apart == are_told_apart
