@@ -55,12 +55,8 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         maximum = index.producer(top_k.input[0], "ReduceMax")
         if maximum is None:
             continue
-        scores = maximum.input[0]
-        nan_guard = index.producer(scores, "Where")
-        if nan_guard is not None:
-            scores = nan_guard.input[2]  # It is Where(IsNaN(scores), 0, scores).
-        split = index.producer(scores)
-        if split is None or not _splits_off_boxes(index, split):
+        split = _split_before_maximum(index, maximum)
+        if split is None:
             continue
         head = split.input[0]
         anchors_first = index.axes(maximum) in ([-1], [2])
@@ -69,30 +65,71 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
             head = transpose.input[0]
             anchors_first = False
         if len(split.output) == 3:
-            axis = attribute(split, "axis", 0)
-            class_count = index.size(split.output[1], axis)
-            if not boxes_only or class_count is None:
-                extra = index.size(split.output[2], axis)
-                raise Unrecognised(_task_besides_boxes(index, extra), BOXES_ONLY)
-            return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
+            return _head_split_in_three(
+                index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
+            )
         if len(index.graph.output) == 1:
-            body = _describe_concat(index, head, split.output[-1], anchors_first=anchors_first)
+            scores = split.output[-1]
+            body = _describe_joined_head(index, head, scores, anchors_first=anchors_first)
             return replace(body, layout=Layout.END_TO_END)
     return None
 
 
+def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | None:
+    """Find the node that separates scores from boxes before a ReduceMax takes the highest scores.
+
+    Returns:
+        The Slice or Split; None if another node computes what the ReduceMax reads.
+    """
+    scores = maximum.input[0]
+    nan_guard = index.producer(scores, "Where")
+    if nan_guard is not None:
+        scores = nan_guard.input[2]  # It is Where(IsNaN(scores), 0, scores).
+    split = index.producer(scores)
+    if split is None or not _splits_off_boxes(index, split):
+        return None
+    return split
+
+
+def _head_split_in_three(
+    index: GraphIndex, head: str, split: NodeProto, *, anchors_first: bool, boxes_only: bool
+) -> Head:
+    """Describe a head that a graph splits into boxes, scores, and masks or keypoints.
+
+    Args:
+        index: The graph.
+        head: The tensor before the Split.
+        split: The Split.
+        anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
+        boxes_only: Whether the user has asked to read the boxes alone.
+
+    Raises:
+        Unrecognised: The boxes alone were not asked for, or the number of classes is not clear.
+    """
+    axis = attribute(split, "axis", 0)
+    class_count = index.size(split.output[1], axis)
+    if not boxes_only or class_count is None:
+        extra_count = index.size(split.output[2], axis)
+        raise Unrecognised(_task_besides_boxes(index, extra_count), BOXES_ONLY)
+    return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
+
+
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a Slice or Split separates a head's four channels of boxes from those behind them."""
+    """True if a node separates a head's four channels of boxes from those behind them.
+
+    It is a Slice of all channels from the fifth on, or a Split into boxes, scores and perhaps more.
+    """
     if node.op_type == "Slice" and len(node.input) > 3:
         # The inputs of a Slice are data, starts, ends and axes.
         start, end, axis = (index.constant(name) for name in node.input[1:4])
-        length = None
+        channel_count = 0
         if axis and len(index.shapes[node.input[0]]) == HEAD_RANK:
-            length = index.size(node.input[0], axis[0])
-        return start == [BOX_COORDINATES] and end is not None and end[0] >= (length or 0)
+            channel_count = index.size(node.input[0], axis[0]) or 0
+        return start == [BOX_COORDINATES] and end is not None and end[0] >= channel_count
     if node.op_type != "Split" or len(node.output) not in {2, 3}:
         return False
-    return index.size(node.output[0], attribute(node, "axis", 0)) in {BOX_COORDINATES, None}
+    first_size = index.size(node.output[0], attribute(node, "axis", 0))
+    return first_size in {BOX_COORDINATES, None}
 
 
 def find_joined_head(
@@ -125,7 +162,7 @@ def find_joined_head(
     return _head_of_unclear_channels(index, candidates[0], names)
 
 
-def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) -> bool:
+def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
     """True if whatever a graph selects are a transformer's queries, not finished detections.
 
     Layers that follow the selection then predict the scores, and the boxes depend on it too. Also
@@ -134,46 +171,51 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], groups: ChannelGroups) 
     Args:
         index: The graph.
         boxes: The tensors of the boxes.
-        groups: The number of channels and the tensor of what follows the boxes.
+        scores: The tensors of the scores, and of whatever else follows the boxes.
     """
     score_layers: set[str] = set()
-    for _, name in groups:
+    for name in scores:
         score_layers |= layer_outputs(index, name)
     for node in index.nodes(*SELECTION):
-        depend_on_choice: set[str] = set()
+        depend_on_selection: set[str] = set()
         if node.op_type == "TopK":
-            depend_on_choice = index.moved_from(node.output[1])
-        if not score_layers or not score_layers <= depend_on_choice:
+            indices = node.output[1]
+            depend_on_selection = index.moved_from(indices)
+        if not score_layers or not score_layers <= depend_on_selection:
             return False
-        if not depend_on_choice.issuperset(boxes):
+        if not depend_on_selection.issuperset(boxes):
             return False
     return True
 
 
-def _head_of_unclear_channels(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
+def _head_of_unclear_channels(
+    index: GraphIndex, tensor: str, names: list[str] | None
+) -> Head | None:
     """Read a tensor as a head whose channel counts the graph does not show.
 
     Args:
         index: The graph.
-        head: The tensor.
+        tensor: The tensor.
         names: The class names in the file's metadata, if any.
 
     Returns:
         None if the tensor neither joins two others nor has a channel for each class name.
     """
-    join, is_transposed = _concat_of_boxes_and_scores(index, head)
+    join, is_transposed = _concat_of_boxes_and_scores(index, tensor)
     if join is not None:
         is_channel_axis_last = _concat_axis(join) == 2
         anchors_first = is_channel_axis_last != is_transposed  # a Transpose swaps the axes
-        return _describe_concat(index, head, join.input[1], anchors_first=anchors_first)
-    dims = index.shapes[head]
-    channels = BOX_COORDINATES + len(names) if names else None
-    if len(dims) == HEAD_RANK and channels in dims[1:] and dims[1] != dims[2]:
-        return _describe_concat(index, head, head, anchors_first=channels == dims[2])
-    return None
+        _, scores = join.input
+        return _describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
+    # Without class names, an axis of unknown size may be that of the channels.
+    channel_count = BOX_COORDINATES + len(names) if names else None
+    dims = index.shapes[tensor]
+    if len(dims) != HEAD_RANK or channel_count not in dims[1:] or dims[1] == dims[2]:
+        return None
+    return _describe_joined_head(index, tensor, tensor, anchors_first=channel_count == dims[2])
 
 
-def _boxes_then_scores(
+def _head_of_boxes_then_scores(
     tensor: str, class_count: int | None, *, anchors_first: bool, stop: int | None = None
 ) -> Head:
     """Describe a tensor that holds four channels of boxes and then scores.
@@ -194,7 +236,9 @@ def _boxes_then_scores(
     )
 
 
-def _describe_concat(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> Head:
+def _describe_joined_head(
+    index: GraphIndex, head: str, scores: str, *, anchors_first: bool
+) -> Head:
     """Describe a head that joins boxes to scores, with what the nodes show about both.
 
     Args:
@@ -204,7 +248,7 @@ def _describe_concat(index: GraphIndex, head: str, scores: str, *, anchors_first
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
     """
     class_count = _class_count(index, head, scores, anchors_first=anchors_first)
-    description = _boxes_then_scores(head, class_count, anchors_first=anchors_first)
+    description = _head_of_boxes_then_scores(head, class_count, anchors_first=anchors_first)
     if scores != head:
         description = replace(description, scores_are=score_activation(index, scores))
     boxes = box_tensor_of(index, head)
@@ -212,14 +256,15 @@ def _describe_concat(index: GraphIndex, head: str, scores: str, *, anchors_first
         # No Concat of boxes and scores alone makes the head, but the first of several joined
         # tensors may still be the boxes.
         boxes = ""
-        groups = groups_along(index, head, 2 if anchors_first else 1)
-        if groups and groups[0][0] == BOX_COORDINATES:
-            _, boxes = groups[0]
+        channel_axis = 2 if anchors_first else 1
+        groups = groups_along(index, head, channel_axis)
+        if groups:
+            first_size, first_tensor = groups[0]
+            boxes = first_tensor if first_size == BOX_COORDINATES else ""
     if not boxes:
         return description
-    return replace(
-        description, decoded=box_decoding(index, boxes), layer=nearest_layer_operator(index, boxes)
-    )
+    decoded = box_decoding(index, boxes)
+    return replace(description, decoded=decoded, layer=nearest_layer_operator(index, boxes))
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
@@ -239,12 +284,22 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     if len(dims) == HEAD_RANK:
         channel_axis = 2 if anchors_first else 1
         channels = dims[channel_axis]
-    if isinstance(channels, int):
-        if channels > BOX_COORDINATES:
-            return channels - BOX_COORDINATES
+    if not isinstance(channels, int):
+        # The size is not known where it depends on the size of the input.
+        return _score_count_of_split(index, scores)
+    if channels <= BOX_COORDINATES:
         return None
-    # Where the shape depends on the input's, the scores, or what a sigmoid makes them of, may come
-    # from a Split, whose sizes are constants.
+    return channels - BOX_COORDINATES
+
+
+def _score_count_of_split(index: GraphIndex, scores: str) -> int | None:
+    """Count the channels of scores by the Split that separates them from boxes.
+
+    The sizes of the outputs of a Split are constants. A Sigmoid may follow it.
+
+    Returns:
+        None if no Split gives the scores, or if its sizes are not known.
+    """
     split_output = scores
     sigmoid = index.producer(scores, "Sigmoid")
     if sigmoid is not None:
@@ -275,38 +330,41 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
     Returns:
         None if the joined tensors are not boxes and scores.
     """
-    boxes, rest = _divide_after_boxes(groups_along(index, head, axis))
-    if not rest or not _are_of_queries(index, boxes, rest):
+    boxes, groups_behind = _divide_after_boxes(groups_along(index, head, axis))
+    tensors_behind = [name for _, name in groups_behind]
+    if not groups_behind or not _are_of_queries(index, boxes, tensors_behind):
         return None
     decoded = decoding_of_joined_boxes(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
 
     anchors_first = axis == 2
-    classes = _classes_and_objectness(index, decoded, rest)
+    classes = _classes_and_objectness(index, decoded, groups_behind)
     if classes is None:
         return _head_before_extras(
-            index, head, rest, anchors_first=anchors_first, boxes_only=boxes_only
+            index, head, groups_behind, anchors_first=anchors_first, boxes_only=boxes_only
         )
     class_count, has_objectness = classes
     description = replace(
-        _boxes_then_scores(head, class_count, anchors_first=anchors_first),
+        _head_of_boxes_then_scores(head, class_count, anchors_first=anchors_first),
         decoded=decoded,
-        layer=_first_layer(index, boxes),
+        layer=_first_layer_operator(index, boxes),
         objectness=has_objectness,
     )
     if has_objectness:
         return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
-    _, scores = rest[0]
-    return replace(description, scores_are=score_activation(index, scores))
+    return replace(description, scores_are=score_activation(index, tensors_behind[0]))
 
 
-def _first_layer(index: GraphIndex, tensors: list[str]) -> str:
-    """The operator of the first layer that any of some tensors is made of; empty if none is."""
+def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
+    """Name the operator of the layer behind the first tensor that has one; empty if none has.
+
+    For boxes that are computed as centre and size, either may come without a layer.
+    """
     for tensor in tensors:
-        layer = nearest_layer_operator(index, tensor)
-        if layer:
-            return layer
+        operator = nearest_layer_operator(index, tensor)
+        if operator:
+            return operator
     return ""
 
 
@@ -323,7 +381,7 @@ def _head_before_extras(
         boxes_only: Whether the user has asked to read the boxes alone.
 
     Returns:
-        None if nothing follows the scores, or they are not final.
+        None if nothing follows the scores, or they are not probabilities.
 
     Raises:
         Unrecognised: The boxes alone were not asked for, or an angle turns them.
@@ -344,6 +402,8 @@ def _classes_and_objectness(
 ) -> tuple[int, bool] | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
 
+    An objectness says how probable it is that there is any object, of whatever class.
+
     Args:
         index: The graph.
         decoded: How the boxes were decoded, if known.
@@ -352,41 +412,58 @@ def _classes_and_objectness(
     Returns:
         The number of classes, and whether there is an objectness; None if the parts are not just
         these two.
+
+    Raises:
+        Unrecognised: It is not clear whether a part is an objectness.
     """
-    size, name = groups[-1]
     if len(groups) == 1:
-        return _classes_in_scores(index, decoded, size, name)
-    first_size, first_name = groups[0]
-    if len(groups) > 2 or first_size != 1:
+        score_count, scores = groups[0]
+        return _classes_in_scores(index, decoded, score_count, scores)
+    if len(groups) > 2:
         return None
-    if not _is_probability(index, first_name) or not _is_probability(index, name):
+    (first_size, objectness), (class_count, scores) = groups
+    if first_size != 1:
+        return None
+    if not _is_probability(index, objectness) or not _is_probability(index, scores):
         return None
     has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
-    if has_distances and is_computed(index, first_name):
+    if has_distances and is_computed(index, objectness):
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
-    return size, True
+    return class_count, True
 
 
 def _classes_in_scores(
-    index: GraphIndex, decoded: Decoded | None, size: int, scores: str
+    index: GraphIndex, decoded: Decoded | None, score_count: int, scores: str
 ) -> tuple[int, bool]:
     """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
 
     Only detectors with anchor boxes, as YOLOv5 and YOLOX, have an objectness there. Their graphs
     may also have multiplied the scores by it already, so that none is left.
+
+    Args:
+        index: The graph.
+        decoded: How the boxes were decoded, if known.
+        score_count: The number of channels of the scores.
+        scores: Their tensor.
+
+    Returns:
+        The number of classes, and whether there is an objectness.
+
+    Raises:
+        Unrecognised: It is not clear whether there is one.
     """
     has_anchor_boxes = decoded is not None and decoded.method in {
         BoxDecode.GRID,
         BoxDecode.EXPONENTIAL,
     }
     if not has_anchor_boxes:
-        return size, False
+        return score_count, False
     # If a product makes the scores, the objectness is multiplied into them already.
     if _is_probability(index, scores) and not is_multiplied(index, scores):
-        return size - 1, True
+        return score_count - 1, True
     if score_activation(index, scores) is None:
         raise Unrecognised("it is not clear whether its scores begin with an objectness")
-    return size, False
+    return score_count, False
 
 
 def is_multiplied(index: GraphIndex, tensor: str) -> bool:
@@ -425,30 +502,38 @@ def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups
 def _describe_without_extras(
     index: GraphIndex, head: str, class_count: int, *, anchors_first: bool
 ) -> Head:
-    """Describe the boxes and scores of a head that holds masks or keypoints behind them."""
-    boxes, _ = _divide_after_boxes(groups_along(index, head, 2 if anchors_first else 1))
-    stop = BOX_COORDINATES + class_count
-    return replace(
-        _boxes_then_scores(head, class_count, anchors_first=anchors_first, stop=stop),
-        decoded=decoding_of_joined_boxes(index, boxes),
-        has_more=True,
+    """Describe the boxes and scores of a head that holds masks or keypoints behind them.
+
+    Args:
+        index: The graph.
+        head: The tensor.
+        class_count: The number of its classes.
+        anchors_first: Whether it is `[B, N, channels]`, not `[B, channels, N]`.
+    """
+    channel_axis = 2 if anchors_first else 1
+    boxes, _ = _divide_after_boxes(groups_along(index, head, channel_axis))
+    scores_end = BOX_COORDINATES + class_count
+    description = _head_of_boxes_then_scores(
+        head, class_count, anchors_first=anchors_first, stop=scores_end
     )
+    return replace(description, decoded=decoding_of_joined_boxes(index, boxes), has_more=True)
 
 
-def _task_besides_boxes(index: GraphIndex, extra: int | None) -> str:
+def _task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
     """Say, for an error message, what a graph does besides finding boxes.
 
     Args:
         index: The graph.
-        extra: How many numbers follow the scores of each box, if known.
+        extra_count: How many numbers follow the scores of each box, if known.
     """
-    if extra is None:
+    if extra_count is None:
         return "masks, keypoints or angles follow the scores of each box"
     if len(index.graph.output) > 1:
-        return f"it segments objects: {extra} mask coefficients follow the scores of each box"
-    if extra == 1:
+        # The second output holds the prototypes that the coefficients weight.
+        return f"it segments objects: {extra_count} mask coefficients follow the scores of each box"
+    if extra_count == 1:
         return "it finds oriented boxes: an angle follows the scores of each box"
-    return f"it finds poses: {extra} numbers of keypoints follow the scores of each box"
+    return f"it finds poses: {extra_count} numbers of keypoints follow the scores of each box"
 
 
 def score_tensor_of(index: GraphIndex, head: str) -> str:
@@ -460,13 +545,20 @@ def score_tensor_of(index: GraphIndex, head: str) -> str:
 
 
 def box_tensor_of(index: GraphIndex, head: str) -> str:
-    """The tensor of the four box rows, where a head joins it to the scores; else the head."""
+    """Find the tensor of the boxes that a head joins to the scores.
+
+    Returns:
+        The name of that tensor; the head itself if it joins no two tensors.
+
+    Raises:
+        Unrecognised: The tensor before the scores does not have four channels.
+    """
     join, _ = _concat_of_boxes_and_scores(index, head)
     if join is None:
         return head
-    rows = index.size(join.input[0], _concat_axis(join))
-    if rows not in {None, BOX_COORDINATES}:
-        raise Unrecognised(f"{rows} rows come before its class scores, not 4")
+    channel_count = index.size(join.input[0], _concat_axis(join))
+    if channel_count not in {None, BOX_COORDINATES}:
+        raise Unrecognised(f"{channel_count} rows come before its class scores, not 4")
     return str(join.input[0])
 
 
@@ -480,10 +572,13 @@ def _concat_of_boxes_and_scores(index: GraphIndex, head: str) -> tuple[NodeProto
     is_transposed = node is not None and swaps_last_axes(node)
     if node is not None and is_transposed:
         node = index.producer(node.input[0])
-    if node is None or node.op_type != "Concat" or len(node.input) != 2 or _concat_axis(node) == 0:
+    if node is None or node.op_type != "Concat" or len(node.input) != 2:
+        return None, is_transposed
+    axis = _concat_axis(node)
+    if axis == 0:
         return None, is_transposed
     dims = index.shapes[node.output[0]]
-    if len(dims) == HEAD_RANK and dims[_concat_axis(node)] == BOX_COORDINATES:
+    if len(dims) == HEAD_RANK and dims[axis] == BOX_COORDINATES:
         # Its four channels are boxes alone: it joins centre and size, or two corners.
         return None, is_transposed
     return node, is_transposed
