@@ -2,22 +2,19 @@
 
 from onnx import NodeProto
 
-from detcli.model.graph import (
-    GraphIndex,
-    attribute,
-    integers,
-)
+from detcli.model.graph import Dims, GraphIndex, attribute, integers
 
 DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
 
 ChannelGroups = list[tuple[int, str]]
-"""What a tensor is joined from: number of channels and name of each."""
+"""The tensors that another tensor is joined from: the number of channels and the name of each."""
 
 
 def tensor_before_join(index: GraphIndex, tensor: str) -> str:
     """Undo a Concat that is followed by a Slice of just one of its inputs: return that input.
 
-    Returns the tensor as `channel_groups` simplifies it where it holds several inputs, or none.
+    Some exporters join boxes and scores, and cut them apart again. Returns the tensor before any
+    change of its axes where it is not cut out, or holds parts of several inputs.
     """
     simplified_tensor, groups = channel_groups(index, tensor)
     if len(groups) == 1:
@@ -43,39 +40,53 @@ def channel_groups(
         The tensor, before any node that only reorders, adds or drops its axes; and the number of
         channels and the name of each input. No groups if nothing is cut there, or it is unclear.
     """
-    node = index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")
-    while node is not None:
-        tensor = node.input[0]
-        node = index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")
-    tensor = index.computed_as(tensor)
-    cut = index.producer(tensor, "Slice", "Split")
-    if cut is None or not index.shapes[tensor]:
-        return tensor, []
-    axis, start = axis_and_start_of_cut(index, cut, tensor)
-    length = None if axis is None else index.size(tensor, axis)
+    cut_tensor = _before_axis_changes(index, tensor)
+    cut = index.producer(cut_tensor, "Slice", "Split")
+    if cut is None or not index.shapes[cut_tensor]:
+        return cut_tensor, []
+    axis, start = axis_and_start_of_cut(index, cut, cut_tensor)
+    length = None if axis is None else index.size(cut_tensor, axis)
     if axis is None or length is None:
-        return tensor, []
+        return cut_tensor, []
 
     stop = start + length
     groups: ChannelGroups = []
-    group_start = 0
+    input_start = 0
     for size, name in groups_along(index, cut.input[0], axis):
-        group_stop = group_start + size
-        overlap = min(group_stop, stop) - max(group_start, start)
-        if overlap > 0:
+        input_stop = input_start + size
+        channels_in_cut = min(input_stop, stop) - max(input_start, start)
+        if channels_in_cut > 0:
             inner_groups: ChannelGroups = []
-            is_cut_out_whole = overlap == size
-            if depth and is_cut_out_whole:
+            is_whole_input = channels_in_cut == size
+            if depth and is_whole_input:
                 _, inner_groups = channel_groups(index, name, depth - 1)
-            groups += inner_groups or [(overlap, name)]
-        group_start = group_stop
-    return tensor, groups
+            groups += inner_groups or [(channels_in_cut, name)]
+        input_start = input_stop
+    return cut_tensor, groups
+
+
+def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
+    """Go back from a tensor through nodes that only reorder, add or drop its axes."""
+    source = tensor
+    node = index.producer(source, "Transpose", "Unsqueeze", "Squeeze")
+    while node is not None:
+        source = node.input[0]
+        node = index.producer(source, "Transpose", "Unsqueeze", "Squeeze")
+    return index.computed_as(source)
 
 
 def axis_and_start_of_cut(
     index: GraphIndex, node: NodeProto, output: str
 ) -> tuple[int | None, int]:
     """Tell where a Gather, Slice or Split begins to cut its input for one of its outputs.
+
+    For example, the second output of a Split of 84 channels on axis 1 into 4 and 80 begins at
+    channel 4 of that axis: (1, 4).
+
+    Args:
+        index: The graph.
+        node: The Gather, Slice or Split.
+        output: The name of the output.
 
     Returns:
         The axis along which it cuts, from 0, and the index of the first entry on that axis that
@@ -84,10 +95,7 @@ def axis_and_start_of_cut(
     axis = attribute(node, "axis", 0)
     starts: list[int] = []
     if node.op_type == "Split":
-        outputs_before = node.output[: list(node.output).index(output)]
-        sizes = [index.size(name, axis) for name in outputs_before]
-        if None not in sizes:
-            starts = [sum(size for size in sizes if size is not None)]
+        starts = _start_of_split_output(index, node, output)
     elif node.op_type == "Gather":
         starts = index.constant(node.input[1]) or []
     else:
@@ -102,6 +110,22 @@ def axis_and_start_of_cut(
         return None, 0
     axis_from_front = axis % rank  # ONNX allows negative axes, which count from the end
     return axis_from_front, starts[0]
+
+
+def _start_of_split_output(index: GraphIndex, split: NodeProto, output: str) -> list[int]:
+    """Add up the sizes of the outputs of a Split that come before one of them.
+
+    Returns:
+        A list of the sum, which is where the output begins; empty if a size is not known.
+    """
+    axis = attribute(split, "axis", 0)
+    start = 0
+    for name in split.output[: list(split.output).index(output)]:
+        size = index.size(name, axis)
+        if size is None:
+            return []
+        start += size
+    return [start]
 
 
 def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
@@ -126,65 +150,87 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         node = index.producer(tensor)
         if node is None or channels is None:
             return []
-        dims = index.shapes[tensor]
+        rank = len(index.shapes[tensor])  # 0 where the shape is not known
+        if node.op_type == "Concat" and _joins_along(node, channel_axis, rank):
+            return _groups_of_concat(index, node, channel_axis, channels)
         source = node.input[0] if node.input else ""
-        if node.op_type == "Concat":
-            join_axis = attribute(node, "axis", 0)
-            if join_axis == channel_axis or (dims and join_axis % len(dims) == channel_axis):
-                return _groups_of_concat(index, node, channel_axis, channels)
-        elif node.op_type == "Transpose":
-            permutation = integers(node, "perm")
-            if channel_axis >= len(permutation):
-                return []
-            channel_axis = permutation[channel_axis]
-        elif node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
-            source_axis = _channel_axis_before(
-                index.shapes[source], len(dims), channel_axis, channels
-            )
-            if source_axis is None:
-                return []
-            channel_axis = source_axis
-        elif node.op_type not in {"Mul", "Div"}:
+        source_axis = _axis_in_first_input(
+            node, index.shapes[source], channel_axis, rank=rank, channels=channels
+        )
+        if source_axis is None:
             return []
+        channel_axis = source_axis
         tensor = source
     return []
 
 
+def _joins_along(concat: NodeProto, axis: int, rank: int) -> bool:
+    """True if a Concat joins tensors along an axis.
+
+    ONNX allows negative axes, which count from the end of the `rank` axes; 0 if unknown.
+    """
+    concat_axis = attribute(concat, "axis", 0)
+    return concat_axis == axis or (rank > 0 and concat_axis % rank == axis)
+
+
+def _axis_in_first_input(
+    node: NodeProto, source_dims: Dims, axis: int, *, rank: int, channels: int
+) -> int | None:
+    """Find the axis of a node's first input that is an axis of its output, that of the channels.
+
+    Args:
+        node: The node.
+        source_dims: The shape of its first input; empty if it is unknown.
+        axis: The axis of the channels in the output.
+        rank: The number of axes of the output; 0 if it is unknown.
+        channels: The number of channels.
+
+    Returns:
+        None if the node does not keep the channels apart.
+    """
+    if node.op_type in {"Concat", "Mul", "Div"}:
+        return axis
+    if node.op_type == "Transpose":
+        permutation = integers(node, "perm")
+        return permutation[axis] if axis < len(permutation) else None
+    if node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
+        return _channel_axis_before(source_dims, rank, axis, channels)
+    return None
+
+
 def _groups_of_concat(
-    index: GraphIndex, join: NodeProto, axis: int, channels: int
+    index: GraphIndex, concat: NodeProto, axis: int, channels: int
 ) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis, and those that nested Concats join.
 
     Args:
         index: The graph.
-        join: The Concat.
+        concat: The Concat.
         axis: The axis of the channels.
         channels: How many channels the joined tensors have to have together.
 
     Returns:
         The number of channels and the name of each tensor; empty if they do not add up.
     """
-    sizes = [index.size(name, axis) or 0 for name in join.input]
+    sizes = [index.size(name, axis) or 0 for name in concat.input]
     if sum(sizes) != channels:
         return []
     groups: ChannelGroups = []
-    for size, name in zip(sizes, join.input, strict=True):
+    for size, name in zip(sizes, concat.input, strict=True):
         nested_groups: ChannelGroups = []
-        nested_join = index.producer(name, "Concat")
-        if nested_join is not None and len(nested_join.input) > 1:
-            nested_axis = attribute(nested_join, "axis", 0)
+        nested_concat = index.producer(name, "Concat")
+        if nested_concat is not None and len(nested_concat.input) > 1:
+            nested_axis = attribute(nested_concat, "axis", 0)
             rank = len(index.shapes[name])  # 0 where the shape is not known
             if nested_axis < 0 and rank:
                 nested_axis += rank
             if nested_axis == axis:
-                nested_groups = _groups_of_concat(index, nested_join, axis, size)
+                nested_groups = _groups_of_concat(index, nested_concat, axis, size)
         groups += nested_groups or [(size, name)]
     return groups
 
 
-def _channel_axis_before(
-    source_dims: list[int | str | None], rank: int, axis: int, channels: int
-) -> int | None:
+def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int) -> int | None:
     """Find the axis that held the channels before a reshape that keeps them apart.
 
     For example, a reshape from [B, 84, 80, 80] to [B, 84, 6400] keeps the channels on axis 1.
@@ -201,13 +247,13 @@ def _channel_axis_before(
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
     source_rank = len(source_dims)
+    # Counted from the end, the axis stays the same if only axes before it were joined or split.
     same_axis_from_end = source_rank - 1
     if rank:
-        axes_behind = rank - axis
-        same_axis_from_end = source_rank - axes_behind
+        same_axis_from_end = source_rank - (rank - axis)
     candidates = [same_axis_from_end]
     if axis <= 1:
-        candidates.append(axis)
+        candidates.append(axis)  # Only axes behind it were joined or split.
     is_last_axis = axis == rank - 1
     if not is_last_axis:
         candidates.reverse()

@@ -19,9 +19,15 @@ RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
-    """True if a graph mixes the channels of its last layers with their cells.
+    """True if a graph mixes the channels of its last layers with the cells of their feature maps.
 
-    A Reshape between a layer and one of these tensors, where a Transpose was needed, does that.
+    Some exports use a Reshape between a layer and its outputs where a Transpose was needed. No
+    detection from such a graph can be right.
+
+    Args:
+        index: The graph.
+        tensors: The boxes and scores, or the outputs. The nodes back from these to the nearest
+            convolutions and matrix products are looked at.
     """
 
     def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
@@ -41,12 +47,7 @@ def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     """
     if node.op_type not in RESHAPES:
         return False
-    source = index.computed_as(str(node.input[0]))
-    reshape_before = index.producer(source, *RESHAPES)
-    while reshape_before is not None:
-        source = index.computed_as(str(reshape_before.input[0]))
-        reshape_before = index.producer(source, *RESHAPES)
-
+    source = _before_reshapes(index, str(node.input[0]))
     dims = _sizes_above_one(index, source)
     reshaped = _sizes_above_one(index, str(node.output[0]))
     if dims is None or reshaped is None or math.prod(dims) != math.prod(reshaped):
@@ -58,6 +59,16 @@ def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     cell_count = math.prod(dims[1:])
     has_cells_first = reshaped == [cell_count, channel_count] and cell_count != channel_count
     return has_cells_first and _is_feature_map(index, source)
+
+
+def _before_reshapes(index: GraphIndex, tensor: str) -> str:
+    """Go back from a tensor through nodes that leave its elements in their order."""
+    source = index.computed_as(tensor)
+    reshape = index.producer(source, *RESHAPES)
+    while reshape is not None:
+        source = index.computed_as(str(reshape.input[0]))
+        reshape = index.producer(source, *RESHAPES)
+    return source
 
 
 def _sizes_above_one(index: GraphIndex, tensor: str) -> list[int] | None:
@@ -94,11 +105,12 @@ def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
         >>> keeps_axes([255, 80, 80], [3, 85, 6400]), keeps_axes([85, 80, 80], [6400, 85])
         (True, False)
     """
-    # How many elements the first axes have together: 1, the first, the first two, and so on.
-    sizes_before = list(itertools.accumulate(dims, operator.mul, initial=1))
-    for reshaped_size in itertools.accumulate(reshaped, operator.mul):
-        smaller = max(size for size in sizes_before if size <= reshaped_size)
-        larger = min(size for size in sizes_before if size >= reshaped_size)
-        if reshaped_size % smaller or larger % reshaped_size:
+    # How many elements the first axes have together: 1, the first, the first two, and so on. For
+    # [255, 80, 80] these are 1, 255, 20400 and 1632000.
+    products_before = list(itertools.accumulate(dims, operator.mul, initial=1))
+    for product in itertools.accumulate(reshaped, operator.mul):
+        smaller = max(before for before in products_before if before <= product)
+        larger = min(before for before in products_before if before >= product)
+        if product % smaller or larger % product:
             return False
     return True
