@@ -26,7 +26,8 @@ from detcli.model.heads.decode import LARGEST_STRIDE, box_decoding
 from detcli.model.heads.layers import converts_to_corners, moved_inputs, nearest_layer_operator
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
-IMAGE_COLUMN, CLASS_COLUMN = 0, 1
+IMAGE_COLUMN = 0
+CLASS_COLUMN = 1
 """Columns of what NonMaxSuppression gives: image of the batch, class, box."""
 MAX_MOVES = 16  # nodes that only move elements, one after the other
 
@@ -49,25 +50,26 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     head = selected_detections(index)
     if head is None:
         return None
+    # Masks and keypoints have one axis more than boxes [B, K, 4] or [K, 4].
     box_axes = len(index.shapes[head.boxes[0].tensor])
     output_shapes = [index.shapes[output.name] for output in index.graph.output]
-    more_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
-    has_more = head.has_more or bool(more_shapes)
+    extra_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
+    has_more = head.has_more or bool(extra_shapes)
     if has_more and not boxes_only:
         task = "it segments objects: masks come"
         # A keypoint has x and y, and maybe a confidence.
-        if all(dims[-1] in {2, 3} for dims in more_shapes):
+        if all(dims[-1] in {2, 3} for dims in extra_shapes):
             task = "it finds poses: keypoints come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
     return replace(head, has_more=has_more)
 
 
 class OutputPart(NamedTuple):
-    """Some columns of an output, and the tensor that was joined there."""
+    """Neighbouring columns of an output that belong together, such as those of the boxes."""
 
     columns: ChannelRange
-    tensor: str
-    width: int
+    tensor: str  # the tensor that was joined into the output there; else the output
+    width: int  # the number of columns; 0 if it is not known
 
 
 def selected_detections(index: GraphIndex) -> Head | None:
@@ -83,29 +85,30 @@ def selected_detections(index: GraphIndex) -> Head | None:
     for output in index.graph.output:
         all_parts += _parts_of_output(index, output.name)
     parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
-    boxes = [part for part in parts if part.width == BOX_COORDINATES]
-    if len(boxes) != 1:
+    box_parts = [part for part in parts if part.width == BOX_COORDINATES]
+    if len(box_parts) != 1:
         return None
+    boxes = box_parts[0]
 
-    candidates = _scores_or_labels(index, parts, boxes[0].columns)
-    scores = [part for part in candidates if not is_integral(index, part.tensor)]
-    labels = []
-    for part in candidates:
-        is_image_number = suppression_column(index, part.tensor) == IMAGE_COLUMN
-        if part not in scores and not is_image_number:
-            labels.append(part)
-    if len(labels) != 1 or len(scores) != 1:
+    score_parts = []
+    class_id_parts = []
+    for part in _scores_or_class_ids(index, parts, boxes.columns):
+        if not is_integral(index, part.tensor):
+            score_parts.append(part)
+        elif suppression_column(index, part.tensor) != IMAGE_COLUMN:
+            class_id_parts.append(part)
+    if len(class_id_parts) != 1 or len(score_parts) != 1:
         return None
 
     return Head(
         Layout.ROWS,
-        boxes=(boxes[0].columns,),
-        scores=(scores[0].columns,),
-        class_count=_class_count_of_labels(index, labels[0].tensor),
+        boxes=(boxes.columns,),
+        scores=(score_parts[0].columns,),
+        class_count=_class_count_of_ids(index, class_id_parts[0].tensor),
         anchors_first=True,
-        decoded=box_decoding(index, boxes[0].tensor),
-        layer=nearest_layer_operator(index, boxes[0].tensor),
-        labels=labels[0].columns,
+        decoded=box_decoding(index, boxes.tensor),
+        layer=nearest_layer_operator(index, boxes.tensor),
+        labels=class_id_parts[0].columns,
         has_more=len(parts) < len(all_parts),
     )
 
@@ -115,6 +118,10 @@ def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
 
     Ultralytics joins these in one tensor of four, one, one and more columns. A single column there
     is the angle of an oriented box.
+
+    Args:
+        part: The columns in question.
+        parts: All columns of all outputs, in their order.
     """
     in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
     widths_before = [other.width for other in in_same_tensor[:-1]]
@@ -122,7 +129,7 @@ def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
     return is_last and widths_before == [BOX_COORDINATES, 1, 1] and part.width > 1
 
 
-def _scores_or_labels(
+def _scores_or_class_ids(
     index: GraphIndex, parts: list[OutputPart], boxes: ChannelRange
 ) -> list[OutputPart]:
     """List the columns and tensors that may be the scores and class ids of selected boxes.
@@ -146,11 +153,11 @@ def _scores_or_labels(
             candidates.append(part)
     if len(candidates) > 1:
         return candidates
-    box_axes = len(index.shapes[boxes.tensor])
+    # Scores and class ids [B, K] have one axis less than boxes [B, K, 4]. An output with the count
+    # of detections has still fewer axes, or one of length 1.
+    axes_of_scores = len(index.shapes[boxes.tensor]) - 1
     for part in parts:
-        # Scores [B, K] have one axis less than boxes [B, K, 4]. An output with the count of
-        # detections has still fewer axes, or one of length 1.
-        has_entry_for_each_box = len(index.shapes[part.tensor]) == box_axes - 1
+        has_entry_for_each_box = len(index.shapes[part.tensor]) == axes_of_scores
         if part in in_same_tensor or not has_entry_for_each_box:
             continue
         if index.size(part.tensor, -1) != 1:
@@ -179,19 +186,34 @@ def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[Outpu
     ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes.
     """
     for first in range(len(parts) - BOX_COORDINATES + 1):
-        coordinates = parts[first : first + BOX_COORDINATES]
-        cuts = []
-        for coordinate in coordinates:
-            if coordinate.width == 1:
-                cuts.append(_source_of_column(index, coordinate.tensor))
-        source = cuts[0][0] if cuts else ""
-        all_columns_of_source = [(source, column) for column in range(BOX_COORDINATES)]
-        if source and cuts == all_columns_of_source:
-            start = coordinates[0].columns.start
-            columns = ChannelRange(coordinates[0].columns.tensor, start, start + BOX_COORDINATES)
-            boxes = OutputPart(columns, source, BOX_COORDINATES)
-            return parts[:first] + [boxes] + parts[first + BOX_COORDINATES :]
+        behind_coordinates = first + BOX_COORDINATES
+        coordinates = parts[first:behind_coordinates]
+        boxes = _tensor_with_columns(index, coordinates)
+        if boxes:
+            output, start, _ = coordinates[0].columns
+            columns = ChannelRange(output, start, start + BOX_COORDINATES)
+            box_part = OutputPart(columns, boxes, BOX_COORDINATES)
+            return parts[:first] + [box_part] + parts[behind_coordinates:]
     return parts
+
+
+def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
+    """Find the tensor whose columns 0, 1, 2 and so on are some parts of an output, in this order.
+
+    Returns:
+        The name of the tensor; empty if the parts are not single columns of one tensor.
+    """
+    sources = []
+    for position, part in enumerate(parts):
+        if part.width != 1:
+            return ""
+        source, column = _source_of_column(index, part.tensor)
+        if column != position:
+            return ""
+        sources.append(source)
+    if len(set(sources)) != 1:
+        return ""
+    return sources[0]
 
 
 def _source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
@@ -236,18 +258,19 @@ def six_columns(index: GraphIndex) -> Head | None:
 def _parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
     """List the tensors whose columns a Concat joins in an output such as [B, K, 6] or [K, 7].
 
-    Nodes after the Concat that pad the output to a fixed number of detections are passed over.
+    The columns are the entries of the last axis. Nodes after the Concat that pad the output to a
+    fixed number of detections are passed over.
 
     Returns:
         Each tensor with the columns of the output that it became; empty if there is no Concat.
     """
     output_width = index.size(output, -1)
     for tensor in _tensors_moved_into(index, output):
-        join = index.producer(tensor, "Concat")
-        if join is None:
+        concat = index.producer(tensor, "Concat")
+        if concat is None:
             continue
         # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
-        names = [name for name in join.input if index.shapes[name][-1:] != [0]]
+        names = [name for name in concat.input if index.shapes[name][-1:] != [0]]
         widths = [_column_count(index, name) for name in names]
         if not widths or 0 in widths or sum(widths) != output_width:
             continue
@@ -261,7 +284,10 @@ def _parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
 
 
 def _column_count(index: GraphIndex, tensor: str) -> int:
-    """Count the columns of a tensor, or of the tensors whose elements it holds; 0 if unknown."""
+    """Count the columns of a tensor, or of the tensors whose elements it holds; 0 if unknown.
+
+    The columns are the entries of the last axis.
+    """
     for name in _tensors_moved_into(index, tensor):
         width = index.size(name, -1)
         if width:
@@ -335,7 +361,7 @@ def suppression_column(index: GraphIndex, tensor: str) -> int | None:
     return None
 
 
-def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
+def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
     """Count the classes from the scores that class ids were taken from.
 
     The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. Where a
@@ -344,13 +370,13 @@ def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
     Returns:
         None if the number is not clear.
     """
-    offset, labels_before_offset = _class_id_offset(index, labels)
+    offset, ids_before_offset = _class_id_offset(index, class_ids)
     class_count = None
-    for name in _tensors_moved_into(index, labels_before_offset):
+    for name in _tensors_moved_into(index, ids_before_offset):
         arg_max = index.producer(name, "ArgMax")
         if arg_max is not None:
             class_count = index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
-    if suppression_column(index, labels_before_offset) == CLASS_COLUMN:
+    if suppression_column(index, ids_before_offset) == CLASS_COLUMN:
         scores = index.nodes("NonMaxSuppression")[0].input[1]
         class_count = None
         if len(index.shapes[scores]) == HEAD_RANK:  # [B, C, N]
@@ -360,27 +386,29 @@ def _class_count_of_labels(index: GraphIndex, labels: str) -> int | None:
     return None
 
 
-def _class_id_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
+def _class_id_offset(index: GraphIndex, class_ids: str) -> tuple[int, str]:
     """Find the constant that a graph adds to its class ids, and the tensor that it adds it to.
+
+    TensorFlow's detectors, for example, count their classes from 1.
 
     Returns:
         The constant and the tensor; 0 and the class ids themselves if nothing is added.
     """
-    for name in _tensors_moved_into(index, labels):
+    for name in _tensors_moved_into(index, class_ids):
         addition = index.producer(name, "Add")
         if addition is None:
             continue
         offsets = []
-        terms = []
+        computed_terms = []
         for term in addition.input:
             constant = index.constant(term)
             if constant is None:
-                terms.append(term)
+                computed_terms.append(term)
             elif len(constant) == 1:
                 offsets.append(constant[0])
         if len(offsets) == 1:
-            return offsets[0], terms[0]
-    return 0, labels
+            return offsets[0], computed_terms[0]
+    return 0, class_ids
 
 
 def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
@@ -388,6 +416,10 @@ def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
 
     Goes back from the output, through nodes that move and scale the boxes, to where they are
     decoded.
+
+    Args:
+        index: The graph.
+        head: The selected detections.
 
     Returns:
         Whether the order is y1, x1, y2, x2, and whether the corners are fractions of the input's
@@ -405,27 +437,37 @@ def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
         if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
             y_first = not y_first
         if node.op_type in {"Div", "Mul"}:
-            factor = index.array(node.input[1])
-            is_large = factor is not None and bool(factor.min() > LARGEST_STRIDE)
-            fractions |= node.op_type == "Div" and is_large
+            fractions = fractions or _divides_by_input_size(index, node)
             tensor = node.input[0]
-            continue
-        tensor = _moved_input(node, tensor, index)
-        if not tensor:
-            return None
+        else:
+            tensor = _moved_input(node, tensor, index)
+            if not tensor:
+                return None
     return y_first, fractions
 
 
+def _divides_by_input_size(index: GraphIndex, scaling: NodeProto) -> bool:
+    """True if a node divides by a constant that is larger than every stride between cells."""
+    divisor = index.array(scaling.input[1])
+    if scaling.op_type != "Div" or divisor is None:
+        return False
+    return bool(divisor.min() > LARGEST_STRIDE)
+
+
 def _joins_computed_tensors(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node joins several computed tensors, as where boxes are decoded."""
+    """True if a node is a Concat of several computed tensors, as where boxes are decoded."""
     if node.op_type != "Concat":
         return False
-    computed = [name for name in node.input if index.constant_tensor(name) is None]
-    return len(computed) > 1
+    computed_inputs = [name for name in node.input if index.constant_tensor(name) is None]
+    return len(computed_inputs) > 1
 
 
 def box_columns(index: GraphIndex, head: Head) -> str:
-    """The tensor of the boxes of detections, before a join with scores and class ids."""
+    """Find the tensor of the boxes of selected detections, before a join with scores and class ids.
+
+    Returns:
+        Its name; that of the joined tensor if it is not clear what was joined.
+    """
     boxes = head.boxes[0]
     if boxes.stop is not None:
         for part in _parts_of_concat(index, boxes.tensor):
