@@ -13,6 +13,7 @@ find_head.py           which tensors are boxes and scores
 metadata.py            what the file's metadata says
 inputs.py, heads/      the two ends of a graph
 input_nodes.py         preprocessing that is in the graph
+preprocessing_sources.py  preprocessing by all that the files say
 family.py, families.py  what the graph does not say
 family_heads.py        by which heads families are told apart
 coarse.py              scores that a graph rounds to nothing

@@ -1,28 +1,15 @@
 """Traces what the first nodes of a graph do to the pixels, which is preprocessing in the graph."""
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from detcli.core.errors import ModelError, UsageError
-from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.model.graph import CONVOLUTIONS, GraphIndex, attribute, integers
 from detcli.model.inputs import CHANNELS, ImageInput
-from detcli.model.preprocessing import (
-    METADATA_KEY,
-    PREPROCESSING_STEPS,
-    SIZE,
-    changed,
-    named_steps,
-    parse,
-    require_uint8_values,
-    settle,
-)
-from detcli.model.sidecar import IMAGENET_MEAN, PREPROCESSOR, Sidecar
+from detcli.model.sidecar import IMAGENET_MEAN
 
 Values = npt.NDArray[np.float64]
 
@@ -35,13 +22,13 @@ TOLERANCE = 1e-4  # relative, for constants that were float16
 
 NEAR_IMAGENET = 0.02  # of its means; their names are rounded to two or three digits
 
-HANDED_ON = frozenset(
+VALUE_KEEPING_OPERATORS = frozenset(
     {"Cast", "DequantizeLinear", "Dropout", "Identity", "QuantizeLinear", "Resize"}
 )
 
-MERELY_NAMED = frozenset({"Cast", "Identity"})
+RENAMING_OPERATORS = frozenset({"Cast", "Identity"})
 
-MAX_TENSORS = 200  # at the input; real graphs have twenty
+MAX_TRACED_TENSORS = 200  # at the input; real graphs have twenty
 
 TRACED_SIZE = (5, 7)  # of the images that are traced; no other axis is as long
 
@@ -52,11 +39,11 @@ class InputNodes(NamedTuple):
     # what each channel is multiplied by, in the order of the model input
     gains: tuple[float, ...] = (1.0, 1.0, 1.0)
     offsets: tuple[float, ...] = (0.0, 0.0, 0.0)  # what is added after that
-    swaps: bool = False  # whether the order of the channels is reversed
-    resized: bool = False
+    reverses_channels: bool = False
+    resizes: bool = False  # whether it resizes images to a size that is not a constant
 
     @property
-    def computes(self) -> bool:
+    def changes_values(self) -> bool:
         """True if the nodes change the values of the image, not only the order of channels."""
         return not (np.allclose(self.gains, 1, TOLERANCE) and np.allclose(self.offsets, 0))
 
@@ -66,7 +53,7 @@ class InputNodes(NamedTuple):
         return bool(np.allclose(self.gains, self.gains[0]) and np.allclose(self.offsets, 0))
 
     @property
-    def domain(self) -> float | None:
+    def white_value(self) -> float | None:
         """The value of a white pixel that the graph's input expects, 255 or 1.
 
         It follows from the factor by which the graph multiplies its input, since the network
@@ -86,18 +73,19 @@ class InputNodes(NamedTuple):
         return None
 
     @property
-    def order(self) -> bool | None:
+    def takes_bgr(self) -> bool | None:
         """True if the input's channels are blue, green, red; False if red, green, blue.
 
         ImageNet's means, which many graphs subtract, differ by channel and so show the order. None
         where the graph subtracts others.
         """
-        if self.domain is None:
+        if self.white_value is None:
             return None
-        relative_means = self._means() / self.domain
-        for is_bgr, expected_means in ((False, IMAGENET_MEAN), (True, IMAGENET_MEAN[::-1])):
-            if np.abs(relative_means - expected_means).max() < NEAR_IMAGENET:
-                return is_bgr
+        relative_means = self._means() / self.white_value
+        if np.abs(relative_means - IMAGENET_MEAN).max() < NEAR_IMAGENET:
+            return False
+        if np.abs(relative_means - IMAGENET_MEAN[::-1]).max() < NEAR_IMAGENET:
+            return True
         return None
 
     def _means(self) -> Values:
@@ -112,25 +100,18 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     they become shows by how much each channel is multiplied, what is added, and whether the order
     of channels is reversed.
 
+    Args:
+        index: The graph.
+        image: Its input for images.
+
     Returns:
         Values that stand for no change if the result is not clear.
     """
-    traced, is_resized = _trace_images(index, image.name, _colours_to_trace(image))
-    first_inputs = set[str]()  # traced tensors that a node of the network reads
-    for node in index.graph.node:
-        is_traced = traced.keys() >= set(node.output)
-        if node.op_type not in {"Shape", "Size"} and not is_traced:
-            first_inputs |= traced.keys() & set(node.input)
+    traced, resizes = _trace_images(index, image.name, _colours_to_trace(image))
+    first_inputs = _inputs_of_network(index, traced)
     if len(first_inputs) != 1:
         return InputNodes()
-
-    tensor = traced[first_inputs.pop()]
-    # No other axis is as long as height and width of the traced images.
-    image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
-    values = np.moveaxis(tensor, image_axes, [-2, -1])
-    # All pixels of an image are alike, so the first one stands for all.
-    colours = values[..., 0, 0].reshape(4, -1)
-
+    colours = _first_pixels(traced[first_inputs.pop()])
     black = colours[0]
     changes = colours[1:] - black
     # Has a row for red, green and blue, and a column for each channel that the network takes.
@@ -147,9 +128,38 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     return InputNodes(
         gains=tuple(changes[is_changed].tolist()),
         offsets=tuple(black[channels].tolist()),
-        swaps=channels.tolist() == [2, 1, 0],
-        resized=is_resized,
+        reverses_channels=channels.tolist() == [2, 1, 0],
+        resizes=resizes,
     )
+
+
+def _inputs_of_network(index: GraphIndex, traced: Traced) -> set[str]:
+    """Name the traced tensors that the first nodes of the network read.
+
+    These are the nodes whose outputs could not be traced, as they do more than move, scale or shift
+    values.
+    """
+    first_inputs = set[str]()
+    for node in index.graph.node:
+        is_traced = traced.keys() >= set(node.output)
+        if node.op_type not in {"Shape", "Size"} and not is_traced:
+            first_inputs |= traced.keys() & set(node.input)
+    return first_inputs
+
+
+def _first_pixels(tensor: Values) -> Values:
+    """Return what one pixel of each traced image has become; all pixels of an image are alike.
+
+    Args:
+        tensor: What a tensor of the graph holds for the four images, stacked on the first axis.
+
+    Returns:
+        An array [4, channels].
+    """
+    # No other axis is as long as height and width of the traced images.
+    image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
+    values = np.moveaxis(tensor, image_axes, [-2, -1])
+    return values[..., 0, 0].reshape(4, -1)
 
 
 def _colours_to_trace(image: ImageInput) -> Values:
@@ -180,9 +190,9 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> tuple[Traced
         to a size that is not a constant was among the nodes.
     """
     traced: Traced = {image: images}
-    is_resized = False
+    resizes = False
     for node in index.graph.node:  # in topological order
-        if len(traced) > MAX_TENSORS or traced.keys().isdisjoint(node.input):
+        if len(traced) > MAX_TRACED_TENSORS or traced.keys().isdisjoint(node.input):
             continue
         try:
             with np.errstate(all="ignore"):
@@ -198,8 +208,8 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> tuple[Traced
         if node.op_type == "Resize":
             # Scales that are constants multiply height and width.
             scales = node.input[2] if len(node.input) > 2 else ""
-            is_resized |= not scales or index.constant_tensor(scales) is None
-    return traced, is_resized
+            resizes |= not scales or index.constant_tensor(scales) is None
+    return traced, resizes
 
 
 def _holds_whole_image(result: Values) -> bool:
@@ -212,26 +222,33 @@ def _holds_whole_image(result: Values) -> bool:
 def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
     """Compute the outputs of a node from the values that its inputs have for four images.
 
+    Args:
+        index: The graph.
+        node: The node, at least one of whose inputs has been traced.
+        traced: The values of the tensors that have been traced so far.
+
     Returns:
         The values of each output; empty if the node does more than move, scale or shift values.
 
     Raises:
         ValueError: The node scales by something other than a constant for each channel.
     """
-    tensors = [traced[name] for name in node.input if name in traced]
-    tensor = tensors[0]
+    traced_inputs = [traced[name] for name in node.input if name in traced]
+    tensor = traced_inputs[0]
     is_first_traced = node.input[0] in traced
     operator = node.op_type
-    if operator in HANDED_ON:
+    if operator in VALUE_KEEPING_OPERATORS:
         return [tensor]
     is_commutative = operator in {"Add", "Mul"}
-    if operator in COMPUTED and len(tensors) == 1 and (is_first_traced or is_commutative):
-        factor = _factor(index, node.input[1 if is_first_traced else 0], tensor)
-        return [COMPUTED[operator](tensor, factor)]
-    if operator == "Concat" and len(tensors) == len(node.input):
+    may_scale = len(traced_inputs) == 1 and (is_first_traced or is_commutative)
+    if operator in ARITHMETIC and may_scale:
+        constant_name = node.input[1 if is_first_traced else 0]
+        compute = ARITHMETIC[operator]
+        return [compute(tensor, _channel_constant(index, constant_name, tensor))]
+    if operator == "Concat" and len(traced_inputs) == len(node.input):
         rank = tensor.ndim - 1
         axis = _axis_of_stack(attribute(node, "axis", 0), rank)
-        return [np.concatenate(tensors, axis)]
+        return [np.concatenate(traced_inputs, axis)]
     if is_first_traced:
         return _outputs_of_moving_node(index, node, tensor)
     return []
@@ -264,7 +281,7 @@ def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) 
     axes = index.axes(node) or []
     match node.op_type:
         case "BatchNormalization":
-            return [_normalised(index, node, tensor)]
+            return [_batch_normalised(index, node, tensor)]
         case "Gather":
             indices = index.array(node.input[1])
             if indices is None:
@@ -304,12 +321,14 @@ def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     return tensor[all_of_axes_before + (slice(start, end, step),)]
 
 
-def _normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
+def _batch_normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     """Compute the output of a BatchNormalization node from its input's values for four images."""
     # The channels are axis 2, behind those of the images and the batch: one axis for each channel's
     # constant, and one of length 1 for each axis behind.
     channel_shape = [-1] + [1] * (tensor.ndim - 3)
-    factors = [_factor(index, name, tensor).reshape(channel_shape) for name in node.input[1:5]]
+    factors = [
+        _channel_constant(index, name, tensor).reshape(channel_shape) for name in node.input[1:5]
+    ]
     weight, bias, mean, variance = factors
     epsilon = 1e-5
     for entry in node.attribute:
@@ -319,7 +338,7 @@ def _normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     return (tensor - mean) * (weight / np.sqrt(variance + epsilon)) + bias
 
 
-def _factor(index: GraphIndex, name: str, tensor: Values) -> Values:
+def _channel_constant(index: GraphIndex, name: str, tensor: Values) -> Values:
     """Return the constant that a node scales or shifts images by: one number, or one a channel.
 
     Args:
@@ -330,152 +349,13 @@ def _factor(index: GraphIndex, name: str, tensor: Values) -> Values:
     Raises:
         ValueError: It is not such a constant.
     """
-    array = index.array(index.behind(name, MERELY_NAMED))
+    array = index.array(index.behind(name, RENAMING_OPERATORS))
     if array is None or array.size not in {1, 3} or array.ndim > tensor.ndim - 1:
         raise ValueError(f"{name} is not a factor of channels")
     return array.astype(np.float64)
 
 
-COMPUTED = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
-
-
-NODES = "nodes at the input"
-
-EXPORTER = "Ultralytics"
-
-EXPORTED = f"metadata of {EXPORTER}' exporter, and the family's rule"
-
-METADATA = f"metadata {METADATA_KEY}"
-
-
-def with_preprocessing(
-    contract: Contract,
-    index: GraphIndex,
-    image: ImageInput,
-    metadata: dict[str, str],
-    sidecar: Sidecar | None,
-) -> Contract:
-    """Complete a model's contract with the preprocessing that its file and a file beside it name.
-
-    Each source overrides the ones before: the rule of the model's family, that of Ultralytics'
-    exporter or else the preprocessor configuration beside the file, the nodes at the graph's input,
-    and detcli's entry in the metadata.
-
-    Args:
-        contract: The contract with the preprocessing of the model's family.
-        index: The graph.
-        image: Its input for images.
-        metadata: The metadata in the file.
-        sidecar: The preprocessor configuration beside the file, if any.
-
-    Raises:
-        ModelError: What is named contradicts itself.
-    """
-    nodes = read_input_nodes(index, image)
-    preprocessing = contract.preprocessing
-    sources = dict(contract.preprocessing_sources)
-    size = None
-    if nodes.resized and image.size is None:
-        preprocessing = changed(preprocessing, {"resize": Resize.NONE})
-        sources["resize"] = NODES
-        sources["interpolation"] = NODES
-
-    if contract.preprocessing_sources and metadata.get("author") == EXPORTER:
-        # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
-        preprocessing = replace(preprocessing, interpolation=Interpolation.LINEAR)
-        sources = dict.fromkeys(PREPROCESSING_STEPS, EXPORTED)
-    elif sidecar is not None:
-        steps, size = sidecar.settles(fixed=image.size is not None)
-        for step, fields in steps.items():
-            preprocessing = changed(preprocessing, fields)
-            sources[step] = PREPROCESSOR
-        if size:
-            sources[SIZE] = PREPROCESSOR
-
-    takes_uint8 = image.dtype == "uint8"
-    preprocessing = _through_nodes(preprocessing, nodes, sources, takes_uint8=takes_uint8)
-    text = metadata.get(METADATA_KEY)
-    if text:
-        preprocessing = _through_metadata(preprocessing, text, takes_uint8=takes_uint8)
-        sources |= dict.fromkeys(named_steps(text), METADATA)
-
-    contract = replace(contract, default_size=size or contract.default_size)
-    try:
-        return settle(contract, preprocessing, sources)
-    except UsageError as error:
-        raise ModelError(
-            f"the preprocessing that the model names cannot be: {error}",
-            "mend its metadata, or the file beside it",
-        ) from error
-
-
-def _through_metadata(
-    preprocessing: Preprocessing, text: str, *, takes_uint8: bool
-) -> Preprocessing:
-    """Change a preprocessing by what detcli's entry in a model's metadata names.
-
-    Args:
-        preprocessing: The preprocessing so far.
-        text: The entry, in the notation of `--preprocess`.
-        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
-
-    Raises:
-        ModelError: The entry is malformed.
-    """
-    try:
-        preprocessing = changed(preprocessing, parse(text))
-        if takes_uint8:
-            require_uint8_values(preprocessing, text)
-    except UsageError as error:
-        problem = str(error).replace("--preprocess", METADATA_KEY)
-        raise ModelError(
-            f"the metadata of the model is malformed: {problem}",
-            f"export it again with another {METADATA_KEY}, or without",
-        ) from error
-    return preprocessing
-
-
-def _through_nodes(
-    trained: Preprocessing, nodes: InputNodes, sources: dict[str, str], *, takes_uint8: bool
-) -> Preprocessing:
-    """Work out which preprocessing is left to do where the graph does some of it by its own nodes.
-
-    Args:
-        trained: The preprocessing that the network was trained with.
-        nodes: What the graph's own nodes do to the image before the network.
-        sources: Who has settled each step. It is changed for the steps that the nodes settle.
-        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
-
-    Returns:
-        The preprocessing after which the graph's nodes give the network what it was trained with.
-    """
-    # Nodes that reverse the channels undo the reversal of the input.
-    bgr = trained.bgr != nodes.swaps
-    if nodes.swaps and "channels" in sources:
-        sources["channels"] = NODES
-    shown_bgr = nodes.order
-    if shown_bgr is not None:
-        bgr = shown_bgr
-        sources["channels"] = NODES
-
-    model_input = replace(trained, bgr=bgr)
-    if bgr != trained.bgr:
-        model_input = replace(model_input, mean=trained.mean[::-1], std=trained.std[::-1])
-    if not takes_uint8 and not nodes.computes:
-        return model_input
-    normalises = any(model_input.mean) or len(set(model_input.std)) > 1
-    if not takes_uint8 and nodes.only_scales and normalises and "values" in sources:
-        sources["values"] = NODES
-        red, green, blue = model_input.std
-        gain = nodes.gains[0]
-        return replace(model_input, std=(red * gain, green * gain, blue * gain))
-
-    white = WHITE if takes_uint8 else nodes.domain
-    if white is None:
-        sources.pop("values", None)
-        return model_input
-    sources["values"] = NODES
-    return replace(model_input, scale=white / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
 
 
 def first_weight(index: GraphIndex, image: str) -> float | None:
@@ -497,14 +377,14 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
         if node.op_type not in CONVOLUTIONS:
             before_convolutions.update(node.output)
         elif node.input[0] in before_convolutions and len(node.input) > 1:
-            mean = _mean_weight(index, node)
+            mean = _mean_absolute_weight(index, node)
             if mean is None:
                 return None
             means.append(mean)
     return max(means, default=None)
 
 
-def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
+def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
     """Compute the mean absolute weight of a convolution and the batch normalisation behind it.
 
     Returns:
@@ -546,7 +426,7 @@ def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
     Returns:
         None if the tensor is not a constant.
     """
-    constant = index.behind(tensor, MERELY_NAMED)
+    constant = index.behind(tensor, RENAMING_OPERATORS)
     node = index.producers.get(constant)
     if node is None or node.op_type != "DequantizeLinear":
         return index.array(constant)
@@ -557,12 +437,14 @@ def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
     shifted = stored.astype(np.float64)
     zero_point = index.array(node.input[2]) if len(node.input) > 2 else None
     if zero_point is not None:
-        shifted = shifted - _along_axis(zero_point, node, rank=stored.ndim)
-    dequantised: npt.NDArray[Any] = shifted * _along_axis(scale, node, rank=stored.ndim)
+        shifted = shifted - _broadcast_along_axis(zero_point, node, rank=stored.ndim)
+    dequantised: npt.NDArray[Any] = shifted * _broadcast_along_axis(scale, node, rank=stored.ndim)
     return dequantised
 
 
-def _along_axis(values: npt.NDArray[Any], dequantise: NodeProto, *, rank: int) -> npt.NDArray[Any]:
+def _broadcast_along_axis(
+    values: npt.NDArray[Any], dequantise: NodeProto, *, rank: int
+) -> npt.NDArray[Any]:
     """Reshape the scales or zero points of a DequantizeLinear to broadcast along its axis.
 
     For example, 16 scales for axis 0 of weights with four axes get the shape (16, 1, 1, 1). A

@@ -41,13 +41,13 @@ from detcli.model.heads.selected_in_graph import (
     selected_detections,
     six_columns,
 )
-from detcli.model.input_nodes import with_preprocessing
 from detcli.model.inputs import ImageInput, find_inputs
 from detcli.model.metadata import (
     FAMILY_KEY,
     box_format_of,
     default_size_and_stride,
 )
+from detcli.model.preprocessing_sources import with_preprocessing
 from detcli.model.read_contract import Recognised, contract_of, shown_format
 from detcli.model.sidecar import CONFIG, Sidecar
 

@@ -95,7 +95,7 @@ def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
     expected = fed.reshape(8, 8, 3).transpose(2, 0, 1) if layout == "NHWC" else fed.reshape(3, 8, 8)
     gains, offsets = (np.array(part)[:, None, None] for part in (entry.gains, entry.offsets))
     expected = expected * gains + offsets
-    expected = expected[::-1] if entry.swaps else expected
+    expected = expected[::-1] if entry.reverses_channels else expected
     if nodes:
         model = graph(nodes, layout)
         model.graph.output.append(onnx.helper.make_empty_tensor_value_info("t"))
@@ -104,7 +104,7 @@ def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
         )
         (computed,) = session.run(["t"], {"x": fed})
         np.testing.assert_allclose(computed.reshape(3, 8, 8), expected, rtol=1e-4, atol=1e-5)
-    assert entry.computes == (name not in MOVES)
+    assert entry.changes_values == (name not in MOVES)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
 )
 def test_what_is_more_than_that_is_the_network(nodes):
     entry = nodes_of(nodes)
-    assert not entry.computes
-    assert not entry.swaps
+    assert not entry.changes_values
+    assert not entry.reverses_channels
 
 
 @pytest.mark.parametrize(
-    ("nodes", "domain", "bgr"),
+    ("nodes", "white_value", "bgr"),
     [
         ("t = Div(x, by255)", 255, None),
         ("a = Div(x, by127_5) t = Sub(a, by1)", 255, None),
@@ -144,12 +144,12 @@ def test_what_is_more_than_that_is_the_network(nodes):
         ("t = Div(x, by2)", None, None),
     ],
 )
-def test_what_white_is_and_which_channel_comes_first(nodes, domain, bgr):
+def test_what_white_is_and_which_channel_comes_first(nodes, white_value, bgr):
     entry = nodes_of(nodes)
-    assert entry.domain == domain
-    assert entry.order == bgr
+    assert entry.white_value == white_value
+    assert entry.takes_bgr == bgr
 
 
 def test_a_graph_that_resizes_its_input():
-    assert nodes_of("t = Resize(x, , , sides)", "any").resized
-    assert not nodes_of("t = Resize(x, , twice)", "any").resized
+    assert nodes_of("t = Resize(x, , , sides)", "any").resizes
+    assert not nodes_of("t = Resize(x, , twice)", "any").resizes

@@ -12,9 +12,9 @@ from model.test_input_nodes import MEAN, STD, graph
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
-from detcli.model.input_nodes import with_preprocessing
 from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY
+from detcli.model.preprocessing_sources import with_preprocessing
 from detcli.model.sidecar import Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}

@@ -1,0 +1,210 @@
+"""Completes the preprocessing of a model by what its file and the files beside it say.
+
+Each source settles some steps: the rule of the model's family, an exporter's metadata, the
+configuration of a preprocessor, the nodes at the graph's input, detcli's own entry in the metadata.
+"""
+
+from dataclasses import replace
+
+from detcli.core import frozen
+from detcli.core.errors import ModelError, UsageError
+from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
+from detcli.model.graph import GraphIndex
+from detcli.model.input_nodes import WHITE, InputNodes, read_input_nodes
+from detcli.model.inputs import ImageInput
+from detcli.model.preprocessing import (
+    METADATA_KEY,
+    PREPROCESSING_STEPS,
+    SIZE,
+    changed,
+    named_steps,
+    parse,
+    require_uint8_values,
+    settle,
+)
+from detcli.model.sidecar import PREPROCESSOR, Sidecar
+
+NODES = "nodes at the input"
+
+EXPORTER = "Ultralytics"
+
+EXPORTED = f"metadata of {EXPORTER}' exporter, and the family's rule"
+
+METADATA = f"metadata {METADATA_KEY}"
+
+
+@frozen
+class SettledSteps:
+    """A preprocessing, and where each of its steps is known from, as users read it."""
+
+    preprocessing: Preprocessing
+    sources: dict[str, str]  # by the step of `PREPROCESSING_STEPS`
+
+
+def with_preprocessing(
+    contract: Contract,
+    index: GraphIndex,
+    image: ImageInput,
+    metadata: dict[str, str],
+    sidecar: Sidecar | None,
+) -> Contract:
+    """Complete a model's contract with the preprocessing that its file and a file beside it name.
+
+    Each source overrides the ones before: the rule of the model's family, that of Ultralytics'
+    exporter or else the preprocessor configuration beside the file, the nodes at the graph's input,
+    and detcli's entry in the metadata.
+
+    Args:
+        contract: The contract with the preprocessing of the model's family.
+        index: The graph.
+        image: Its input for images.
+        metadata: The metadata in the file.
+        sidecar: The preprocessor configuration beside the file, if any.
+
+    Raises:
+        ModelError: What is named contradicts itself.
+    """
+    nodes = read_input_nodes(index, image)
+    takes_uint8 = image.dtype == "uint8"
+    is_by_ultralytics = bool(contract.preprocessing_sources) and metadata.get("author") == EXPORTER
+    entry = metadata.get(METADATA_KEY)
+
+    steps = SettledSteps(contract.preprocessing, dict(contract.preprocessing_sources))
+    if nodes.resizes and image.size is None:
+        steps = _without_resize(steps)
+    if is_by_ultralytics:
+        # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
+        preprocessing = replace(steps.preprocessing, interpolation=Interpolation.LINEAR)
+        steps = SettledSteps(preprocessing, dict.fromkeys(PREPROCESSING_STEPS, EXPORTED))
+    elif sidecar is not None:
+        steps, size = _through_sidecar(steps, sidecar, has_fixed_size=image.size is not None)
+        contract = replace(contract, default_size=size or contract.default_size)
+    steps = _channels_through_nodes(steps, nodes)
+    steps = _values_through_nodes(steps, nodes, takes_uint8=takes_uint8)
+    if entry:
+        steps = _through_metadata(steps, entry, takes_uint8=takes_uint8)
+    try:
+        return settle(contract, steps.preprocessing, steps.sources)
+    except UsageError as error:
+        raise ModelError(
+            f"the preprocessing that the model names cannot be: {error}",
+            "mend its metadata, or the file beside it",
+        ) from error
+
+
+def _without_resize(steps: SettledSteps) -> SettledSteps:
+    """Leave out the resize, as for a graph that resizes images by its own nodes."""
+    preprocessing = changed(steps.preprocessing, {"resize": Resize.NONE})
+    sources = steps.sources | {"resize": NODES, "interpolation": NODES}
+    return SettledSteps(preprocessing, sources)
+
+
+def _through_sidecar(
+    steps: SettledSteps, sidecar: Sidecar, *, has_fixed_size: bool
+) -> tuple[SettledSteps, Size | None]:
+    """Change the steps that the preprocessor configuration beside a model names.
+
+    Args:
+        steps: The steps so far.
+        sidecar: The configuration.
+        has_fixed_size: Whether the graph takes images of one size only.
+
+    Returns:
+        The changed steps, and height and width of the input; None if that is not named.
+    """
+    preprocessing = steps.preprocessing
+    sources = dict(steps.sources)
+    fields_of_steps, size = sidecar.settles(fixed=has_fixed_size)
+    for step, fields in fields_of_steps.items():
+        preprocessing = changed(preprocessing, fields)
+        sources[step] = PREPROCESSOR
+    if size:
+        sources[SIZE] = PREPROCESSOR
+    return SettledSteps(preprocessing, sources), size
+
+
+def _through_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> SettledSteps:
+    """Change the steps that detcli's entry in a model's metadata names.
+
+    Args:
+        steps: The steps so far.
+        entry: The entry, in the notation of `--preprocess`.
+        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
+
+    Raises:
+        ModelError: The entry is malformed.
+    """
+    try:
+        preprocessing = changed(steps.preprocessing, parse(entry))
+        if takes_uint8:
+            require_uint8_values(preprocessing, entry)
+    except UsageError as error:
+        problem = str(error).replace("--preprocess", METADATA_KEY)
+        raise ModelError(
+            f"the metadata of the model is malformed: {problem}",
+            f"export it again with another {METADATA_KEY}, or without",
+        ) from error
+    sources = steps.sources | dict.fromkeys(named_steps(entry), METADATA)
+    return SettledSteps(preprocessing, sources)
+
+
+def _channels_through_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
+    """Work out in which order of channels a graph takes images.
+
+    Args:
+        steps: How images were prepared for the network in training.
+        nodes: What the graph's own nodes do to the image before the network.
+
+    Returns:
+        The steps with the order of the input; mean and standard deviation follow that order.
+    """
+    trained = steps.preprocessing
+    sources = dict(steps.sources)
+    # Nodes that reverse the channels undo the reversal of the input.
+    bgr = trained.bgr != nodes.reverses_channels
+    if nodes.reverses_channels and "channels" in sources:
+        sources["channels"] = NODES
+    if nodes.takes_bgr is not None:
+        bgr = nodes.takes_bgr
+        sources["channels"] = NODES
+    model_input = replace(trained, bgr=bgr)
+    if bgr != trained.bgr:
+        model_input = replace(model_input, mean=trained.mean[::-1], std=trained.std[::-1])
+    return SettledSteps(model_input, sources)
+
+
+def _values_through_nodes(
+    steps: SettledSteps, nodes: InputNodes, *, takes_uint8: bool
+) -> SettledSteps:
+    """Work out which values a graph takes where its own nodes scale or normalise them.
+
+    Args:
+        steps: How images were prepared for the network in training.
+        nodes: What the graph's own nodes do to the image before the network.
+        takes_uint8: Whether the graph's input takes no values other than 0 to 255.
+
+    Returns:
+        The steps after which the nodes give the network the values that it was trained with.
+    """
+    model_input = steps.preprocessing
+    if not takes_uint8 and not nodes.changes_values:
+        return steps
+    sources = dict(steps.sources)
+    normalises = any(model_input.mean) or len(set(model_input.std)) > 1
+    if not takes_uint8 and nodes.only_scales and normalises and "values" in sources:
+        # Mean and standard deviation are left to do, for values that the nodes then scale.
+        sources["values"] = NODES
+        red, green, blue = model_input.std
+        gain = nodes.gains[0]
+        scaled_std = (red * gain, green * gain, blue * gain)
+        return SettledSteps(replace(model_input, std=scaled_std), sources)
+
+    white = WHITE if takes_uint8 else nodes.white_value
+    if white is None:
+        sources.pop("values", None)
+        return SettledSteps(model_input, sources)
+    sources["values"] = NODES
+    only_scaled = replace(
+        model_input, scale=white / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
+    )
+    return SettledSteps(only_scaled, sources)
