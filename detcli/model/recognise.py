@@ -127,11 +127,18 @@ def read_graph(
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
     # The metadata of the file itself goes before the files beside it.
-    if sidecar is not None and sidecar.names and "names" not in metadata:
-        may_have_names = not contract.counts_classes
-        if may_have_names or len(sidecar.names) == contract.class_count:
-            contract = contract.with_names(sidecar.names, CONFIG)
+    if sidecar is not None and "names" not in metadata:
+        contract = _with_names_beside(contract, sidecar)
     return replace(reading, contract=contract)
+
+
+def _with_names_beside(contract: Contract, sidecar: Sidecar) -> Contract:
+    """Name the classes as a file beside the model does, if it has a name for each of them."""
+    if not sidecar.names:
+        return contract
+    if contract.counts_classes and len(sidecar.names) != contract.class_count:
+        return contract
+    return contract.with_names(sidecar.names, CONFIG)
 
 
 def _not_a_detector(
@@ -155,8 +162,8 @@ def _not_a_detector(
     # Which layouts are known does not help with a model for another task than detection.
     if not hints or hints[0] not in COMPLETE_HINTS:
         hints.append(EXPECTED)
-    inputs = _signatures(index.image_inputs())
-    outputs = _signatures(index.graph.output)
+    inputs = _list_tensors(index.image_inputs())
+    outputs = _list_tensors(index.graph.output)
     return ModelError(
         f"{title} is not a detector that detcli knows: {reason}. "
         f"Inputs: {inputs}. Outputs: {outputs}",
@@ -190,21 +197,19 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     """
     index = GraphIndex(model.graph)
     contract = reading.contract
-    head_tensors = reading.adaptation.head.tensors
-    depend_on_head: set[str] = set()
-    for name in head_tensors:
-        depend_on_head |= index.moved_from(name)
-    selects = any(node.output[0] in depend_on_head for node in index.nodes("TopK"))
-    if contract.layout is Layout.ROWS or not selects:
+    head_before_cut = reading.adaptation.head
+    if contract.layout is Layout.ROWS or not _selects_from(index, head_before_cut):
         return None
-
     head = _selected_head(index, contract.layout)
     if head is None:
         return None
     box_format = contract.box_format
-    decoded = head.decoded or reading.adaptation.head.decoded
+    decoded = head.decoded or head_before_cut.decoded
     if decoded is not None:
         box_format = decoded.box_format
+    box_fractions = contract.box_fractions
+    if box_fractions and _selects_in_pixels(index, head, head_before_cut.tensors):
+        box_fractions = False
 
     selection = replace(
         contract,
@@ -212,12 +217,20 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         head=HEAD,
         anchors_first=True,
         box_format=box_format,
-        box_fractions=contract.box_fractions and not _selects_in_pixels(index, head, head_tensors),
+        box_fractions=box_fractions,
         score_form=ScoreForm.FINAL,
         nms=None,
     )
     adaptation = replace(reading.adaptation, head=head, no_object=None, swapped=False)
     return Reading(selection, adaptation)
+
+
+def _selects_from(index: GraphIndex, head: Head) -> bool:
+    """True if a TopK of the graph selects from the boxes or scores of a head."""
+    depend_on_head: set[str] = set()
+    for name in head.tensors:
+        depend_on_head |= index.moved_from(name)
+    return any(top_k.output[0] in depend_on_head for top_k in index.nodes("TopK"))
 
 
 def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
@@ -304,9 +317,17 @@ def _recognise(
     *,
     boxes_only: bool,
 ) -> Recognised:
-    """Recognise the inputs, the head and the family of a graph.
+    """Recognise the inputs of a graph, its head, and the family of detectors that it belongs to.
 
-    Its arguments are those of `_recognise_and_plan`, which explains them.
+    The head is the tensors of boxes and scores. It tells the family, and the family tells what the
+    graph does not show, such as a class that stands for no object.
+
+    Args:
+        model: The model.
+        index: Its graph.
+        metadata: The metadata in the file.
+        requested_format: The format of its boxes, if the user has named it.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Raises:
         Unrecognised: It differs from every known detector.
@@ -327,12 +348,9 @@ def _recognise(
         image = replace(image, size=None, batch=None)
     _check_head(model, index, head)
 
-    family = _family(head, image, metadata.get(FAMILY_KEY))
-    box_format = _box_format(head, requested_format or box_format_of(metadata))
-    no_object = family.no_object
-    # Some graphs leave the class of no object out themselves, and so do those that select.
-    if head.layout is Layout.END_TO_END or _leaves_out_class_of_no_object(index, head):
-        no_object = None
+    family = _family_of_head(head, image, metadata.get(FAMILY_KEY))
+    box_format = _choose_box_format(head, requested_format or box_format_of(metadata))
+    no_object = _class_of_no_object(index, head, family)
     names = parse_names(metadata.get("names", ""))
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
     y_first, fractions = _corner_order_and_unit(index, head, family)
@@ -349,6 +367,19 @@ def _recognise(
         default_size=default_size,
         stride=stride,
     )
+
+
+def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | None:
+    """Tell which of the scores is that of a class for no object, which detcli has to drop.
+
+    Returns:
+        The index of the class, 0 or -1; None if the family has no such class, or if the graph
+        leaves it out itself, as those do that select.
+    """
+    selects = head.layout is Layout.END_TO_END
+    if selects or _leaves_out_class_of_no_object(index, head):
+        return None
+    return family.no_object
 
 
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
@@ -383,27 +414,51 @@ def _corner_order_and_unit(index: GraphIndex, head: Head, family: Family) -> tup
 
     Both follow from the nodes behind the decoding, and from the custom of the model's family.
 
+    Args:
+        index: The graph.
+        head: Its head.
+        family: The family of detectors that it belongs to.
+
     Returns:
         Whether the order is y1, x1, y2, x2, and whether boxes are fractions of the input's size.
 
     Raises:
         Unrecognised: The nodes would have to show it, but do not.
     """
-    shown = corner_order(index, head)  # the same two answers by the nodes alone, None if unclear
-    # Distances to edges give x before y in pixels, unless nodes behind them change that.
-    may_be_changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
-    if (shown is None and family.must_show_corners) or (family.y_first and not may_be_changed):
-        raise Unrecognised("the order and unit of the corners of its detections are not clear")
-    if shown is not None:
+    order_and_unit = corner_order(index, head)
+    _check_corners_are_clear(order_and_unit, head, family)
+    if order_and_unit is not None:
         # Nodes show a change; of what comes before it, the family knows more.
-        y_first, fractions = shown
+        y_first, fractions = order_and_unit
         return family.y_first or y_first, family.fractions or fractions
     if head.decoded is not None and head.decoded.fractions is not None:
         return family.y_first, head.decoded.fractions
     return family.y_first, family.fractions
 
 
-def _family(head: Head, image: ImageInput, name: str | None) -> Family:
+def _check_corners_are_clear(
+    order_and_unit: tuple[bool, bool] | None, head: Head, family: Family
+) -> None:
+    """Refuse a graph if the order and unit of the corners of its boxes are not clear.
+
+    Args:
+        order_and_unit: Whether nodes behind the decoding put y before x, and whether they make
+            fractions of pixels; None if that is not clear.
+        head: The head of the graph.
+        family: The family of detectors that it belongs to.
+
+    Raises:
+        Unrecognised: The family needs nodes that show it, or contradicts them.
+    """
+    is_missing = order_and_unit is None and family.must_show_corners
+    # Distances to edges give x before y in pixels, unless nodes behind them change that. A family
+    # with y first would be wrong then.
+    shows_no_change = order_and_unit == (False, False) and head.decodes(BoxDecode.DISTANCES)
+    if is_missing or (family.y_first and shows_no_change):
+        raise Unrecognised("the order and unit of the corners of its detections are not clear")
+
+
+def _family_of_head(head: Head, image: ImageInput, name: str | None) -> Family:
     """Determine the family of models, such as YOLOX or DETR, that a head belongs to.
 
     Args:
@@ -425,7 +480,7 @@ def _family(head: Head, image: ImageInput, name: str | None) -> Family:
     raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
 
 
-def _box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
+def _choose_box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
     """Return the box format that was asked for, or else the one that the nodes show.
 
     Raises:
@@ -460,15 +515,15 @@ def _leaves_out_class_of_no_object(index: GraphIndex, head: Head) -> bool:
         Unrecognised: The scores are cut out of a Softmax whose number of channels is not known.
     """
     scores = head.scores[0].tensor
-    for node in source_nodes(index, scores):
-        if node.op_type == "Softmax":
-            softmax_channels = softmax_channel_count(index, node)
-            if softmax_channels is None and index.producer(scores, "Gather", "Slice", "Split"):
-                raise Unrecognised("it is not clear whether its scores cover all classes")
-            if softmax_channels is None or head.class_count is None:
-                return False
-            return softmax_channels != head.class_count
-    return False
+    softmax_nodes = [node for node in source_nodes(index, scores) if node.op_type == "Softmax"]
+    if not softmax_nodes:
+        return False
+    softmax_channels = softmax_channel_count(index, softmax_nodes[0])
+    if softmax_channels is None and index.producer(scores, "Gather", "Slice", "Split"):
+        raise Unrecognised("it is not clear whether its scores cover all classes")
+    if softmax_channels is None or head.class_count is None:
+        return False
+    return softmax_channels != head.class_count
 
 
 def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) -> int:
@@ -492,16 +547,16 @@ def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) 
     return count
 
 
-def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
+def _list_tensors(values: Sequence[onnx.ValueInfoProto]) -> str:
     """List inputs or outputs for a message, such as `images float[1, 3, 640, 640]`."""
-    listed = ", ".join(_signature(value) for value in values[:MAX_LISTED])
+    listed = ", ".join(_describe_tensor(value) for value in values[:MAX_LISTED])
     rest = len(values) - MAX_LISTED
     if rest > 0:
         return f"{listed} and {rest} more"
     return listed or "none"
 
 
-def _signature(value: onnx.ValueInfoProto) -> str:
+def _describe_tensor(value: onnx.ValueInfoProto) -> str:
     """Write name, type and shape of a tensor; a `?` stands for an axis of unknown size."""
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
     return f"{value.name} {type_name(value.type.tensor_type.elem_type)}[{dims}]"
