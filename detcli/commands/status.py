@@ -130,20 +130,21 @@ def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | N
 
 
 def _shards_at_work(store: "Store", file_times: dict[str, float]) -> set[int]:
-    """Collect the numbers of the shards that processes are working now.
+    """Collect the numbers of the shards that processes are working on now.
 
-    Each process keeps a note of its shards in the folder of the run, and writes it anew while it
-    lives.
+    Each process that works on a run keeps a note in the folder of the run: a small file that lists
+    its shards. It writes the note anew as long as it lives, so a note that is older than
+    MAX_NOTE_AGE_S was left behind by a process that was killed, and is ignored.
 
     Args:
         store: The folder of the run.
         file_times: When each file in it was written, in seconds since 1970.
     """
-    from detcli.run.shards.store import NOTE, RENEW_S, noted_shards
+    from detcli.run.shards.store import MAX_NOTE_AGE_S, NOTE, noted_shards
 
     shards: set[int] = set()
     for name, time_s in file_times.items():
-        is_fresh = time.time() - time_s < 3 * RENEW_S
+        is_fresh = time.time() - time_s < MAX_NOTE_AGE_S
         if name.startswith(NOTE) and is_fresh:
             shards |= noted_shards(store, name)
     return shards

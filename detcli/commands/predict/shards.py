@@ -41,7 +41,14 @@ from detcli.run.shards.manifest import (
 )
 from detcli.run.shards.parts import Merge, describe_failures, survey
 from detcli.run.shards.schedule import Schedule
-from detcli.run.shards.store import NOTE, RENEW_S, Store, noted_shards, open_store
+from detcli.run.shards.store import (
+    MAX_NOTE_AGE_S,
+    NOTE,
+    RENEW_S,
+    Store,
+    noted_shards,
+    open_store,
+)
 from detcli.run.shards.work import Progress, Ready, WorkRequest
 from detcli.run.shards.workers import Workers
 from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
@@ -60,9 +67,6 @@ SHARDS_OF_SHORT_RUN = 64
 
 CHANGE_S = 1.0
 """How often at most a run writes its note anew when it works other shards than the note says."""
-
-MAX_NOTE_AGE_S = 3 * RENEW_S
-"""A note that is older was left behind by a process that is gone."""
 
 
 @frozen
@@ -393,7 +397,7 @@ def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_
 
 
 class _WorkingNote:
-    """A small file in the run's folder that lists the shards this process is working now.
+    """A small file in the run's folder that lists the shards this process is working on now.
 
     `detcli status` reads it. A process that is killed leaves its note behind; a note that was not
     written anew for MAX_NOTE_AGE_S counts as left behind.

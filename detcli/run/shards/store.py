@@ -34,7 +34,10 @@ MAX_NOTE_BYTES = 1 << 24
 """The size of a note that a run leaves of the shards that it has in hand."""
 
 RENEW_S = 20.0
-"""How often a run writes its own note anew; a note counts for three times as long."""
+"""How often a process writes its note anew, to show that it is still alive."""
+
+MAX_NOTE_AGE_S = 3 * RENEW_S
+"""A note that is older was left behind by a process that is gone."""
 
 
 class LocalFolder:
