@@ -105,8 +105,10 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
         ModelError: The input is not `[B, 3, H, W]`.
     """
     image, _ = find_inputs(GraphIndex(graph))
-    if image.channels_last or image.single:
-        axes = "[H, W, 3]" if image.channels_last else "[3, H, W]"
+    if image.channels_last or image.single:  # `single`: without an axis for the batch
+        axes = "[3, H, W]"
+        if image.channels_last:
+            axes = "[H, W, 3]"
         problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
         raise ModelError(problem, HINT.format(option))
     inputs_by_name: dict[str, ValueInfoProto] = {value.name: value for value in graph.input}
@@ -114,11 +116,11 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
 
 
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int) -> None:
-    """Make the Reshape nodes of a graph work for any batch, where they are written for one.
+    """Make the Reshape nodes of a graph work for any batch, where they are written for one size.
 
-    A Reshape whose target shape begins with the batch gets a 0 in its place, which means "as in
-    the input". Others are left alone: those of tensors that do not depend on the image, and those
-    whose input does not begin with the batch.
+    A Reshape whose target shape begins with the size of the batch gets a 0 in its place, which
+    means "as in the input". Others are left alone: those of tensors that do not depend on the
+    image, and those whose input does not begin with the batch.
 
     Args:
         graph: The graph, which is changed.
@@ -135,10 +137,12 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         if not target or target[0] != batch:
             continue
         input_shape = index.shapes.get(node.input[0], [None])
+        begins_with_batch = known_size(input_shape[0]) in {None, batch}
         # With the attribute allowzero, a 0 in the target means a size of 0. It can be removed
         # unless the target has such a size already.
         allowzero = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
-        if known_size(input_shape[0]) not in {None, batch} or (allowzero and 0 in target):
+        needs_allowzero = bool(allowzero) and 0 in target
+        if not begins_with_batch or needs_allowzero:
             continue
         for entry in allowzero:
             node.attribute.remove(entry)
@@ -194,28 +198,37 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
 
 
 def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> set[str]:
-    """Find the last convolutions of each branch of class scores.
+    """Find the last convolutions that compute the class scores.
 
-    Where boxes and scores of a stride share a tensor before they are split, the convolutions of the
-    boxes are included.
+    A detector has a branch of convolutions for the scores of each stride. Each branch is followed
+    from the scores towards the image, from one convolution to the one before it. Where boxes and
+    scores of a stride share a tensor before they are split, the convolutions of the boxes are
+    included.
 
     Args:
         graph: The graph.
         scores: The tensors of class scores, which may be joined to the boxes.
-        depth: How many convolutions of each branch to find.
+        depth: How many convolutions of each branch to find, counted from its end.
 
     Returns:
         The first output of each convolution.
     """
     index = GraphIndex(graph)
-    network_nodes: set[str] = set()
-    tensors = sorted({score_tensor_of(index, tensor) for tensor in scores})
+    score_tensors = {score_tensor_of(index, tensor) for tensor in scores}
+    start_tensors = sorted(score_tensors)
+    convolutions: set[str] = set()
     for _ in range(depth):
-        _, last_nodes = _split_at_network(index, tensors)
-        network_nodes |= last_nodes
-        # The next round begins before these nodes.
-        tensors = [index.producers[name].input[0] for name in sorted(last_nodes)]
-    return {name for name in network_nodes if index.producers[name].op_type == "Conv"}
+        # The nodes nearest to the start that compute with weights: convolutions, and also poolings
+        # and matrix products, which count towards the depth but are not returned.
+        _, nearest_outputs = _split_at_network(index, start_tensors)
+        start_tensors = []
+        for output in sorted(nearest_outputs):
+            node = index.producers[output]
+            if node.op_type == "Conv":
+                convolutions.add(output)
+            # The next round goes on from what this node reads.
+            start_tensors.append(node.input[0])
+    return convolutions
 
 
 def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
@@ -232,23 +245,34 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     """
     # How many convolutions are on the shortest path from the image to a tensor.
     convolutions_before = {image: 0}
-    first_nodes = set[str]()
+    first_convolution_outputs: set[str] = set()
     for node in graph.node:
-        counts = [convolutions_before[name] for name in node.input if name in convolutions_before]
-        count = min(counts, default=depth)
+        count = depth  # of a node that does not depend on the image
+        counts_of_inputs = []
+        for name in node.input:
+            if name in convolutions_before:
+                counts_of_inputs.append(convolutions_before[name])
+        if counts_of_inputs:
+            count = min(counts_of_inputs)
         if node.op_type == "Conv":
             if count < depth:
-                first_nodes.add(node.output[0])
+                first_convolution_outputs.add(node.output[0])
             count += 1
         for output in node.output:
             convolutions_before[output] = count
-    return first_nodes
+    return first_convolution_outputs
 
 
 def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Walk from some tensors back to the network proper, which ends in convolutions and products.
+    """Walk from some tensors towards the image, up to the first nodes that compute with weights.
 
-    The convolution after a Softmax belongs to the decoding of boxes, and the walk goes on there.
+    These are convolutions, matrix products and poolings: the end of the network proper. What the
+    walk passes before them decodes boxes or activates scores. A convolution after a Softmax decodes
+    boxes as well (see `decode_nodes`), so the walk passes it.
+
+    Args:
+        index: The graph.
+        tensors: The names of the tensors to begin at.
 
     Returns:
         The nodes that were passed, and the last nodes of the network, where the walk stopped; both
@@ -256,19 +280,24 @@ def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[st
     """
     passed_nodes: set[str] = set()
     last_network_nodes: set[str] = set()
-    waiting = list(tensors)
-    while waiting:
-        node = index.producers.get(waiting.pop())
+    tensors_to_visit = list(tensors)
+    while tensors_to_visit:
+        node = index.producers.get(tensors_to_visit.pop())
         if node is None or node.output[0] in passed_nodes or node.op_type == "Shape":
             continue
-        if node.op_type in NETWORK:
-            before = index.producer(index.behind(node.input[0], SHAPE_ONLY))
-            if before is None or before.op_type != "Softmax":
-                last_network_nodes.add(node.output[0])
-                continue
-        passed_nodes.add(node.output[0])
-        waiting.extend(node.input)
+        if node.op_type in NETWORK and not _follows_softmax(index, node):
+            last_network_nodes.add(node.output[0])
+        else:
+            passed_nodes.add(node.output[0])
+            tensors_to_visit.extend(node.input)
     return passed_nodes, last_network_nodes
+
+
+def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a node reads the result of a Softmax, which may have been reshaped in between."""
+    unshaped_input = index.behind(node.input[0], SHAPE_ONLY)
+    producer = index.producer(unshaped_input)
+    return producer is not None and producer.op_type == "Softmax"
 
 
 def guard_transposes(model: ModelProto) -> ModelProto:
@@ -297,25 +326,46 @@ def guard_transposes(model: ModelProto) -> ModelProto:
         if output not in bare_outputs:
             continue
         dims = shapes.get(output) or [None]
-        size = known_size(dims[-1])
-        if size is None or size < 2:
+        last_size = known_size(dims[-1])
+        if last_size is None or last_size < 2:
             raise ModelError(
                 f"--guard-transpose: the last axis of {output} has no known size above 1",
                 "export the model with a fixed number of classes",
             )
+        # The Transpose computes a new tensor, and the Concat takes over the name of its output.
         transposed = unused_name(names, f"{output}/transposed")
-        halves = [unused_name(names, f"{output}/first"), unused_name(names, f"{output}/rest")]
         node.output[0] = transposed
-        sizes = [1, size - 1]
-        if opset(model) < SIZES_ARE_AN_INPUT:
-            nodes.append(helper.make_node("Split", [transposed], halves, axis=-1, split=sizes))
-        else:
-            sizes_name = unused_name(names, f"{output}/sizes")
-            add_constant(graph, sizes_name, np.array(sizes, np.int64))
-            nodes.append(helper.make_node("Split", [transposed, sizes_name], halves, axis=-1))
-        nodes.append(helper.make_node("Concat", halves, [output], axis=-1))
+        nodes.extend(
+            _split_and_join(
+                guarded, source=transposed, output=output, last_size=last_size, names=names
+            )
+        )
     replace_nodes(graph, nodes)
     return guarded
+
+
+def _split_and_join(
+    model: ModelProto, *, source: str, output: str, last_size: int, names: set[str]
+) -> list[NodeProto]:
+    """Make nodes that copy a tensor: a Split into two along the last axis, and a Concat of both.
+
+    Args:
+        model: The model, to which a constant is added if Split takes its sizes as an input.
+        source: The tensor to copy.
+        output: The name of the copy.
+        last_size: The size of the tensor's last axis, 2 or more.
+        names: The names of all tensors of the model, to which the new ones are added.
+    """
+    halves = [unused_name(names, f"{output}/first"), unused_name(names, f"{output}/rest")]
+    sizes = [1, last_size - 1]
+    if opset(model) < SIZES_ARE_AN_INPUT:
+        split = helper.make_node("Split", [source], halves, axis=-1, split=sizes)
+    else:
+        sizes_name = unused_name(names, f"{output}/sizes")
+        add_constant(model.graph, sizes_name, np.array(sizes, np.int64))
+        split = helper.make_node("Split", [source, sizes_name], halves, axis=-1)
+    concat = helper.make_node("Concat", halves, [output], axis=-1)
+    return [split, concat]
 
 
 def to_half(
@@ -364,22 +414,12 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
     """
     _drop_repeated_casts(graph)
     # The float32 input of each new cast to float16, by the output of the cast.
-    float32_source_of = {}
+    float32_source_of: dict[str, str] = {}
     for node in graph.node:
         if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
             float32_source_of[node.output[0]] = node.input[0]
 
-    replacement_of: dict[str, str] = {}  # by the output of a cast back to float32
-    first_cast_of: dict[str, str] = {}  # by the input of such casts: the output of the first
-    for node in graph.node:
-        if not _casts_to(node, TensorProto.FLOAT):
-            continue
-        source = node.input[0]
-        output = node.output[0]
-        if source in float32_source_of:
-            replacement_of[output] = float32_source_of[source]
-        elif output not in model_tensors:  # else it is a cast of the model itself
-            replacement_of[output] = first_cast_of.setdefault(source, output)
+    replacement_of = _replacements_of_casts(graph, model_tensors, float32_source_of)
     for node in graph.node:
         node.input[:] = [replacement_of.get(name, name) for name in node.input]
 
@@ -390,16 +430,47 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
     }
     _rename_tensors(graph, name_of_replacement)
     drop_unused(graph)
+
     # Where no float16 reader is left, the float32 tensor gets its original name back.
-    remaining = tensor_names(graph)
+    remaining_tensors = tensor_names(graph)
     original_name_of = {
-        source: name for name, source in float32_source_of.items() if name not in remaining
+        source: name for name, source in float32_source_of.items() if name not in remaining_tensors
     }
     _rename_tensors(graph, original_name_of)
 
 
+def _replacements_of_casts(
+    graph: GraphProto, model_tensors: set[str], float32_source_of: Mapping[str, str]
+) -> dict[str, str]:
+    """Find the float32 tensors to read in place of the outputs of casts to float32.
+
+    A cast back from float16 is replaced by the tensor that was cast to float16 before. Of several
+    new casts of one float16 tensor, all are replaced by the first.
+
+    Args:
+        graph: The graph that ONNX Runtime's converter returned.
+        model_tensors: Names of all tensors before the conversion.
+        float32_source_of: The float32 input of each new cast to float16, by the cast's output.
+
+    Returns:
+        The tensor to read, by the output of the cast; for the first of several casts, itself.
+    """
+    replacement_of: dict[str, str] = {}
+    first_cast_of: dict[str, str] = {}  # the output of the first cast, by the tensor it casts
+    for node in graph.node:
+        if not _casts_to(node, TensorProto.FLOAT):
+            continue
+        source = node.input[0]
+        output = node.output[0]
+        if source in float32_source_of:
+            replacement_of[output] = float32_source_of[source]
+        elif output not in model_tensors:
+            replacement_of[output] = first_cast_of.setdefault(source, output)
+    return replacement_of
+
+
 def _drop_repeated_casts(graph: GraphProto) -> None:
-    """Drop each Cast whose output an earlier node computes already, as the converter may write."""
+    """Drop each Cast to a tensor that an earlier node computes: the converter may write it twice."""
     nodes: list[NodeProto] = []
     computed = set[str]()
     for node in graph.node:
@@ -503,7 +574,7 @@ def _narrowed_for_silu(
     """Raise the lowest values of tensors that only go through SiLU, to waste no steps on them.
 
     SiLU is x times its sigmoid, so its input is read by a Sigmoid and a Mul. Below SILU_FLOOR it is
-    0 for 8 bits, whatever its input is.
+    0 in 8 bits, whatever its input is.
 
     Args:
         ranges: The lowest and highest value of each tensor.
