@@ -470,7 +470,7 @@ def _replacements_of_casts(
 
 
 def _drop_repeated_casts(graph: GraphProto) -> None:
-    """Drop each Cast to a tensor that an earlier node computes: the converter may write it twice."""
+    """Drop each Cast to a tensor that an earlier node computes; the converter may repeat one."""
     nodes: list[NodeProto] = []
     computed = set[str]()
     for node in graph.node:
