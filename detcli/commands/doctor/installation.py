@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CPU_INSTEAD = "use --device cpu"
 
 CUDA = Device.parse("cuda").provider
-DRIVERS = ("libcuda.", "nvcuda")  # NVIDIA's driver, which `driver_problems` explains
+DRIVERS = ("libcuda.", "nvcuda")  # libraries of NVIDIA's driver, see `driver_problem`
 
 # What detcli always needs, each with an attribute: when a package's files are removed, an empty
 # folder may be left, and that can be imported.
@@ -151,9 +151,9 @@ def _is_container(root: Path) -> bool:
 def driver_problem(
     facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """Find out why CUDA cannot start on this machine, from what its driver says.
+    """Find out why CUDA cannot start on this machine, from what NVIDIA's driver says.
 
-    Other problems of GPUs would follow from this one.
+    The driver is what everything on a GPU depends on, so this is asked before anything else.
 
     Args:
         facts: What the driver says, or why it does not load.
@@ -244,10 +244,10 @@ def _explain_missing_gpu(status: int, host: HostFacts) -> DoctorProblem:
 def _explain_unfit_driver(
     facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """Say why a driver that works does not fit ONNX Runtime, or its GPUs do not.
+    """Say why a working driver, or a GPU, does not fit the installed ONNX Runtime.
 
-    The driver may be too old for the release of CUDA that ONNX Runtime was built for; or the build
-    has no machine code for the GPUs.
+    The driver may be too old for the release of CUDA that ONNX Runtime was built for; or that build
+    of ONNX Runtime has no machine code for the GPUs.
 
     Args:
         facts: What the driver says.
@@ -260,15 +260,30 @@ def _explain_unfit_driver(
     """
     if cuda is None:
         return None
-    required_major = _major(cuda)
+    driver_is_too_old = facts.cuda is not None and _major(facts.cuda) < _major(cuda)
+    if driver_is_too_old:
+        return _explain_old_driver(facts, host, cuda)
+    lack_of_code = lacking_code(facts.gpus, version, cuda)
+    if not lack_of_code:
+        return None
     extra = fitting_extra(facts)
-    if facts.cuda is None or _major(facts.cuda) >= required_major:
-        lack_of_code = lacking_code(facts.gpus, version, cuda)
-        if not lack_of_code:
-            return None
-        if extra:
-            return DoctorProblem(lack_of_code, extra.command)
-        return DoctorProblem(lack_of_code, advice=CPU_INSTEAD)
+    if extra:
+        return DoctorProblem(lack_of_code, extra.command)
+    return DoctorProblem(lack_of_code, advice=CPU_INSTEAD)
+
+
+def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> DoctorProblem:
+    """Say what to do about a driver that is too old for ONNX Runtime's release of CUDA.
+
+    Either an extra of detcli is installed, such as detcli[cuda12], whose ONNX Runtime the driver
+    supports; or, where there is none, a newer driver.
+
+    Args:
+        facts: What the driver says.
+        host: What the operating system shows, to name the command that installs a driver here.
+        cuda: The version of CUDA that ONNX Runtime was built for.
+    """
+    required_major = _major(cuda)
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
         f"but this ONNX Runtime was built for CUDA {cuda}"
@@ -279,17 +294,19 @@ def _explain_unfit_driver(
         system = " in Windows"
     elif host.container:
         system = " on the host"
+    extra = fitting_extra(facts)
     if extra:
         advice = f"or install {newer_driver}{system}; {DOWNLOAD}"
         return DoctorProblem(reason, extra.command, advice)
     advice = f"{newer_driver} is needed{system}"
-    oldest = CUDA_EXTRAS[-1]
-    if required_major > oldest.cuda:
-        advice += f", or {oldest.driver} for {oldest.command}"
+    oldest_extra = CUDA_EXTRAS[-1]
+    if required_major > oldest_extra.cuda:
+        advice += f", or {oldest_extra.driver} for {oldest_extra.command}"
     return DoctorProblem(reason, _install(host), f"{advice}; {DOWNLOAD}")
 
 
 def _major(version: str) -> int:
+    """Return the first number of a version: 12 of "12.8"."""
     return int(version.partition(".")[0])
 
 
@@ -317,40 +334,54 @@ def _install(host: HostFacts) -> str | None:
 def provider_problems(
     provider: str, version: str, failures: Mapping[str, Sequence["Unloadable"]]
 ) -> tuple[DoctorProblem, ...]:
-    """Say what an execution provider of ONNX Runtime lacks to work on a GPU.
+    """Explain what ONNX Runtime lacks to run on a GPU through CUDA or TensorRT.
+
+    ONNX Runtime has an execution provider for each of the two: a part of it that may be missing
+    from a build, and that loads libraries of NVIDIA. A library that does not load comes with a
+    remedy, the text that says how to install it; libraries with the same remedy are one problem.
 
     Args:
-        provider: The provider: CUDA's or TensorRT's.
+        provider: The name of the execution provider: CUDA's or TensorRT's.
         version: The version of ONNX Runtime.
         failures: For each GPU provider that this ONNX Runtime has, the libraries that do not load.
 
     Returns:
-        A problem for each command that fixes something.
+        A problem for each remedy; none if nothing is lacking.
     """
     from detcli.backend.libraries import not_built_in, summary
 
     if provider not in failures:
-        return (problem_of(*not_built_in(provider, version)),)
-    failures_by_remedy: dict[str, list[Unloadable]] = {}
-    # TensorRT's provider needs everything that CUDA's needs, and more. What CUDA's remedies fix is
-    # not reported again for it.
-    for provider_name in dict.fromkeys((CUDA, provider)):
-        earlier_remedies = set(failures_by_remedy)
-        for failure in failures[provider_name]:
-            is_reported = failure.remedy in earlier_remedies
-            if not is_reported and not failure.library.startswith(DRIVERS):
-                failures_by_remedy.setdefault(failure.remedy, []).append(failure)
+        reason, remedy = not_built_in(provider, version)
+        return (problem_of(reason, remedy),)
+    failures_by_remedy = _failures_by_remedy(failures[CUDA])
+    if provider != CUDA:
+        # TensorRT's provider needs everything that CUDA's needs, and more. What CUDA's remedies fix
+        # is not reported again for it.
+        for remedy, other_failures in _failures_by_remedy(failures[provider]).items():
+            failures_by_remedy.setdefault(remedy, other_failures)
     problems = []
     for remedy, failures_to_fix in failures_by_remedy.items():
         problems.append(problem_of(summary(failures_to_fix), remedy))
     return tuple(problems)
 
 
-def problem_of(reason: str, remedy: str) -> DoctorProblem:
-    """Make a problem of a reason and a remedy.
+def _failures_by_remedy(failures: Sequence["Unloadable"]) -> dict[str, list["Unloadable"]]:
+    """Group the libraries that do not load by the text that says how to install them.
 
-    A remedy that begins with a command of pip is split into the command and the advice after its
-    semicolon; any other one is advice.
+    The libraries of NVIDIA's driver are left out, since `driver_problem` explains these.
+    """
+    failures_by_remedy: dict[str, list[Unloadable]] = {}
+    for failure in failures:
+        if not failure.library.startswith(DRIVERS):
+            failures_by_remedy.setdefault(failure.remedy, []).append(failure)
+    return failures_by_remedy
+
+
+def problem_of(reason: str, remedy: str) -> DoctorProblem:
+    """Build a problem for the report from a reason and a remedy, which are both text.
+
+    A remedy that begins with a command of pip, as in "pip install x; then restart", is split into
+    the command and the advice after its semicolon. Any other remedy is advice.
     """
     if not remedy.startswith("pip "):
         return DoctorProblem(reason, advice=remedy)
