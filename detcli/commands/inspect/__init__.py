@@ -1,7 +1,7 @@
 """The command `detcli inspect`."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import MODEL_ARGUMENT, command
@@ -49,7 +49,11 @@ MAX_KEY = 24  # characters of its key; a long one would leave no room for the va
 
 
 def render(inspection: "Inspection") -> "Iterator[Table | Text]":
-    """Lay out a report: facts first, then why it cannot be used, then what deserves attention."""
+    """Lay out the report on a model file for a terminal.
+
+    It yields the name of the file and a table of facts, then why the file cannot be used, if it
+    cannot, and then each warning with its fix.
+    """
     from rich.text import Text
 
     from detcli.commands.inspect.examine import shortened
@@ -64,7 +68,14 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
 
 def _note(kind: str, message: str, fix: str, style: str) -> "Text":
-    """Lay out the lines about a problem or a warning; its fix has a line of its own, if any."""
+    """Lay out a problem or a warning of the report, with its fix on a line of its own, if any.
+
+    Args:
+        kind: What the text begins with: "cannot be used: " or "warning: ".
+        message: What is wrong.
+        fix: What to do about it; may be empty.
+        style: The style of `kind`, such as "red".
+    """
     from rich.text import Text
 
     from detcli.commands.inspect.examine import shortened
@@ -86,7 +97,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     yield "operations", _operations(inspection.operations)
     yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
     for placement in inspection.placements:
-        yield f"on {_short(placement.provider)}", _placement(placement)
+        yield f"on {_device_name(placement.provider)}", _placement_text(placement)
     yield from _metadata_facts(inspection.metadata)
 
 
@@ -106,24 +117,33 @@ def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about inputs, outputs and dynamic axes; of many, the first."""
+    """Yield labels and texts about the inputs, the outputs and the axes without a fixed size."""
+    yield from _first_rows("input", _signatures(inspection.inputs))
+    yield from _first_rows("output", _signatures(inspection.outputs))
     axes = []
     for axis in inspection.dynamic_axes:
         axes.append(f"{axis.name}: {', '.join(axis.places)}")
-    kinds = {
-        "input": [_signature(tensor) for tensor in inspection.inputs],
-        "output": [_signature(tensor) for tensor in inspection.outputs],
-        "dynamic axis": axes,
-    }
-    for title, values in kinds.items():
-        for value in values[:MAX_ROWS]:
-            yield title, value
-        if len(values) > MAX_ROWS:
-            yield title, f"{len(values) - MAX_ROWS} more"
+    yield from _first_rows("dynamic axis", axes)
+
+
+def _first_rows(title: str, texts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield a row of the table for each of the first MAX_ROWS texts, and one that counts the rest.
+
+    Args:
+        title: The label of all these rows.
+        texts: The texts beside it.
+    """
+    for text in texts[:MAX_ROWS]:
+        yield title, text
+    if len(texts) > MAX_ROWS:
+        yield title, f"{len(texts) - MAX_ROWS} more"
 
 
 def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the entries of the metadata, but for the class names, which `_detector_facts` has."""
+    """Yield labels and texts about the entries of the metadata, with long ones shortened.
+
+    The class names are left out: they are in the row "classes".
+    """
     from detcli.commands.inspect.examine import shortened
 
     entries = dict(metadata)
@@ -138,25 +158,23 @@ def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how detcli reads a detector."""
-    from detcli.model.preprocessing import PREPROCESSING_STEPS
+    """Yield labels and texts about how detcli reads a detector.
 
+    They go from its family and the tensor with boxes and scores over the preprocessing of images to
+    its classes. What a model does not have is left out.
+    """
     yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
     yield "head", _head(detector)
     if detector.cut is not None:
         yield "cut", _cut(detector.cut, detector.heads)
-    for fed in detector.other_inputs:
-        yield "fed", f"{fed.name}: {fed.wants}"
+    for other_input in detector.other_inputs:
+        yield "fed", f"{other_input.name}: {other_input.wants}"
     boxes = f"{detector.box_format}: {detector.box_format_reason}"
     yield "boxes", f"{boxes}; in {detector.box_unit} of the input"
     yield "scores", _scores(detector)
     yield from _recommendations(detector)
-    yield "preprocessing", detector.preprocessing
-    origins = dict.fromkeys(PREPROCESSING_STEPS, "unsettled; --preprocess says it")
-    origins |= detector.preprocessing_origins
-    for step, origin in origins.items():
-        yield f"  {step}", origin
+    yield from _preprocessing_facts(detector)
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
@@ -166,25 +184,46 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     yield "classes", _classes(detector)
 
 
+def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
+    """Yield labels and texts about how an image is prepared, and where each step is known from."""
+    from detcli.model.preprocessing import PREPROCESSING_STEPS
+
+    yield "preprocessing", detector.preprocessing
+    for step in PREPROCESSING_STEPS:
+        origin = detector.preprocessing_origins.get(step, "unsettled; --preprocess says it")
+        yield f"  {step}", origin
+
+
 def _head(detector: "DetectorFacts") -> str:
-    """Describe the tensor with boxes and scores, and those of the graph that it is made of."""
+    """Describe the head, which is the tensor with boxes and scores that detcli selects from.
+
+    If detcli computes it from several tensors of the graph, those are named too.
+    """
     head = _signature(detector.head)
-    sources = ", ".join(_signature(tensor) for tensor in detector.heads)
+    sources = ", ".join(_signatures(detector.heads))
     if head == sources:
         return head
     return f"{head}, made of {sources}"
 
 
 def _scores(detector: "DetectorFacts") -> str:
-    """Describe what the scores are, and whether an anchor can give several classes."""
-    counting = "every class of an anchor"
+    """Describe what the scores are, and which of an anchor's scores can become detections.
+
+    An anchor has a box and a score for each class. In some models each of these scores can give a
+    detection, in others only the best one.
+    """
+    counted_scores = "every class of an anchor"
     if detector.one_class:
-        counting = "the best of each anchor"
-    return f"{detector.score_form}: {detector.score_reason}; {counting} counts"
+        counted_scores = "the best of each anchor"
+    return f"{detector.score_form}: {detector.score_reason}; {counted_scores} counts"
 
 
 def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield what the file or its family recommends: suppression, confidence and tiles."""
+    """Yield labels and texts about what the model file, or its family, recommends.
+
+    That can be an IoU for non-maximum suppression, confidence thresholds, and tiles to cut large
+    images into. Options of the command line go before them.
+    """
     if detector.nms is not None:
         yield "duplicates", "several boxes for each object"
         yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
@@ -211,7 +250,7 @@ def _classes(detector: "DetectorFacts") -> str:
 
 
 def _free_size(detector: "DetectorFacts") -> str:
-    """Say what decides the size of the input of a graph that takes any size."""
+    """Say which size images get in front of a graph that takes images of any size."""
     from detcli.model.contract import FOLLOWING
     from detcli.model.preprocessing import parse
 
@@ -226,16 +265,27 @@ def _free_size(detector: "DetectorFacts") -> str:
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
-    """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out."""
-    dropped = sum(cut.dropped.values())
+    """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out.
+
+    Args:
+        cut: How many nodes are before the cut, and which are behind it.
+        heads: The tensors with boxes and scores, where the graph is cut.
+    """
+    dropped_count = sum(cut.dropped.values())
+    node_count = cut.kept + dropped_count
     tensors = " and ".join(head.name for head in heads)
     pronoun = "them"
     if len(heads) == 1:
         pronoun = "it"
     return (
-        f"at {tensors}: the {dropped} of {cut.kept + dropped} nodes after {pronoun} select boxes, "
+        f"at {tensors}: the {dropped_count} of {node_count} nodes after {pronoun} select boxes, "
         f"which detcli does itself ({_counts(cut.dropped)})"
     )
+
+
+def _signatures(tensors: "Iterable[TensorInfo]") -> list[str]:
+    """Write the name, dtype and shape of each tensor."""
+    return [_signature(tensor) for tensor in tensors]
 
 
 def _signature(tensor: "TensorInfo") -> str:
@@ -251,20 +301,25 @@ def _signature(tensor: "TensorInfo") -> str:
 
 def _precision(precision: "NetworkPrecision") -> str:
     """Describe the number types that the network computes in, and how it is quantised."""
-    parts = ["nothing is multiplied"]
+    statements = []
     if precision.computes:
-        parts = [f"computes in {' and '.join(precision.computes)}"]
+        statements.append(f"computes in {' and '.join(precision.computes)}")
+    else:
+        statements.append("nothing is multiplied")
     if precision.weights:
-        parts.append(f"weights in {' and '.join(precision.weights)}")
+        statements.append(f"weights in {' and '.join(precision.weights)}")
     quantisation = precision.quantisation
     if quantisation is not None:
         share = f"{quantisation.quantised} of {quantisation.total} multiplying nodes"
-        parts.append(f"quantised ({quantisation.form}): {share}")
-    return ", ".join(parts)
+        statements.append(f"quantised ({quantisation.form}): {share}")
+    return ", ".join(statements)
 
 
 def _operations(operations: "Operations | None") -> str:
-    """Say how many operations one run takes, in GFLOPs."""
+    """Say how many operations one run takes, in GFLOPs (billions of operations).
+
+    Some nodes cannot be counted. Then the number is a lower bound, and these are listed.
+    """
     if operations is None:
         return "not counted: the input size is unknown"
     size = "x".join(str(size) for size in operations.input_shape)
@@ -274,35 +329,45 @@ def _operations(operations: "Operations | None") -> str:
     return line
 
 
-def _placement(placement: "Placement") -> str:
-    """Say how many nodes an execution provider runs, and which it leaves to others."""
+def _placement_text(placement: "Placement") -> str:
+    """Say how many nodes of the graph an execution provider runs, and which it leaves to others.
+
+    An execution provider is a part of ONNX Runtime that runs nodes on one kind of device. Nodes
+    that it does not support run on another device, mostly the CPU, which costs time.
+
+    Example:
+        "takes 290 of 293 nodes, leaves 2 TopK (cpu), 1 Gather (cpu), such as /model/TopK"
+    """
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
-    if placement.taken is None or placement.left is None:
+    left_nodes = placement.left
+    if placement.taken is None or left_nodes is None:
         return "takes it; this ONNX Runtime does not report which nodes"
-    taken = sum(placement.taken.values())
-    left = placement.left
-    line = f"takes {taken} of {taken + len(left)} nodes"
-    if not left:
+    taken_count = sum(placement.taken.values())
+    node_count = taken_count + len(left_nodes)
+    line = f"takes {taken_count} of {node_count} nodes"
+    if not left_nodes:
         return line
-    operators: Counter[str] = Counter()
-    for node in left:
-        operators[f"{node.operator} ({_short(node.provider)})"] += 1
-    return f"{line}, leaves {_counts(operators)}, such as {left[0].name or left[0].operator}"
+    left_operators: Counter[str] = Counter()
+    for node in left_nodes:
+        left_operators[f"{node.operator} ({_device_name(node.provider)})"] += 1
+    first_node = left_nodes[0]
+    example = first_node.name or first_node.operator
+    return f"{line}, leaves {_counts(left_operators)}, such as {example}"
 
 
-def _short(provider: str) -> str:
+def _device_name(provider: str) -> str:
     """Name an execution provider as its device: "cpu" for "CPUExecutionProvider"."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 
 def _counts(operators: Mapping[str, int]) -> str:
     """List the first operators with their counts, as in "3 TopK, 2 Gather", and count the rest."""
-    parts = []
+    counts = []
     for operator, count in operators.items():
-        parts.append(f"{count} {operator}")
-    if len(parts) > MAX_OPERATORS:
-        rest = len(parts) - MAX_OPERATORS
-        parts = parts[:MAX_OPERATORS]
-        parts.append(f"{rest} other operators")
-    return ", ".join(parts)
+        counts.append(f"{count} {operator}")
+    other_count = len(counts) - MAX_OPERATORS
+    if other_count > 0:
+        counts = counts[:MAX_OPERATORS]
+        counts.append(f"{other_count} other operators")
+    return ", ".join(counts)
