@@ -1,6 +1,5 @@
 """What deserves attention in a model, each with its fix."""
 
-import bisect
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -41,37 +40,54 @@ class CutPoint:
 
 
 def newest_opset(opset: int) -> int:
-    """The newest opset that the runtime loads, up to that of a model."""
-    return _newest(opset, MIN_OPSET, lambda version: _takes(SAFE_IR, version))
+    """Find the newest opset (version of ONNX's operators) that ONNX Runtime loads here.
+
+    Args:
+        opset: The opset of a model. Newer ones are not tried.
+    """
+    return _newest_loaded(opset, MIN_OPSET, lambda version: _is_loaded(SAFE_IR, version))
 
 
 def newest_ir(ir: int) -> int:
-    """The newest file format (IR version) that the runtime loads, up to that of a model."""
-    return _newest(ir, MIN_IR, lambda version: _takes(version, SAFE_OPSET))
-
-
-def _newest(models_version: int, oldest: int, takes: Callable[[int], bool]) -> int:
-    """Find the newest version that the runtime loads, up to that of a model.
-
-    The runtime loads all versions from the oldest to some newest one, which is searched for by
-    halving the versions between.
+    """Find the newest file format (IR version) that ONNX Runtime loads here.
 
     Args:
-        models_version: The version of the model.
-        oldest: A version that the runtime certainly loads.
-        takes: Tells whether the runtime loads a version.
+        ir: The IR version of a model. Newer ones are not tried.
     """
-    if models_version <= oldest or takes(models_version):
-        return models_version
-    versions_between = range(oldest + 1, models_version)
-    # By the key "is not loaded", 0 or 1, they are in ascending order. The place where the first 1
-    # is, is the number of versions that are loaded.
-    loaded_count = bisect.bisect_left(versions_between, 1, key=lambda version: not takes(version))
-    return oldest + loaded_count
+    return _newest_loaded(ir, MIN_IR, lambda version: _is_loaded(version, SAFE_OPSET))
 
 
-def _takes(ir: int, opset: int) -> bool:
-    """Whether the runtime loads a graph of one node in these versions."""
+def _newest_loaded(model_version: int, oldest: int, is_loaded: Callable[[int], bool]) -> int:
+    """Find the newest version of opset or file format that ONNX Runtime loads.
+
+    It loads all versions from the oldest to some newest one. To find that one, the range in which
+    it lies is halved again and again, since each trial loads a graph.
+
+    Args:
+        model_version: The version of a model. Newer ones are not tried.
+        oldest: A version that ONNX Runtime certainly loads.
+        is_loaded: Tries whether ONNX Runtime loads a version.
+    """
+    if model_version <= oldest or is_loaded(model_version):
+        return model_version
+    newest_loaded = oldest
+    oldest_refused = model_version
+    while oldest_refused - newest_loaded > 1:
+        middle = (newest_loaded + oldest_refused) // 2
+        if is_loaded(middle):
+            newest_loaded = middle
+        else:
+            oldest_refused = middle
+    return newest_loaded
+
+
+def _is_loaded(ir: int, opset: int) -> bool:
+    """Try whether ONNX Runtime loads a graph of one node.
+
+    Args:
+        ir: The version of the graph's file format.
+        opset: The version of the operators in it.
+    """
     model = onnx.parser.parse_model(f"""
         <ir_version: {ir}, opset_import: ["": {opset}]>
         probe (float[1] x) => (float[1] y) {{ y = Identity(x) }}
@@ -80,11 +96,15 @@ def _takes(ir: int, opset: int) -> bool:
 
 
 def advise_on_rounding(roundings: Sequence[Rounding]) -> Iterator[ModelAdvice]:
-    """Advise on scores that a graph rounds to nothing."""
-    for rounding in roundings[:1]:
+    """Yield advice if an 8-bit graph rounds its scores so coarsely that small ones become 0.
+
+    Args:
+        roundings: The nodes that round scores, which detcli leaves out. The first one tells enough.
+    """
+    if roundings:
         yield ModelAdvice(
             "coarse-scores",
-            rounding.warning,
+            roundings[0].warning,
             "quantise it again without the node that joins boxes and scores, and what follows it",
         )
 
@@ -99,7 +119,7 @@ def advise_on_detector(
         metadata: The metadata in the file.
         cut: Where detcli cuts the graph, if it selects boxes itself.
     """
-    yield from _on_names(contract, metadata)
+    yield from _advise_on_names(contract, metadata)
     if contract.unknown_preprocessing:
         steps = ", ".join(contract.unknown_preprocessing)
         yield ModelAdvice(
@@ -107,11 +127,7 @@ def advise_on_detector(
             f"nothing says how images are prepared for it: {steps}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    origins = {contract.names_origin}
-    for step, source in contract.preprocessing_sources:
-        if step in PREPROCESSING_STEPS:
-            origins.add(source)
-    files_beside = sorted(origins & {CONFIG, PREPROCESSOR})
+    files_beside = _files_beside(contract)
     if files_beside:
         yield ModelAdvice(
             "beside-the-model",
@@ -119,9 +135,10 @@ def advise_on_detector(
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    for ignored in recommended(metadata, contract.nms, contract.names)[-1]:
+    *_, problems = recommended(metadata, contract.nms, contract.names)
+    for problem in problems:
         yield ModelAdvice(
-            "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
+            "metadata-ignored", problem, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )
     if cut is not None:
         yield ModelAdvice(
@@ -139,40 +156,59 @@ def advise_on_detector(
         )
 
 
-def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
-    """Yield advice if the class names in the file are missing, or too few or too many."""
+def _files_beside(contract: Contract) -> list[str]:
+    """List the files beside a model on which its class names or its preprocessing depend.
+
+    Models of Hugging Face come with configuration files, which describe what the ONNX file does
+    not say itself.
+
+    Returns:
+        The names of these files, sorted; none if the ONNX file says everything.
+    """
+    origins = {contract.names_origin}
+    for step, source in contract.preprocessing_sources:
+        if step in PREPROCESSING_STEPS:
+            origins.add(source)
+    return sorted(origins & {CONFIG, PREPROCESSOR})
+
+
+def _advise_on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
+    """Yield advice if a model file names none of its classes, or not as many as it has.
+
+    There is no advice on missing names if a configuration file beside the model has them.
+
+    Args:
+        contract: What detcli has found out about the graph, with the number of its classes.
+        metadata: The metadata in the file, whose entry "names" should name each class.
+    """
+    fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
     text = metadata.get("names", "")
-    class_count = contract.class_count
     names = parse_names(text)
+    class_count = contract.class_count
     if names is None:
-        if contract.names_origin == CONFIG:
-            return
-        code = "names-missing"
         problem = f"it names none of its {class_count} classes"
         if text:
             problem = "its class names cannot be read"
-    elif len(names) == class_count:
-        return
-    else:
+        if contract.names_origin != CONFIG:
+            yield ModelAdvice("names-missing", problem, fix)
+    elif len(names) != class_count:
         comparison = "more"
         if len(names) < class_count:
             comparison = "fewer"
-        code = f"names-{comparison}"
         problem = (
             f"its metadata names {len(names)} classes, {comparison} than the {class_count} of its "
             "graph"
         )
-    fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
-    yield ModelAdvice(code, problem, fix)
+        yield ModelAdvice(f"names-{comparison}", problem, fix)
 
 
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
-    """Yield advice on a file, whether or not it is a detector.
+    """Yield advice on what makes programs fail on a model file, whether or not it is a detector.
 
-    It is about what makes other programs fail, or give wrong results: versions, weights in other
-    files, weights that are no numbers, and what the checker of ONNX objects to.
+    That are versions, weights in other files, weights that are no numbers, and what the checker of
+    ONNX objects to.
 
     Args:
         model: The graph.
@@ -186,15 +222,15 @@ def advise_on_graph(
             "some engines return the tensor untransposed",
             "detcli convert --guard-transpose",
         )
-    yield from _on_versions(model)
+    yield from _advise_on_versions(model)
     if external:
+        files = ", ".join(file.name for file in external)
         yield ModelAdvice(
             "external-data",
-            f"weights are in {', '.join(file.name for file in external)}: the model is useless "
-            "without",
+            f"weights are in {files}: the model is useless without",
             "keep the files together; detcli convert writes a single file",
         )
-    yield from _on_values(weights)
+    yield from _advise_on_values(weights)
     sparse_count = len(model.graph.sparse_initializer)
     if sparse_count:
         yield ModelAdvice(
@@ -206,12 +242,13 @@ def advise_on_graph(
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
-        message = " ".join(str(error).partition("==> Context")[0].split())
+        objection, _, _ = str(error).partition("==> Context")  # then the node
+        message = " ".join(objection.split())  # on one line
         yield ModelAdvice("invalid", f"the ONNX checker objects: {message}", "export it again")
 
 
-def _on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
-    """Yield advice if weights hold NaN or infinity."""
+def _advise_on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
+    """Yield advice if weights of a model contain NaN or infinity, which spread to its outputs."""
     names = []
     for tensor in weights:
         if tensor.data_type in FLOATS:
@@ -226,11 +263,15 @@ def _on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
         )
 
 
-def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
-    """Yield advice on an opset or a file format that this ONNX Runtime does not support."""
+def _advise_on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
+    """Yield advice if the installed ONNX Runtime does not support the versions of a model.
+
+    A model has two: the opset, which is the version of the operators, and the IR version, which is
+    that of the file format.
+    """
     opset = MIN_OPSET
     for entry in model.opset_import:
-        if not entry.domain:  # that of ONNX itself
+        if not entry.domain:  # ONNX's own operators have an empty domain
             opset = entry.version
             break
     if opset < MIN_OPSET:

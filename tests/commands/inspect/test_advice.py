@@ -122,7 +122,7 @@ def test_the_newest_version_loads_and_the_next_does_not(monkeypatch):
     for own in (-5, 1, 8):  # it loads, or is too old
         assert newest_opset(own) == newest_ir(own) == own
     asked = []  # the search is short
-    monkeypatch.setattr(advice, "_takes", lambda _, opset: asked.append(opset) or opset <= 26)
+    monkeypatch.setattr(advice, "_is_loaded", lambda _, opset: asked.append(opset) or opset <= 26)
     assert newest_opset(27) == newest_opset(10**12) == 26
     assert len(asked) < 60
 
