@@ -187,7 +187,16 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
 
 
 def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
-    """Make the report on a model file; texts in it may be bytes, or of any length."""
+    """Collect everything that the report says of a model file.
+
+    The texts in it are still as the file has them: of any length, and bytes where they are not
+    valid UTF-8.
+
+    Args:
+        path: The path as it was given.
+        file: The file.
+        settings: How to read it, as for predict.
+    """
     model = file.model
     index = GraphIndex(model.graph)
     weights = parameters(index)
@@ -197,7 +206,7 @@ def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     warnings = list(advise_on_graph(model, file.external, weights))
     detector = None
-    # What runs, and the shape of its input to count operations for.
+    # The graph whose operations are counted: of a detector, what is left when it is cut.
     graph = model
     input_shape: tuple[int | None, ...] = ()
     contract = _contract_with_names(file.contract, settings)
@@ -238,7 +247,15 @@ def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
 
 
 def _contract_with_names(contract: Contract | None, settings: Settings) -> Contract | None:
-    """Give a contract, which is what a graph promises, the class names of the option --names."""
+    """Put the class names of the option --names into what is known of a detector.
+
+    Args:
+        contract: What detcli has found out about the graph; None if it is not a detector.
+        settings: The options.
+
+    Returns:
+        The contract with these names; unchanged without the option.
+    """
     if contract is None or settings.names is None:
         return contract
     names = read_names(Path(settings.names))
@@ -246,7 +263,7 @@ def _contract_with_names(contract: Contract | None, settings: Settings) -> Contr
 
 
 def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
-    """Return the first MAX_ENTRIES of the metadata, and an entry that counts the others."""
+    """Shorten the metadata to MAX_ENTRIES entries, and add one that counts the others."""
     entries = dict(islice(metadata.items(), MAX_ENTRIES))
     if len(metadata) > len(entries):
         entries["..."] = f"{len(metadata) - len(entries)} more entries"
@@ -254,7 +271,13 @@ def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> ModelProblem | None:
-    """Explain why a file cannot be used: not a detector, or no provider runs it. None if it can."""
+    """Explain why detcli cannot use a model file; None if it can.
+
+    Args:
+        refusal: Why the graph is not a detector; None if it is one.
+        placements: For each execution provider of ONNX Runtime (the part that runs graphs on one
+            kind of device), whether it accepts the graph. The CPU's comes last.
+    """
     if refusal is not None:
         return ModelProblem(str(refusal), refusal.hint)
     if not any(placement.usable for placement in placements):
@@ -278,7 +301,11 @@ def describe_tensor(value: ValueInfoProto) -> TensorInfo:
 
 
 def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
-    """Group the axes without a fixed size by symbol; those of one symbol have the same size."""
+    """Group the axes without a fixed size by their symbols, as all axes of a symbol are equal.
+
+    A graph may name such an axis with a symbol, such as "batch". Axes without one are grouped as
+    "?", although they need not be equal. Each group lists its axes, as in "images[0]".
+    """
     axes_by_symbol: dict[str, list[str]] = {}
     for tensor in tensors:
         for axis, dim in enumerate(tensor.shape):
@@ -287,7 +314,10 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
                 if isinstance(dim, str):
                     symbol = dim
                 axes_by_symbol.setdefault(symbol, []).append(f"{tensor.name}[{axis}]")
-    return tuple(DynamicAxis(symbol, tuple(axes)) for symbol, axes in axes_by_symbol.items())
+    groups = []
+    for symbol, axes in axes_by_symbol.items():
+        groups.append(DynamicAxis(symbol, tuple(axes)))
+    return tuple(groups)
 
 
 def describe(
@@ -303,11 +333,15 @@ def describe(
     index = GraphIndex(model.graph)
     contract = reading.contract
     metadata = {entry.key: entry.value for entry in model.metadata_props}
+    # The head is the tensor with boxes and scores. A graph may have it, or several tensors that
+    # detcli joins to one.
     head_names = contract.heads or (contract.head,)
-    heads = _heads(model, head_names)
+    heads = _describe_tensors(model, head_names)
     head = heads[0]
     if not head.shape or contract.heads:
         head = _appended_head(contract)
+    layout_reason = _layout_reason(index, reading, metadata)
+    layout_reason += _left_out(reading.adaptation.head)
     box_format_reason = _box_reason(reading)
     if users_box_format:
         box_format_reason = "--box-format"
@@ -321,7 +355,7 @@ def describe(
     return DetectorFacts(
         family=contract.family,
         layout=contract.layout,
-        layout_reason=_layout_reason(index, reading, metadata) + _left_out(reading.adaptation.head),
+        layout_reason=layout_reason,
         head=head,
         heads=heads,
         cut=_cut(index, head_names),
@@ -354,32 +388,39 @@ def describe(
 
 
 def _preprocessing_origins(contract: Contract) -> dict[str, str]:
-    """Say where each step of preprocessing is known from, by the step's name."""
-    return {
-        step: source
-        for step, source in contract.preprocessing_sources
-        if step in PREPROCESSING_STEPS
-    }
+    """Say for each step of preprocessing what it is known from; unknown steps are missing."""
+    sources = contract.preprocessing_sources
+    return {step: source for step, source in sources if step in PREPROCESSING_STEPS}
 
 
 def _stride_origin(metadata: dict[str, str]) -> str:
-    """Say where the stride is known from, of which the sides of the input are multiples."""
+    """Say where detcli has a model's stride from: the sides of its input are multiples of it."""
     if metadata.get("stride"):
         return "the model's metadata"
     return "as in all YOLO detectors with three scales; the model gives none"
 
 
-def _heads(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
-    """Describe the tensors of these names; one that the graph does not describe is "unknown"."""
+def _describe_tensors(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
+    """Describe the tensors of a graph that have these names.
+
+    If the graph says neither the dtype nor the shape of a tensor, its dtype is "unknown".
+    """
     # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    tensors = {}
+    tensors_by_name = {}
     for value in (*model.graph.value_info, *model.graph.output):
-        tensors[value.name] = describe_tensor(value)
-    return tuple(tensors.get(name, TensorInfo(name, "unknown", ())) for name in names)
+        tensors_by_name[value.name] = describe_tensor(value)
+    tensors = []
+    for name in names:
+        unknown_tensor = TensorInfo(name, "unknown", ())
+        tensors.append(tensors_by_name.get(name, unknown_tensor))
+    return tuple(tensors)
 
 
 def _appended_head(contract: Contract) -> TensorInfo:
-    """Describe the head that detcli appends to a graph without one: boxes and scores, joined."""
+    """Describe the tensor with boxes and scores that detcli appends to a graph that has none.
+
+    Its shape is (batch, channels, anchors), or (batch, anchors, channels) with anchors first.
+    """
     channel_count = 4 + contract.class_count  # the four numbers of a box, and a score per class
     if contract.layout is Layout.ROWS:
         channel_count = 6  # a box, its score, and the id of its class
@@ -390,18 +431,28 @@ def _appended_head(contract: Contract) -> TensorInfo:
 
 
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
-    """Say what in the graph or the metadata shows the layout of the head."""
+    """Say what in the graph or the metadata shows how boxes and scores are laid out.
+
+    Args:
+        index: The graph.
+        reading: How detcli reads the graph, with the layout.
+        metadata: The metadata of the model.
+    """
     layout = reading.contract.layout
     if layout is Layout.ONE_TO_MANY and reading.adaptation.head.objectness:
         return "its output joins four box rows, an objectness and the class scores"
     if layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
         return f"{JOINED}; its metadata says it is not end-to-end"
-    top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
-    return LAYOUTS[layout].format(" and ".join(top_k))
+    # The text about one of the layouts names the TopK nodes that select boxes.
+    top_k_names = []
+    for node in index.graph.node:
+        if node.op_type == "TopK":
+            top_k_names.append(node.name or node.output[0])
+    return LAYOUTS[layout].format(" and ".join(top_k_names))
 
 
 def _left_out(head: Head) -> str:
-    """Say what the graph gives besides boxes and scores, such as masks; empty if it is nothing."""
+    """Say which outputs of a graph detcli leaves out, such as masks; empty if there are none."""
     if head.has_more:
         return f"; {BOXES_OF_MORE}"
     if head.grid is not None and HeadPart.POINTS in head.grid.parts:
@@ -410,7 +461,11 @@ def _left_out(head: Head) -> str:
 
 
 def _box_reason(reading: Reading) -> str:
-    """Say what in the graph shows whether boxes are corners, or centre and size."""
+    """Say what in the graph shows whether boxes are corners, or centre and size.
+
+    That are mostly the nodes that decode the boxes: those that compute pixels from the numbers of
+    the network.
+    """
     decode = reading.adaptation.head.decoded
     box_format = reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
@@ -461,9 +516,11 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     if dropped_operators.keys().isdisjoint(SELECTION):
         return None
     remaining_count = len(index.graph.node) - len(dropped_nodes)
-    max_detections = _max_detections(index, dropped_nodes)
     return CutPoint(
-        heads[0], remaining_count, dict(dropped_operators.most_common()), max_detections
+        tensor=heads[0],
+        kept=remaining_count,
+        dropped=dict(dropped_operators.most_common()),
+        most_detections=_max_detections(index, dropped_nodes),
     )
 
 
@@ -480,37 +537,46 @@ def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
             return detection_count
     limits = []
     for node in dropped:
-        if node.op_type == "TopK":
-            k = None
-            if len(node.input) > 1:
-                k = index.constant(node.input[1])  # a list of one number
-            if not k:
-                return None
-            limits.append(k[0])
+        if node.op_type != "TopK":
+            continue
+        k = None
+        if len(node.input) > 1:
+            k = index.constant(node.input[1])  # a list of one number
+        if not k:
+            return None  # it is computed when the graph runs
+        limits.append(k[0])
     return min(limits, default=None)
 
 
 def shortened(text: str, length: int) -> str:
     """Cut off a long text, and say how many characters are left out.
 
-    A text that was cut off before, "abc... (9 more characters)", may be shortened further; the
-    number then counts those characters, too.
+    A text that was cut off before may be shortened further; the number then counts the characters
+    that are left out already, too. For example, "abcd... (9 more characters)" becomes
+    "abc... (10 more characters)" with a length of 3.
+
+    Args:
+        text: The text.
+        length: How many characters to leave. The note about the others comes on top.
     """
-    remaining_length = len(text)
-    cut_before = 0
-    cut = CUT.search(text)
-    if cut is not None:
-        remaining_length = cut.start()
-        cut_before = int(cut[1])
-    if remaining_length <= length:
+    text_length = len(text)
+    left_out_before = 0
+    earlier_cut = CUT.search(text)
+    if earlier_cut is not None:
+        text_length = earlier_cut.start()
+        left_out_before = int(earlier_cut[1])
+    if text_length <= length:
         return text
-    return f"{text[:length]}... ({remaining_length - length + cut_before} more characters)"
+    left_out = text_length - length + left_out_before
+    return f"{text[:length]}... ({left_out} more characters)"
 
 
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
-    """Decode all text in a report, and shorten it to what a reader can use.
+    """Copy a report with all its texts decoded, and shortened to MAX_TEXT characters.
 
-    Protobuf returns bytes where a file has invalid UTF-8.
+    A damaged file may have texts that are not valid UTF-8, which protobuf returns as bytes, or that
+    are as long as the file. The function calls itself for everything that a report contains: the
+    fields of dataclasses, the entries of mappings and tuples.
     """
     match value:
         case bytes():

@@ -7,7 +7,7 @@ from typing import Literal
 
 import onnx
 import onnx.inliner
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from detcli.backend.session import simplified
 from detcli.core import frozen
@@ -67,17 +67,24 @@ class Operations:
 
 
 def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Operations | None:
-    """Count the operations that one run of a graph takes.
+    """Count the multiplications and additions that one run of a graph takes.
+
+    The shapes of all its tensors are inferred from the shape of its input. Nodes without a known
+    shape cannot be counted and are listed instead.
 
     Args:
         model: The graph.
-        input_shape: The shape of its input.
+        input_shape: The shape of its input, with None for an axis of unknown size.
 
     Returns:
         The operations by kind of node; None if the size of an axis of the input is unknown.
     """
-    sizes = [size for size in input_shape if size]
-    if not sizes or len(sizes) < len(input_shape):
+    sizes = []
+    for size in input_shape:
+        if size:
+            sizes.append(size)
+    has_unknown_size = len(sizes) < len(input_shape)
+    if not sizes or has_unknown_size:
         return None
     inferred_model = infer_shapes(_without_weights(model, sizes))
     operations = _count(inferred_model, sizes)
@@ -96,41 +103,54 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
 
 
 def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
-    """Copy a graph without its weights, which become inputs, to infer shapes quickly.
+    """Copy a graph without its large weights, so that its shapes can be inferred quickly.
 
-    Small constants stay, since shapes may depend on them. Functions of the model are replaced by
-    their nodes.
+    Each large weight becomes an input of the same name and shape, as shapes do not depend on its
+    values. Small constants stay, since shapes may depend on them. Functions of the model are
+    replaced by their nodes.
 
     Args:
         model: The graph.
-        sizes: The shape that its input gets.
+        sizes: The shape that its input for images gets.
     """
-    input_names = {value.name for value in model.graph.input}
-    small = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    small.functions.extend(model.functions)
-    small.graph.name = model.graph.name
-    small.graph.node.extend(model.graph.node)
+    small_model = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    small_model.functions.extend(model.functions)
+    graph = small_model.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
     for value in GraphIndex(model.graph).image_inputs():
-        image_input = small.graph.input.add()
+        image_input = graph.input.add()
         image_input.CopyFrom(value)
         for dim, size in zip(image_input.type.tensor_type.shape.dim, sizes, strict=True):
             dim.dim_value = size
-    for tensor in model.graph.initializer:
-        is_large = math.prod(tensor.dims) > MAX_SHAPE_SIZE
-        if not is_large:
-            small.graph.initializer.append(tensor)
-        if is_large or tensor.name in input_names:
-            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            small.graph.input.append(value)
-    small.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    _copy_weights(model.graph, graph)
     # The shapes of outputs are left open: they may be symbolic, or for another size of the input.
     for output in model.graph.output:
-        output_without_shape = small.graph.output.add(name=output.name)
+        output_without_shape = graph.output.add(name=output.name)
         element_type = output.type.tensor_type.elem_type
         output_without_shape.type.tensor_type.elem_type = element_type
-    if small.functions:
-        return onnx.inliner.inline_local_functions(small)
-    return small
+    if small_model.functions:
+        return onnx.inliner.inline_local_functions(small_model)
+    return small_model
+
+
+def _copy_weights(source: GraphProto, target: GraphProto) -> None:
+    """Copy the small constants of a graph to another graph, and declare its large ones as inputs.
+
+    Args:
+        source: The graph with all constants.
+        target: The graph to add them to.
+    """
+    input_names = {value.name for value in source.input}
+    for tensor in source.initializer:
+        is_large = math.prod(tensor.dims) > MAX_SHAPE_SIZE
+        if not is_large:
+            target.initializer.append(tensor)
+        # In old files, a constant is at the same time an input, of which it is the default value.
+        if is_large or tensor.name in input_names:
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            target.input.append(value)
+    target.sparse_initializer.extend(source.sparse_initializer)
 
 
 def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
@@ -147,9 +167,10 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
         flops = _flops(node, index)
         if flops is None:
             uncounted_nodes[node.op_type] += 1
-        flops_by_operator[node.op_type] += flops or 0
+            flops = 0
+        flops_by_operator[node.op_type] += flops
         uncounted_nodes += _multiplying_inside(node)
-    multiplying_operators = +flops_by_operator  # without those that multiply nothing
+    multiplying_operators = +flops_by_operator  # the sign drops operators with a count of 0
     return Operations(
         flops=flops_by_operator.total(),
         by_operator=dict(multiplying_operators.most_common()),
@@ -161,15 +182,24 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
 def _flops(node: NodeProto, index: GraphIndex) -> int | None:
     """Count the operations of a node: two for each multiplication and its addition.
 
+    A convolution computes each entry of its output from as many products as one filter has
+    weights; a matrix product, from as many as the axis has entries that it sums over.
+
+    Args:
+        node: The node.
+        index: The graph, with the shapes of its tensors.
+
     Returns:
-        The number; 0 if it is no convolution or matrix product, None if that cannot be told.
+        The number of operations. 0 if the node is neither a convolution nor a matrix product; None
+        if it may be one of an unknown kind, or a shape is unknown.
     """
     if node.op_type in NOT_COUNTED or node.domain not in KNOWN_DOMAINS:
         return None
     if node.op_type not in MULTIPLYING:
         return 0
-    weight_inputs = CONVOLUTIONS | PRODUCTS | {"ConvTranspose": 1}
-    weight_shape = _shape(index, node.input[weight_inputs[node.op_type]])
+    position_of_weight = CONVOLUTIONS | PRODUCTS | {"ConvTranspose": 1}  # among the node's inputs
+    weight = node.input[position_of_weight[node.op_type]]
+    weight_shape = _shape(index, weight)
     # A convolution multiplies one filter of the weight, [filters, ...], for each entry of its
     # output; a ConvTranspose, for each entry of its input.
     applied_to = node.output[0]
@@ -207,9 +237,10 @@ def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
 
 
 def _multiplying_inside(node: NodeProto) -> Counter[str]:
-    """Count the nodes that multiply in the graphs inside of a node, by operator.
+    """Count the convolutions and matrix products in the graphs inside of a node, by operator.
 
-    These are the branches of an If or the body of a Loop, which run an unknown number of times.
+    Such a graph is a branch of an If or the body of a Loop. How often it runs is unknown, so its
+    operations cannot be counted.
     """
     counts: Counter[str] = Counter()
     for node_attribute in node.attribute:
@@ -243,35 +274,49 @@ def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> Network
 
 
 def _quantisation(index: GraphIndex, multiplying_nodes: list[NodeProto]) -> Quantisation | None:
-    """Find out in which way a network is quantised; None if it is not.
+    """Find out in which of ONNX's forms a network is quantised, from the operators in its graph.
 
     Args:
         index: The graph.
         multiplying_nodes: Its convolutions and matrix products.
+
+    Returns:
+        The form, and how many of the nodes are quantised; None if the network is not quantised.
     """
-    total = len(multiplying_nodes)
     operators = {node.op_type for node in index.graph.node}
-    integer_count = 0
+    integer_count = 0  # nodes that multiply integers
+    both_count = 0  # nodes with two factors that a DequantizeLinear computes
+    any_count = 0  # nodes with one or two of these
     for node in multiplying_nodes:
         if node.op_type in INTEGER_OPERATORS | DYNAMIC_OPERATORS:
             integer_count += 1
+        are_dequantised = _dequantised_factors(index, node)
+        if all(are_dequantised):
+            both_count += 1
+        if any(are_dequantised):
+            any_count += 1
+
+    total = len(multiplying_nodes)
     if operators & DYNAMIC_OPERATORS:
         return Quantisation("dynamic", integer_count, total)
     if operators & INTEGER_OPERATORS:
         return Quantisation("QOperator", integer_count, total)
-    factors_of_nodes = [_dequantised_factors(index, node) for node in multiplying_nodes]
     # A runtime may multiply integers where both factors come from a DequantizeLinear.
     if "QuantizeLinear" in operators:
-        quantised_count = sum(all(factors) for factors in factors_of_nodes)
-        return Quantisation("QDQ", quantised_count, total)
+        return Quantisation("QDQ", both_count, total)
     if "DequantizeLinear" in operators:
-        quantised_count = sum(any(factors) for factors in factors_of_nodes)
-        return Quantisation("weights", quantised_count, total)
+        return Quantisation("weights", any_count, total)
     return None
 
 
 def _dequantised_factors(index: GraphIndex, node: NodeProto) -> list[bool]:
-    """Tell for both factors of a node that multiplies whether a DequantizeLinear produces them."""
+    """Tell which of the two factors of a node that multiplies are computed by a DequantizeLinear.
+
+    That operator turns stored integers into floats.
+
+    Returns:
+        One value for each factor; fewer than two if the node has fewer inputs.
+    """
     are_dequantised = []
     for tensor_name in node.input[:2]:
         producer = index.producers.get(tensor_name)
