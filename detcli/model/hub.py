@@ -45,6 +45,15 @@ class _Unusable(Exception):  # noqa: N818 - becomes a ModelError
 
 
 @frozen
+class _HubRecord:
+    """What the hub has recorded of a file."""
+
+    commit: str  # of the revision that was asked for
+    digest: str  # the SHA-256 of the content or, for a small file, git's hash
+    size: int | None  # in bytes; None if the hub does not say it
+
+
+@frozen
 class HubFile:
     """A file of a model repository."""
 
@@ -54,7 +63,7 @@ class HubFile:
 
     @property
     def pinned(self) -> bool:
-        """True if the revision is a commit, so that the file never changes."""
+        """Whether the revision is a commit, so that the file never changes."""
         return COMMIT.fullmatch(self.revision) is not None
 
     @property
@@ -113,7 +122,10 @@ class HubFile:
         return self.storage / "snapshots" / commit / self.path
 
     def fetch(self, title: str, licence: str, show: Show | None = None) -> Path:
-        """Fetch the file into the cache, unless its content is there already, and check its hash.
+        """Fetch the file into the cache that all programs share, and check its hash.
+
+        The hub is asked for its record of the file in any case. The content is only downloaded if
+        it is not in the cache yet.
 
         Args:
             title: What messages call the file.
@@ -130,62 +142,70 @@ class HubFile:
         # huggingface_hub reads these variables when it is imported.
         for name in ("TELEMETRY", "XET", "SYMLINKS_WARNING"):
             os.environ.setdefault(f"HF_HUB_DISABLE_{name}", "1")
-        try:
+        with _settings_errors_translated(title):
             from huggingface_hub import constants, get_session, hf_hub_download
 
             get_session()
-        except (ImportError, OSError, ValueError) as error:  # a SOCKS proxy needs a package
-            raise ModelError(
-                f"cannot fetch {title}: the connection settings in the environment do not work: "
-                f"{error}",
-                f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
-            ) from error
         endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         public_endpoint = _without_credentials(endpoint)
         with _hub_errors_translated(f"cannot fetch {title} from {public_endpoint}"):
-            commit, digest, size = self._read_record(endpoint)
-            content = self.storage / "blobs" / digest
+            record = self._read_record(endpoint)
+            content = self.storage / "blobs" / record.digest
             # On a system without links, the content is in the snapshot.
-            if not content.exists() and not self._snapshot(commit).is_file():
-                # The download of a model is a warning, so that it is shown by default; that of a
-                # small configuration file, which git hashes, is not.
-                is_model = SHA_256.fullmatch(digest) is not None
-                log.log(
-                    logging.WARNING if is_model else logging.INFO,
-                    "fetching %s: %s of %s at %s, %s, licence %s, from %s",
-                    title,
-                    self.path,
-                    self.repository,
-                    commit[:10],
-                    "of unknown size" if size is None else f"{size / 1e6:.1f} MB",
-                    licence,
-                    public_endpoint,
-                )
-
-            bar: Any = functools.partial(
-                _ProgressReporter, size, show
-            )  # typed as a class, but only called
+            is_cached = content.exists() or self._snapshot(record.commit).is_file()
+            if not is_cached:
+                self._log_download(record, title, licence, public_endpoint)
+            # hf_hub_download asks for a class like tqdm, but only calls it.
+            reporter_class: Any = functools.partial(_ProgressReporter, record.size, show)
             path = Path(
                 hf_hub_download(
                     self.repository,
                     self.path,
                     revision=self.revision,
                     cache_dir=self.storage.parent,
-                    tqdm_class=bar,
+                    tqdm_class=reporter_class,
                     library_name="detcli",
                     library_version=__version__,
                     endpoint=endpoint,
                 )
             )
-            _require_digest(path, content, digest)
+            _require_digest(path, content, record.digest)
         return path
 
-    def _read_record(self, endpoint: str) -> tuple[str, str, int | None]:
-        """Ask the hub for its record of the file.
+    def _log_download(self, record: _HubRecord, title: str, licence: str, endpoint: str) -> None:
+        """Log that the file will be downloaded, from where and with which licence.
 
-        Returns:
-            The commit; the hash, which is the SHA-256 or, for a small file, git's hash; and the
-            size in bytes, None if the hub does not say it.
+        Args:
+            record: What the hub has recorded of the file.
+            title: What messages call the file.
+            licence: The name of its licence.
+            endpoint: The URL of the hub, without credentials.
+        """
+        # The download of a model is a warning, so that it is shown by default; that of a small
+        # configuration file, which git hashes, is not.
+        level = logging.INFO
+        if SHA_256.fullmatch(record.digest):
+            level = logging.WARNING
+        size = "of unknown size"
+        if record.size is not None:
+            size = f"{record.size / 1e6:.1f} MB"
+        log.log(
+            level,
+            "fetching %s: %s of %s at %s, %s, licence %s, from %s",
+            title,
+            self.path,
+            self.repository,
+            record.commit[:10],
+            size,
+            licence,
+            endpoint,
+        )
+
+    def _read_record(self, endpoint: str) -> _HubRecord:
+        """Ask the hub for its record of the file, and check that the file can be fetched by it.
+
+        Args:
+            endpoint: The URL of the hub, which may contain credentials.
 
         Raises:
             _Unusable: The answer is not that of a hub, has no hash, or is of another commit.
@@ -203,13 +223,14 @@ class HubFile:
         digest = metadata.etag or ""
         if not COMMIT.fullmatch(commit):
             raise _Unusable("the server is not a Hugging Face hub")
-        # Git's hashes have the form of a commit.
+        # For small files the hub gives git's hash, which has the form of a commit. It is accepted
+        # for configuration files only.
         has_hash_of_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
         if not SHA_256.fullmatch(digest) and not has_hash_of_git:
             raise _Unusable(f"it has no SHA-256 to check {self.path} against")
         if self.pinned and commit != self.revision:
             raise _Unusable(f"it has commit {commit} instead of {self.revision}")
-        return commit, digest, metadata.size
+        return _HubRecord(commit, digest, metadata.size)
 
     def forget(self) -> int:
         """Remove all revisions of the file from the cache; other files of the repository stay.
@@ -226,13 +247,7 @@ class HubFile:
         freed_bytes = 0
         try:
             for path in self.storage.glob(f"snapshots/*/{self.path}"):
-                content = path.resolve()
-                size = content.stat().st_size if content.exists() else 0
-                path.unlink()
-                contents_in_use = {file.resolve() for file in _files(self.storage / "snapshots")}
-                if content not in contents_in_use:
-                    content.unlink(missing_ok=True)  # already gone if the name was not a link
-                    freed_bytes += size
+                freed_bytes += self._remove(path)
             for ref in _files(self.storage / "refs"):
                 commit = _commit_in(ref)
                 if commit and not any(_files(self.storage / "snapshots" / commit)):
@@ -246,6 +261,26 @@ class HubFile:
                 "check the permissions of the Hugging Face cache",
             ) from error
         return freed_bytes
+
+    def _remove(self, path: Path) -> int:
+        """Remove a file of a snapshot, and its content if no other file links to it.
+
+        Args:
+            path: The file, which is a link to its content on most systems.
+
+        Returns:
+            The number of bytes that were freed.
+        """
+        content = path.resolve()
+        size = 0
+        if content.exists():
+            size = content.stat().st_size
+        path.unlink()
+        contents_in_use = {file.resolve() for file in _files(self.storage / "snapshots")}
+        if content in contents_in_use:
+            return 0
+        content.unlink(missing_ok=True)  # already gone if the path was not a link
+        return size
 
 
 def hub_folder() -> Path:
@@ -263,11 +298,14 @@ def hub_folder() -> Path:
 
 
 def why_folder_untrusted(hub: Path, name: str) -> str:
-    """Explain why a cached repository is not trusted, as others can write to it; empty if it is.
+    """Explain why a repository in the cache cannot be trusted: other users can write to it.
 
     Args:
         hub: The folder of the cache.
         name: The repository's folder in it, which is checked with all folders and files below.
+
+    Returns:
+        A reason that names the first such folder or file; empty if there is none.
     """
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
@@ -280,13 +318,20 @@ def why_folder_untrusted(hub: Path, name: str) -> str:
 
 
 def is_intact(path: Path) -> bool:
-    """Check whether a cached file still has the SHA-256 that the hub recorded for it.
+    """Check whether a cached file still has the content that was fetched.
 
-    The cache links to a content whose name is that hash. True as well if no SHA-256 is recorded.
+    In the cache it is a link to a file whose name is the SHA-256 of the content, as the hub
+    recorded it. Where the name is no SHA-256, there is nothing to compare with, and the file counts
+    as intact.
+
+    Raises:
+        ModelError: The file cannot be read.
     """
     recorded = path.resolve().name
+    if not SHA_256.fullmatch(recorded):
+        return True
     try:
-        return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
+        return sha256(path) == recorded
     except OSError as error:
         raise ModelError(
             f"cannot read {path}: {error.strerror}", "check its permissions"
@@ -294,7 +339,11 @@ def is_intact(path: Path) -> bool:
 
 
 def _commit_in(ref: Path) -> str | None:
-    """Read the commit that a file of `refs` names for a branch; None if it names none."""
+    """Read the commit of a branch from the file of the cache that records it.
+
+    Returns:
+        The commit; None if the file does not exist, cannot be read, or contains anything else.
+    """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if ref.is_file():  # a pipe would be waited for
             with ref.open(encoding="utf-8") as file:
@@ -305,7 +354,7 @@ def _commit_in(ref: Path) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files and links below a folder."""
+    """Yield the files and links below a folder, on any level."""
     for path in folder.rglob("*"):
         if path.is_symlink() or path.is_file():
             yield path
@@ -340,7 +389,9 @@ def _require_digest(path: Path, content: Path, recorded: str) -> None:
     if received != recorded:
         content.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        kind = "SHA-256" if SHA_256.fullmatch(recorded) else "git name"
+        kind = "git name"
+        if SHA_256.fullmatch(recorded):
+            kind = "SHA-256"
         raise _Unusable(f"the content has {kind} {received}, its record says {recorded}")
 
 
@@ -351,9 +402,10 @@ def _without_credentials(endpoint: str) -> str:
         ModelError: It is not the URL of a server.
     """
     with contextlib.suppress(ValueError):
-        parts = urlsplit(endpoint)
-        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
-            return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        url = urlsplit(endpoint)
+        if url.scheme in {"http", "https"} and url.hostname and url.port != 0:
+            _, _, host_and_port = url.netloc.rpartition("@")
+            return url._replace(netloc=host_and_port).geturl()
     raise ModelError(
         "HF_ENDPOINT is not the URL of a hub",
         "set it to a URL such as https://huggingface.co, or unset it",
@@ -392,11 +444,39 @@ class _ProgressReporter:
 
 
 @contextlib.contextmanager
-def _hub_errors_translated(problem: str) -> Iterator[None]:
-    """Translate what goes wrong with the hub to detcli's errors, which begin with `problem`.
+def _settings_errors_translated(title: str) -> Iterator[None]:
+    """Turn errors of importing and setting up `huggingface_hub` into ModelError.
 
-    Messages of the libraries may contain URLs with passwords, so only those of connections, which
-    do not, are passed on, and what they log is dropped.
+    The package reads variables of the environment, and fails if their values make no sense or, as
+    for a SOCKS proxy, need another package.
+
+    Args:
+        title: What the message calls the file to fetch.
+    """
+    try:
+        yield
+    except (ImportError, OSError, ValueError) as error:
+        raise ModelError(
+            f"cannot fetch {title}: the connection settings in the environment do not work: "
+            f"{error}",
+            f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
+        ) from error
+
+
+@contextlib.contextmanager
+def _hub_errors_translated(problem: str) -> Iterator[None]:
+    """Turn the errors of fetching from the hub, or of writing to its cache, into detcli's errors.
+
+    The messages of `huggingface_hub` may contain URLs with passwords. So detcli words its own for
+    each kind of error; only the messages of failed connections, which have no URL, are passed on.
+    What the library logs is dropped.
+
+    Args:
+        problem: What the messages begin with, such as "cannot fetch yolo from https://...".
+
+    Raises:
+        ModelError: The hub cannot be reached, or its answer cannot be used.
+        OutputError: The cache cannot be written to.
     """
     import httpx2
     from huggingface_hub.errors import (
