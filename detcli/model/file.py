@@ -160,7 +160,8 @@ class ModelFile:
     @property
     def external(self) -> tuple[ExternalFile, ...]:
         """The files beside the model that hold its weights, as they were read."""
-        return self._loaded[1]
+        _, external = self._loaded
+        return external
 
     @cached_property
     def sidecar(self) -> Sidecar | None:
@@ -182,16 +183,19 @@ class ModelFile:
 
     @cached_property
     def _read_model(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """The original model, the model with all its shapes, and how it is read.
+        """The graph in two forms, and how it is read as a detector.
 
-        Most graphs can be read without folding, which takes longer. In place of how it is read, the
-        last is the ModelError that says why the graph is not a known detector.
+        The first form is the model of the file, simplified; the second one has in addition the
+        shapes of all tensors. If the graph is not a known detector, the last is the ModelError that
+        says why.
         """
         from detcli.model.editing import copied  # imports onnx
 
-        loaded = self._loaded[0]
+        loaded, _ = self._loaded
         original, model, reading = self._read_as(loaded, folds=False)
         if isinstance(reading, ModelError):
+            # Some graphs are recognised only when what depends on constants alone is computed
+            # (folded), which takes longer.
             folded_original, folded, folded_reading = self._read_as(copied(loaded), folds=True)
             if not isinstance(folded_reading, ModelError):
                 original = folded_original
@@ -202,11 +206,18 @@ class ModelFile:
     def _without_coarse_roundings(
         self, original: "ModelProto", model: "ModelProto", reading: "Reading | ModelError"
     ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """Remove quantisations that round scores too coarsely, and read the graph again.
+        """Remove nodes that round the scores of an 8-bit model too coarsely, and read it again.
 
-        Some 8-bit models round their scores so coarsely that small ones become 0. A warning about
-        it is added to the contract. Takes and returns what `_read_model` describes, and returns it
-        unchanged for any other graph.
+        Some of these models round scores so coarsely that small ones become 0. A warning about it
+        is added to the contract. Any other graph is returned unchanged.
+
+        Args:
+            original: The model, from which the nodes are removed in place.
+            model: The same model with the shapes of all tensors.
+            reading: How it is read as a detector, or the error that says why it is none.
+
+        Returns:
+            The same three of the model without these nodes.
         """
         from detcli.model.coarse import coarse_roundings, take_out  # imports onnx
         from detcli.model.graph import GraphIndex
@@ -244,8 +255,8 @@ class ModelFile:
             folds: Whether to compute also what depends on constants alone, see `editing.tidy`.
 
         Returns:
-            The model, the model with inferred shapes, and how it is read; in place of the last, a
-            ModelError if it is valid, but not a detector that detcli knows.
+            The model; the same with the shapes of all tensors; and how it is read as a detector, or
+            the error that says why it is none.
         """
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
@@ -350,8 +361,8 @@ def identity_of(
 def damage_reported(path: Path) -> Iterator[None]:
     """Turn any exception in the block into a ModelError that says that the file is damaged.
 
-    Flipped bits make nodes without inputs, names that are not text, and impossible tensors, and
-    what libraries raise then is not documented.
+    A damaged file may have nodes without inputs, names that are not text, and impossible tensors.
+    Which exceptions libraries raise on these is not documented.
     """
     hint = "fetch or copy the file again"
     try:
@@ -361,9 +372,8 @@ def damage_reported(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise ModelError(f"{path} needs more memory than there is", hint) from error
     except Exception as error:
-        raise ModelError(
-            f"{path} is damaged: {str(error) or type(error).__name__}", hint
-        ) from error
+        reason = str(error) or type(error).__name__
+        raise ModelError(f"{path} is damaged: {reason}", hint) from error
 
 
 def _not_understood(path: Path, error: Exception) -> ModelError:
@@ -422,7 +432,9 @@ def _not_onnx(path: Path, reason: str) -> ModelError:
     suffix = path.suffix.lower()
     if suffix in FOREIGN:
         description, command = FOREIGN[suffix]
-        argument = f'"{path}"' if " " in str(path) else str(path)
+        argument = str(path)
+        if " " in argument:
+            argument = f'"{path}"'
         return ModelError(f"{path} is not ONNX, but {description}", command.format(argument))
     return ModelError(
         f"{path} is not an ONNX model, or is truncated{reason}", "give a complete .onnx file"
@@ -454,7 +466,9 @@ def prepare(
     *,
     boxes_only: bool = False,
 ) -> PreparedModel:
-    """Read a model file, recognise it and cut its graph to the network body.
+    """Read a model file, recognise the detector in it, and make its graph ready to run.
+
+    What can be prepared is kept in detcli's cache, so that the next start need not parse the graph.
 
     Args:
         path: An ONNX file, with any external data beside it.
@@ -467,7 +481,7 @@ def prepare(
         ModelError: The file cannot be read, or is not a detector.
         UsageError: The preprocessing is malformed.
     """
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, ATTEMPTS + 1):  # again if the files change while they are read
         file = ModelFile.read(path, box_format, boxes_only=boxes_only)
         try:
             prepared = _prepared(file)
@@ -482,40 +496,35 @@ def prepare(
 def _prepared(file: ModelFile) -> PreparedModel:
     """Prepare a model to run, or take what was prepared earlier from the cache.
 
-    An entry of the cache is named by the hashes and options that its content depends on.
+    The cache has two entries for a model: the description that `_describe` writes, and the graph
+    that detcli runs. The name of an entry has the hashes and options that its content depends on.
 
     Raises:
         ChangedError: The files have changed since the name of an entry was computed.
     """
-    variant = [str(VERSION)]
-    if file.box_format:
-        variant.append(file.box_format)
-    if file.sidecar:
-        variant.append(file.sidecar.sha256)
-    if file.boxes_only:
-        variant.append("boxes")
-    suffix = f"{'-'.join(variant)}.contract"
+    suffix = _suffix_of_description(file)
     description = json.loads(cached(f"prepared/{file.sha256}-{suffix}", lambda: _describe(file)))
     described_files = tuple(ExternalFile(**fields) for fields in description["external"])
     external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
-    # The hash of all that the cached graph holds.
-    weights = identity_of(file.sha256, external)
+    # The hash of the ONNX file and of the files with its weights: of all that the graph depends on.
+    hash_with_weights = identity_of(file.sha256, external)
 
-    # What the graph takes and gives may depend on weights that have changed since.
+    # The first description is found by the ONNX file alone. If the weights have changed since it
+    # was written, it is not valid any more.
     if external != described_files:
         description = json.loads(
             cached(
-                f"prepared/{weights}-{suffix}",
+                f"prepared/{hash_with_weights}-{suffix}",
                 lambda: _describe(_require_unchanged(file, external)),
             )
         )
     contract = Contract.from_json(description["contract"])
-    is_whole_file = description["output"] == contract.head and not external  # no cut is needed
-    if is_whole_file:
+    runs_as_it_is = description["output"] == contract.head and not external
+    if runs_as_it_is:
         graph = file.content
     else:
         graph = cached(
-            f"prepared/{weights}-{VERSION}.graph",
+            f"prepared/{hash_with_weights}-{VERSION}.graph",
             lambda: _serialised_body(_require_unchanged(file, external)),
         )
     return PreparedModel(
@@ -527,15 +536,37 @@ def _prepared(file: ModelFile) -> PreparedModel:
     )
 
 
+def _suffix_of_description(file: ModelFile) -> str:
+    """Write the end of the name that the cached description of a model has.
+
+    It contains all that decides the description besides the model file itself: the version of
+    detcli's reading, options, and the configuration files beside the model.
+    """
+    variant = [str(VERSION)]
+    if file.box_format:
+        variant.append(file.box_format)
+    if file.sidecar:
+        variant.append(file.sidecar.sha256)
+    if file.boxes_only:
+        variant.append("boxes")
+    return f"{'-'.join(variant)}.contract"
+
+
 def _describe(file: ModelFile) -> bytes:
-    """Describe a model in JSON, so that a later start can use it without reading its graph."""
+    """Describe a model in JSON, so that a later start can use it without reading its graph.
+
+    The keys are: "contract", what the detector takes and gives; "output", the name of the graph's
+    only output, or empty if the graph has to be edited before it runs; "half", whether it is
+    float16; and "external", the files that hold its weights.
+    """
     from detcli.model.graph import is_all_half  # imports onnx
 
     contract = file.detector()
     outputs = file.model.graph.output
     with damage_reported(file.path):  # a name that is not text cannot be JSON
         output = ""
-        if not file.roundings and len(outputs) == 1:
+        is_edited = bool(file.roundings)
+        if not is_edited and len(outputs) == 1:
             output = outputs[0].name
         description = {
             "contract": asdict(contract),
@@ -547,10 +578,14 @@ def _describe(file: ModelFile) -> bytes:
 
 
 def _require_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> ModelFile:
-    """Return a model whose external data, as it was loaded, is this.
+    """Return a model after checking that its weights are those that were read before.
+
+    Args:
+        file: The model.
+        external: The files beside it with its weights, with their hashes as they were read before.
 
     Raises:
-        ChangedError: It was other data.
+        ChangedError: The model was loaded with other weights.
     """
     if file.external != external:
         raise ChangedError(file.path)
