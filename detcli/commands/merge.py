@@ -50,7 +50,7 @@ def merge(
         raise UsageError("no folder given", "name what was given to predict --output")
     if is_folder(output):
         raise UsageError(f"--output {output} is a folder", "name a file or an object")
-    target = read_target(output)
+    target = read_target(output)  # None for standard output
     record_format = choose_format(config.outputs.format, target)
     require_file(record_format, target)
     if target is not None:
@@ -87,7 +87,13 @@ def merge(
 
 
 def _refuse_name_of_run(target: "Target") -> None:
-    """Refuse an output that has a name as the manifests and parts of runs in shards have."""
+    """Refuse an output with the name of a manifest or of a part of a run in shards.
+
+    In the folder of the run, such a file would be taken for one of the run's own.
+
+    Raises:
+        UsageError: The name is one of these.
+    """
     from detcli.run.shards.manifest import NAME, PART
 
     name = str(target).rpartition("/")[2]
@@ -100,11 +106,12 @@ def _refuse_name_of_run(target: "Target") -> None:
 def _copy(
     merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, show_progress: bool
 ) -> None:
-    """Write the records of all parts to the output.
+    """Write the records of all parts of the run to the output.
 
-    Whether a part is damaged is only known when it was read to its end. So all parts are read in
-    any case, and an error of the sink about a record is raised only if no part is damaged, as that
-    would be its cause.
+    A record that the sink cannot write may be the consequence of a damaged part, but whether a part
+    is damaged is only known when it was read to its end. So after the first such error, the
+    remaining records are still read but not written. At the end the damaged parts are reported or,
+    if there are none, that error.
 
     Args:
         merging: Yields the records of the parts, and collects what is wrong with parts.
@@ -113,7 +120,7 @@ def _copy(
         show_progress: Whether to show a progress bar.
 
     Raises:
-        CheckError: Parts are damaged.
+        CheckError: Parts are damaged. Any other error is that of the sink.
     """
     from detcli.run.shards.parts import DAMAGE, Stored
 
@@ -132,7 +139,11 @@ def _copy(
 
 
 def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
-    """Print which parts are missing or damaged, and raise an error if there are any.
+    """Check that no part of the run is missing or damaged, and print each that is.
+
+    Args:
+        merging: Reads the parts, and collects what is wrong with those read so far.
+        manifest: The manifest of the run, with the number of parts.
 
     Raises:
         CheckError: Parts are missing or damaged; it says how many.

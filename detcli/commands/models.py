@@ -127,7 +127,10 @@ class Listing:
 
 
 def _listed(model: zoo.ZooModel) -> ListedModel:
-    """Describe a model, with its float16 file if it is one that can be fetched."""
+    """Describe a model for the list, with the state of each of its files.
+
+    A model that is fetched has a float32 and a float16 file, a bundled one only the former.
+    """
     files = [_listed_file(model, half=False)]
     if model.repository:
         files.append(_listed_file(model, half=True))
@@ -141,7 +144,12 @@ def _listed(model: zoo.ZooModel) -> ListedModel:
 
 
 def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
-    """Describe a model's file: whether it is on this machine, where, and of which revision."""
+    """Describe a file of a model: whether it is on this machine, where, and of which revision.
+
+    Args:
+        model: The model.
+        half: Whether to describe its float16 file instead of the float32 one.
+    """
     try:
         path = zoo.local_path(model, half=half)
     except ModelError:
@@ -156,7 +164,10 @@ def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
 
 
 def render(listing: Listing) -> "Iterator[Table]":
-    """Yield a table with a row per model, and one for each float16 file that was fetched."""
+    """Lay out the list of models as a table, with a row for each model.
+
+    A float16 file has a row of its own below that of the model, if it was fetched.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -166,19 +177,27 @@ def render(listing: Listing) -> "Iterator[Table]":
         for file in model.files:
             if file.half and file.state != "fetched":
                 continue
+            title = model.name
+            if file.half:
+                title = "  --half"
+            _, _, repository = (model.repository or "detcli").rpartition("/")  # all have one owner
             table.add_row(
-                "  --half" if file.half else model.name,
+                title,
                 Text(file.state, STYLES[file.state]),
                 _size_text(model, file),
                 model.licence,
-                (model.repository or "detcli").rpartition("/")[2],  # all have one owner
+                repository,
                 _revision_text(model, file),
             )
     yield table
 
 
 def _size_text(model: ListedModel, file: ListedFile) -> str:
-    """Write the size of a file; before it is fetched, four bytes for each parameter."""
+    """Write the size of a file, as in "9.4 MB".
+
+    Before it is fetched, the size is estimated by four bytes for each parameter, as in "~9 MB".
+    Without a number of parameters the text is empty.
+    """
     from rich.filesize import decimal
 
     if file.bytes is not None:

@@ -85,7 +85,7 @@ def report(
         marks = Marks(config.outputs.apply)
     remaining_records = hidden.checked(read_records(records))
     # The first record says what the page is about. No page is begun if it cannot be read.
-    first_records = list(islice(remaining_records, 1))
+    first_records = list(islice(remaining_records, 1))  # empty if there is no record at all
     finder = Finder(images, config.inputs)
     settings: Mapping[str, object] = {}
     if first_records:
@@ -104,23 +104,25 @@ def report(
         with interrupts.held():
             page.close()
     if hidden.unseen:
-        unseen_classes = [escape_unprintable(class_name) for class_name in hidden.unseen]
-        print_line(f"nothing to hide was found of {', '.join(unseen_classes)}")
-    if not quiet:
-        for line in page_of_records.summary(output / "index.html"):
-            print_line(line)
-        if finder.lost:
-            print_line(f"{pluralize(finder.lost, 'image')} not found, or changed since", prefix="")
-            if images is None:
-                print_line("  hint: name their folder with --images", prefix="")
+        unseen_classes = ", ".join(escape_unprintable(class_name) for class_name in hidden.unseen)
+        print_line(f"nothing to hide was found of {unseen_classes}")
+    if quiet:
+        return
+    for line in page_of_records.summary(output / "index.html"):
+        print_line(line)
+    if finder.lost:
+        print_line(f"{pluralize(finder.lost, 'image')} not found, or changed since", prefix="")
+        if images is None:
+            print_line("  hint: name their folder with --images", prefix="")
 
 
 def _run_info(records: str, settings: "Mapping[str, object]") -> "RunInfo":
-    """Collect what the page says of the run that made the records.
+    """Collect what the page says of the earlier run that wrote the records.
 
     Args:
-        records: The file of the records, as it was named.
-        settings: The settings in the first record, if it has some. Anybody may have written them.
+        records: The option's value: a file or folder of records, or "-".
+        settings: The settings in the first record; may be empty. The file may be from anyone, so
+            the values may be of any type.
     """
     from detcli.page.page import RunInfo, settings_facts, zones_and_lines_of
 
@@ -140,10 +142,10 @@ def _run_info(records: str, settings: "Mapping[str, object]") -> "RunInfo":
 
 
 class _PageOfRecords:
-    """Adds saved records to a page, with the options --blur and --apply.
+    """Adds the records of an earlier run to a page, with the options --blur and --apply.
 
-    --blur hides classes in the images. --apply leaves out detections and records that a person
-    has marked as wrong, on an earlier page.
+    --blur hides classes in the images. --apply leaves out what a person has marked as wrong on an
+    earlier page, and saved in a file of marks: single detections, or whole records.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class _PageOfRecords:
             page: The page.
             finder: Finds the images of the records.
             hidden: The classes to hide.
-            marks: The marks to apply, if any.
+            marks: What a person has marked as wrong; None without --apply.
         """
         self._page = page
         self._finder = finder
@@ -165,7 +167,14 @@ class _PageOfRecords:
         self._dropped_hidden_count = 0  # detections of hidden classes that marks dropped
 
     def add(self, record: "RecordJson") -> None:
-        """Add a record, unless a mark drops it; boxes that marks drop are hidden all the same."""
+        """Add a record to the page, without the detections that marks drop.
+
+        If a mark drops the whole record, nothing is added. What --blur hides is made unrecognisable
+        in the image even if a mark drops its detection, since the image still shows the object.
+
+        Args:
+            record: The record, as it was read.
+        """
         boxes_to_hide = self._hidden.boxes(record)
         if self._marks is not None:
             corrected = self._marks.corrected(record)
@@ -181,7 +190,11 @@ class _PageOfRecords:
         self._dropped_hidden_count += len(boxes_to_hide) - len(self._hidden.boxes(record))
 
     def summary(self, address: Path) -> "Iterator[str]":
-        """Yield the lines to print at the end: what was written, and what of it is hidden."""
+        """Yield the lines to print at the end: what was written, and what of it is hidden.
+
+        Args:
+            address: The file to open in a browser.
+        """
         without_dropped = ""
         if self._marks is not None:
             without_dropped = f", without what {pluralize(self._marks.drops, 'mark')} dropped"

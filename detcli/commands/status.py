@@ -11,10 +11,11 @@ from detcli.core import frozen
 from detcli.core.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.text import Text
 
+    from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.store import Store
 
 RECENT = 20
@@ -74,12 +75,7 @@ def status(
     file_times = store.times()
 
     done_shards = failures_by_shard.keys()
-    part_times = []
-    for shard in done_shards:
-        part = manifest.part(shard)
-        if part in file_times:
-            part_times.append(file_times[part])
-    part_times.sort()
+    part_times = _times_of_parts(manifest, done_shards, file_times)
     last_s = None
     if part_times:
         last_s = time.time() - part_times[-1]
@@ -92,9 +88,9 @@ def status(
         inputs_per_shard = manifest.names / len(manifest)
         started_s = min(file_times.values())  # when the manifest was written
         rate = _inputs_per_second([started_s, *part_times], inputs_per_shard)
-    if rate is not None:
-        left_inputs = inputs_per_shard * (len(manifest) - len(done_shards))
-        left_s = left_inputs / rate
+        if rate is not None:
+            left_shards = len(manifest) - len(done_shards)
+            left_s = inputs_per_shard * left_shards / rate
 
     failures = Counter[str]()
     for failures_of_shard in failures_by_shard.values():
@@ -112,14 +108,35 @@ def status(
     write_report(run_status, report_format, RunStatus.lines)
 
 
-def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | None:
-    """Estimate the rate of a run from the times of its last parts.
+def _times_of_parts(
+    manifest: "Manifest", done_shards: "Iterable[int]", file_times: dict[str, float]
+) -> list[float]:
+    """List when the parts of a run were written, in seconds since 1970, the earliest first.
 
-    None if they were all written at the same moment.
+    A part is the file with the records of a shard that is done.
 
     Args:
-        times: When the manifest was written, then when each part was, in seconds.
+        manifest: The manifest of the run, which knows the names of the parts.
+        done_shards: The numbers of the shards that are done.
+        file_times: When each file in the folder of the run was written.
+    """
+    times = []
+    for shard in done_shards:
+        part = manifest.part(shard)
+        if part in file_times:
+            times.append(file_times[part])
+    return sorted(times)
+
+
+def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | None:
+    """Estimate how many inputs a run works per second, from the times of its last parts.
+
+    Args:
+        times: When the manifest was written, then when each part was, in seconds and ascending.
         inputs_per_shard: How many inputs a part has, on average.
+
+    Returns:
+        The rate; None if all these files were written at the same moment.
     """
     recent_times = times[-(RECENT + 1) :]  # RECENT parts, and where the first of them began
     elapsed_s = recent_times[-1] - recent_times[0]
