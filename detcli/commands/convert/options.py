@@ -13,7 +13,11 @@ TWICE = "convert twice, into two files"
 
 
 def _batch(text: str) -> int | Literal["dynamic"]:
-    """A number of images, or `dynamic`."""
+    """Parse the value of --batch: a number of images, or `dynamic` for any number.
+
+    Raises:
+        ValueError: It is neither; with a message and a hint.
+    """
     if text == "dynamic":
         return "dynamic"
     if not text.isdecimal() or not int(text):
@@ -22,10 +26,17 @@ def _batch(text: str) -> int | Literal["dynamic"]:
 
 
 def _entry(text: str) -> tuple[str, str]:
-    """An entry of the metadata; an empty one stands for what is always written."""
-    key, equals, value = text.partition("=")
+    """Parse a value of --metadata: the key and value of an entry.
+
+    The word `contract` asks for nothing but what every conversion writes. It gives an empty key and
+    an empty value.
+
+    Raises:
+        UsageError: It is not of the form KEY=VALUE.
+    """
     if text == "contract":
         return "", ""
+    key, equals, value = text.partition("=")
     if not key or not equals:
         raise UsageError(
             f"--metadata '{text}' is not KEY=VALUE", "give KEY=VALUE, as in author=me; or contract"
@@ -35,7 +46,7 @@ def _entry(text: str) -> tuple[str, str]:
 
 @frozen
 class ConversionOptions:
-    """What to convert: the model and how it is read, in a Config, and what convert has besides."""
+    """The options of `detcli convert`; those that it shares with other commands are in `config`."""
 
     config: Config
     output: Path = option(
@@ -147,7 +158,7 @@ class ConversionOptions:
         self._require_single_entries()
 
     def _require_single_entries(self) -> None:
-        """Refuse two values for one entry of the metadata."""
+        """Check that no entry of the metadata is set twice; raises UsageError if one is."""
         values: dict[str, str] = {}
         for key, value in self.metadata:
             if key and key in values:

@@ -92,12 +92,19 @@ class Conversion:
 
 
 def built_in() -> Item:
-    """The image that is part of detcli."""
+    """Return the image that is part of detcli, for comparing models without --image."""
     return Item(Origin(BUILT_IN.name), lambda: load_file(BUILT_IN))
 
 
 def load_images(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Image]:
-    """Load the first MAX_IMAGES items, with a warning for each that cannot be read."""
+    """Load images for calibration, the first MAX_IMAGES at most.
+
+    An image that cannot be read is skipped with a warning.
+
+    Args:
+        items: The images to load.
+        advance: Called after each of them, for a progress bar.
+    """
     for item in itertools.islice(items, MAX_IMAGES):
         try:
             image = load_in_time(item)
@@ -118,11 +125,15 @@ def convert(
 ) -> Conversion:
     """Convert a model, and write the result if the detections on an image stay the same.
 
+    The result is first written to a temporary folder, and both models are run. Only if their
+    detections differ by no more than the tolerance is the output file written.
+
     Args:
         model: The model to convert.
         options: What to change, and where to write the result.
         item: The image that both models run on.
-        images: Returns the images for the calibration of half and int8; None for that one.
+        images: Returns the images for the calibration of half and int8; None to calibrate on
+            `item`.
 
     Returns:
         What was done, how the detections differ, and why nothing was written if so.
@@ -155,8 +166,8 @@ def convert(
                 if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
             difference, failures = compare_models(old, new, options, item)
-            before = _describe(original, model.path, old)
-            after = _describe(new, output, new)
+            before = _describe_file(original, model.path, old)
+            after = _describe_file(new, output, new)
         if difference.conf != CONFIDENCES[0]:
             _warn(_weak_evidence(difference))
         if not failures:
@@ -175,7 +186,11 @@ def convert(
 
 
 def _weak_evidence(difference: Difference) -> str:
-    """The warning that neither model finds an object in the image above the usual confidence."""
+    """Word the warning for a comparison with fewer confident detections than it should have.
+
+    Neither model finds an object above the usual confidence, so boxes above a lower one were
+    compared.
+    """
     box_count = max(difference.old, difference.new)
     return (
         f"neither model finds anything above {CONFIDENCES[0]:g} in {difference.source}; "
@@ -185,6 +200,7 @@ def _weak_evidence(difference: Difference) -> str:
 
 
 def _warn(text: str) -> None:
+    """Issue a warning of detcli, which the command line prints."""
     warnings.warn(text, DetcliWarning, stacklevel=3)
 
 
@@ -210,9 +226,10 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
 
 
 def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
-    """Read a model again with the name of its family in its metadata, if the user gives one.
+    """Write the family that the user names into a copy of a model, and read that copy.
 
-    Without it, a model of some families is not recognised as a detector.
+    Without the name of its family in its metadata, a model of some families is not recognised as a
+    detector. If the user names none, the model is returned as it is.
 
     Args:
         file: The model.
@@ -228,13 +245,14 @@ def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelF
     return ModelFile.read(path, file.box_format, file.preprocess)
 
 
-def _describe(file: ModelFile, path: Path, detector: ModelFile) -> File:
-    """What the report says of a model file.
+def _describe_file(file: ModelFile, path: Path, detector: ModelFile) -> File:
+    """Collect what the report of the conversion says of a model file.
 
     Args:
-        file: The file as it is, or will be.
-        path: What the report calls it.
-        detector: The same model; it may have the metadata by which it is recognised.
+        file: The file.
+        path: Where it is or will be, for the report.
+        detector: The same model in a form in which it is recognised as a detector, see
+            `_of_family`.
     """
     size = len(file.content) + sum(external.bytes for external in file.external)
     contract = detector.detector()
@@ -244,8 +262,14 @@ def _describe(file: ModelFile, path: Path, detector: ModelFile) -> File:
 def _with_contract(file: ModelFile) -> ModelProto:
     """Write into a model's metadata what only the user or files beside the model say about it.
 
-    The converted file stands alone, so it has to hold the class names, the preprocessing and the
-    form of its boxes.
+    The converted file stands alone, so it has to hold the class names, the preprocessing, the size
+    of the input and the format of the boxes. What the graph shows without help is not written.
+
+    Args:
+        file: The model, read with the user's options and the files beside it.
+
+    Returns:
+        The model with these entries; unchanged if the graph shows everything.
     """
     contract = file.detector()
     graph_contract = read_graph(file.model, file.path.name, file.box_format).contract
@@ -269,9 +293,10 @@ def _with_contract(file: ModelFile) -> ModelProto:
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
-    """Run the old and the new model on an image, and compare their detections.
+    """Run the old and the new model on an image, and judge how much their detections differ.
 
-    Where neither finds anything, they are compared with a lower confidence.
+    Where neither finds anything, they are compared with a lower confidence. Besides, a head with
+    NaN, or an output that depends on the other images of a batch, is a failure.
 
     Args:
         old: The model before the conversion.
@@ -289,7 +314,8 @@ def compare_models(
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)
         for conf in CONFIDENCES:
-            report = _compare_detections(old, new, item, replace(settings, conf=conf), tolerance)
+            settings_with_conf = replace(settings, conf=conf)
+            report = _compare_detections(old, new, item, settings_with_conf, tolerance)
             if report.left or report.right:
                 break
     failures = report.failures(tolerance)
@@ -327,9 +353,10 @@ def compare_models(
 
 
 def _tolerance(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Tolerance:
-    """How much the detections may differ, which depends on the precisions of both models.
+    """Decide how much the detections of two models may differ.
 
-    What the user says goes before the default; in 8 bits the default allows most.
+    The default depends on the number types that the models compute in, and allows most in 8 bits.
+    Values of the option --tolerance go before it.
     """
     requested: dict[str, float] = {}
     if options.int8:
@@ -345,9 +372,16 @@ def _compare_detections(
 ) -> DetectionsReport:
     """Compare the detections of both models on an image, with the confidence of the settings.
 
-    Both models select the same number of detections: as many as the new graph does, if it selects
-    itself. They run with a confidence that is lower by the tolerance, so that a detection at the
-    threshold is not missing on one side.
+    Both models give the same number of detections at most: as many as the new graph does, if it
+    selects detections itself. They run with a confidence that is lower by the tolerance, so that a
+    detection at the threshold is not missing on one side.
+
+    Args:
+        old: The model before the conversion.
+        new: The model after it.
+        item: The image.
+        settings: How to detect, with the confidence.
+        tolerance: How much the detections may differ.
     """
     image = item.load()
     max_det = rows_of(new) or settings.max_det
@@ -369,14 +403,21 @@ def _compare_detections(
 
 
 def _detect(file: ModelFile, image: Image, settings: Settings) -> Detections:
-    """Run a model on an image on the CPU, with detcli's selection."""
+    """Detect the objects in an image with a model, on the CPU.
+
+    If the graph selects detections itself, that part of it is left out, and detcli selects them.
+    """
     with BatchDetector(file.path, "cpu", settings) as detector:
         [detections] = DetectorSide(detector).detect([image])
     return detections
 
 
 def _count_not_finite(file: ModelFile, image: Image) -> int:
-    """Count the NaN and infinite values in the head, which make no detections to compare."""
+    """Count the NaN and infinite values that a model computes for an image.
+
+    They are counted in the head, the tensor with boxes and scores. Boxes with such values are not
+    among the detections, so a comparison of detections does not show them.
+    """
     contract = file.detector()
     session = open_tensors("cpu", file.body().SerializeToString(), file.path.name)
     [head] = session.run_watched(contract.input_name, tensor_of(image, contract)).values()
@@ -384,10 +425,14 @@ def _count_not_finite(file: ModelFile, image: Image) -> int:
 
 
 def _batch_difference(new: ModelFile, image: Image) -> float | None:
-    """Measure how much the output for an image depends on the others in its batch.
+    """Measure how much a model's output for an image depends on the other images of its batch.
 
-    A batch in which the image and its mirror image take turns is compared with batches of one of
-    the two.
+    It should not depend on them at all. A batch in which an image and its mirror image take turns
+    is compared with a batch of the image alone and one of the mirror image alone.
+
+    Args:
+        new: The converted model.
+        image: The image.
 
     Returns:
         The largest difference, as a share of the largest value; None if the graph takes one
@@ -399,29 +444,32 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
         return None
     mirrored = Image.whole(np.ascontiguousarray(image.pixels[:, ::-1]))
     batches = [tensor_of(image, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
-    images_in_turns = [batches[index % 2][:1] for index in range(size)]  # (1, 3, H, W) each
+    # The image has the even places of the mixed batch, and the mirror image the odd ones.
+    images_in_turns = [batches[place % 2][:1] for place in range(size)]  # (1, 3, H, W) each
     mixed_batch = np.concatenate(images_in_turns)  # (B, 3, H, W)
-    graph = (new.selection or new.reading()).body(new.model)
+    reading = new.selection or new.reading()
+    graph = reading.body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
     mixed_outputs = session.run_watched(contract.input_name, mixed_batch)
     outputs_alone = [session.run_watched(contract.input_name, batch) for batch in batches]
     differences = []
     for name, outputs in mixed_outputs.items():
-        for index, output in enumerate(outputs):
-            expected = outputs_alone[index % 2][name][0]
+        for place, output in enumerate(outputs):
+            expected = outputs_alone[place % 2][name][0]
             differences.append(_scaled_difference(output, expected))
     return max(differences)
 
 
 def _scaled_difference(output: Tensor, expected: Tensor) -> float:
-    """The largest difference of two outputs, as a share of the channel's largest value.
+    """Return the largest difference of two outputs, as a share of the channel's largest value.
 
-    Each channel has its own scale, since next to pixels a difference of scores would not show. Of
-    the detections of a graph that selects itself, only confident ones count: others may change
-    places.
+    A channel is a coordinate of boxes, or the scores of a class. Each has its own scale, since next
+    to pixels a difference of scores would not show. Of the detections of a graph that selects
+    itself, only confident ones count: others may change places.
 
     Args:
-        output: A head, `(4 + C, N)` or `(N, 4 + C)`, or detections, `(K, 6)`.
+        output: A head, `(4 + C, N)` or `(N, 4 + C)`, of N anchors and C classes; or K detections,
+            `(K, 6)`.
         expected: What it should be, of the same shape.
     """
     if expected.shape[1] == COLUMNS:
@@ -434,4 +482,5 @@ def _scaled_difference(output: Tensor, expected: Tensor) -> float:
         reference = expected.astype(np.float64)
         anchor_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
     scale = np.abs(reference).max(axis=anchor_axis, keepdims=True, initial=MIN_SCALE)
-    return float((np.abs(compared - reference) / scale).max(initial=0))
+    scaled_differences = np.abs(compared - reference) / scale
+    return float(scaled_differences.max(initial=0))
