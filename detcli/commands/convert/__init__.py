@@ -83,7 +83,7 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
     """
     from rich.text import Text
 
-    rows = [("model", _file(report.model))]
+    rows = [("model", _file_text(report.model))]
     for step in report.steps:
         finding = step.finding
         if not step.changed:
@@ -92,7 +92,7 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
     yield facts_table(rows)
     yield facts_table(_difference_facts(report.difference))
     if report.written:
-        yield Text.assemble(("written: ", "green"), escape_unprintable(_file(report.output)))
+        yield Text.assemble(("written: ", "green"), escape_unprintable(_file_text(report.output)))
         return
     text = Text.assemble(("not written: ", "red"), escape_unprintable(report.output.path))
     for failure in report.failures:
@@ -100,8 +100,12 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
     yield text
 
 
-def _file(file: "File") -> str:
-    """Describe a model file in a line: its name, its size on disk, its input size and batch."""
+def _file_text(file: "File") -> str:
+    """Describe a model file in a line: its path, its size on disk, its input size and batch.
+
+    Example:
+        "model.onnx, 9.4 MB, 640x640, batch 1 (0123456789ab)", with the start of its SHA-256
+    """
     from rich.filesize import decimal
 
     size = "any size"
@@ -115,7 +119,7 @@ def _file(file: "File") -> str:
 
 
 def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
-    """Yield how the detections of both models differ, as pairs of a label and a text."""
+    """Yield labels and texts about how the detections of the old and the new model differ."""
     yield "compared on", difference.source
     boxes = f"{difference.old} boxes before, {difference.new} after"
     yield f"above {difference.conf:g}", f"{boxes}, {difference.pairs} pairs"

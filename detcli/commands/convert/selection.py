@@ -43,7 +43,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     Raises:
         ModelError: The selection cannot be appended to this graph.
     """
-    _check(model, contract)
+    _require_selectable(model, contract)
     tensor, anchors_first = _untransposed_head(model, contract)
     body = cut(model, tensor)
     graph = body.graph
@@ -89,7 +89,7 @@ def _untransposed_head(model: ModelProto, contract: Contract) -> tuple[str, bool
 def _append_nodes(
     graph: GraphProto, text: str, constants: Mapping[str, Any], names: Mapping[str, str]
 ) -> None:
-    """Append nodes to a graph that are written in ONNX's textual notation.
+    """Append nodes to a graph, given as text in the notation of `onnx.parser`.
 
     Args:
         graph: The graph, which is changed.
@@ -110,10 +110,15 @@ def _append_nodes(
 
 
 def _output_value(contract: Contract, max_det: int) -> ValueInfoProto:
-    """Describe the output `[B, K, 6]`; sizes that depend on the input are names.
+    """Describe the output `[B, K, 6]` of the selection: K detections of each of B images.
 
     K is less than `max_det` if the head has fewer scores: C of each anchor, or only the best one
-    where an anchor can be one class at most.
+    where an anchor can be one class at most. A size that depends on the input is a name instead of
+    a number.
+
+    Args:
+        contract: How to read the head: its batch, anchors and classes.
+        max_det: How many detections to select from an image.
     """
     row_count: int | str = OUTPUT
     if contract.anchor_count:
@@ -125,8 +130,8 @@ def _output_value(contract: Contract, max_det: int) -> ValueInfoProto:
     return helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, row_count, 6])
 
 
-def _check(model: ModelProto, contract: Contract) -> None:
-    """Check that the selection can be appended to a graph.
+def _require_selectable(model: ModelProto, contract: Contract) -> None:
+    """Check that the nodes which select detections can be appended to a graph.
 
     Raises:
         ModelError: The graph selects for itself, needs another selection, or is too old.

@@ -72,8 +72,8 @@ class Steps:
     each pass.
     """
 
-    _shaped: ModelProto  # the model with its shapes, before the pass that runs
-    _reading: Reading  # what that is
+    _shaped: ModelProto  # the model with the shapes of all tensors, before the pass that runs
+    _reading: Reading  # how detcli reads that model as a detector
 
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, images: Images
@@ -116,13 +116,14 @@ class Steps:
 
         Args:
             name: The option that asked for the pass.
-            convert: The method that runs it.
+            convert: The method that runs it, and returns the new model and a sentence about it.
         """
         self._shaped = infer_shapes(self.model)
         box_format = self._options.config.settings.box_format
         self._reading = read_graph(self._shaped, self._title, box_format)
         converted, finding = convert()
-        # Of the inferred shapes only those of the heads stay, besides those that the model had.
+        # Of the inferred shapes only those of the heads (the tensors with boxes and scores) stay,
+        # besides those that the model had before.
         described_tensors = {value.name for value in self.model.graph.value_info}
         described_tensors.update(self._reading.adaptation.head.tensors)
         values = [value for value in converted.graph.value_info if value.name in described_tensors]
@@ -161,7 +162,9 @@ class Steps:
         """Make the graph take square images of one size, where it takes any."""
         size = self._options.config.settings.imgsz or 0
         contract = self._reading.contract
-        replace(contract, input_size=None).input_shape(size)  # raises unless the stride divides it
+        # Asked for the shape of the input, a contract without a fixed size raises an error if the
+        # size is no multiple of the stride.
+        replace(contract, input_size=None).input_shape(size)
         before = "dynamic"
         if contract.input_size:
             height, width = contract.input_size
@@ -191,7 +194,13 @@ class Steps:
         return model
 
     def _cut(self) -> tuple[ModelProto, str]:
-        """Drop all nodes after the heads, such as those that select boxes."""
+        """Drop all nodes after the heads, which are the tensors with boxes and scores.
+
+        These nodes select boxes, for example.
+
+        Raises:
+            ModelError: The graph has no such tensors, only the detections that it selects.
+        """
         if self._reading.contract.layout is Layout.ROWS:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
@@ -217,10 +226,7 @@ class Steps:
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
         ranges, image_count = self._observed(float_tensors(self._shaped))
-        for tensor in graph.initializer:  # constants, whose range needs no image
-            if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
-                values = onnx.numpy_helper.to_array(tensor)
-                ranges[tensor.name] = (float(values.min()), float(values.max()))
+        ranges |= constant_ranges(graph)
         overflowing = overflowing_nodes(graph, ranges)
         exact = self._decode_nodes() | overflowing
         to_half = partial(
@@ -238,10 +244,15 @@ class Steps:
         return half, f"{finding} (calibrated on {image_count})"
 
     def _decode_nodes(self) -> set[str]:
-        """The nodes that decode boxes and those after the head, by their first outputs."""
+        """Find the nodes that decode boxes, and those after the head that select detections.
+
+        Returns:
+            The first output of each node.
+        """
         graph = self._shaped.graph
         head = self._reading.adaptation.head
-        nodes = passes.decode_nodes(graph, [piece.tensor for piece in head.boxes])
+        box_tensors = [box_piece.tensor for box_piece in head.boxes]
+        nodes = passes.decode_nodes(graph, box_tensors)
         index = GraphIndex(graph)
         for tensor in head.tensors:
             nodes.update(index.moved_from(tensor))
@@ -250,27 +261,18 @@ class Steps:
     def _int8(self) -> tuple[ModelProto, str]:
         """Make convolutions compute in 8 bits, except those whose errors would count most.
 
-        These are the convolutions that decode boxes, the last ones before the class scores, and the
-        first ones after the image. The ranges of all values are seen by running the network on
-        the images for calibration.
+        To scale the 8 bits, the quantiser needs the lowest and highest value of each tensor that
+        these convolutions read or compute. They are observed on the images for calibration.
         """
         graph = self._shaped.graph
-        head = self._reading.adaptation.head
         if is_quantised(graph):
             return self.model, "already quantised"
         if is_half(self._shaped):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        exact = passes.decode_nodes(graph, [piece.tensor for piece in head.boxes])
-        score_tensors = [piece.tensor for piece in head.scores]
-        exact |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
+        exact = self._convolutions_in_float()
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
-        image, _ = find_inputs(GraphIndex(graph))
-        first_nodes = passes.first_convolutions(graph, image.name, FLOAT_START)
-        # In a tiny network these would be all: then the first ones are quantised, too.
-        if any(node.output[0] not in exact | first_nodes for node in convolutions):
-            exact |= first_nodes
         quantised = [node for node in convolutions if node.output[0] not in exact]
         tensors = set()
         for node in quantised:
@@ -282,12 +284,36 @@ class Steps:
         share = f"{len(quantised)} of {len(convolutions)} convolutions"
         return converted, f"{share}, calibrated on {image_count}"
 
+    def _convolutions_in_float(self) -> set[str]:
+        """Find the convolutions that are not quantised, as their errors would count most.
+
+        These are the ones that decode boxes, the last ones before the class scores, and the first
+        ones after the image. The first ones are quantised in a network so small that no convolution
+        would be left to quantise otherwise.
+
+        Returns:
+            The first output of each convolution, and of other nodes that decode boxes.
+        """
+        graph = self._shaped.graph
+        head = self._reading.adaptation.head
+        box_tensors = [box_piece.tensor for box_piece in head.boxes]
+        score_tensors = [score_piece.tensor for score_piece in head.scores]
+        exact = passes.decode_nodes(graph, box_tensors)
+        exact |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
+        image, _ = find_inputs(GraphIndex(graph))
+        first_convolutions = passes.first_convolutions(graph, image.name, FLOAT_START)
+        all_convolutions = {node.output[0] for node in graph.node if node.op_type == "Conv"}
+        if all_convolutions - exact - first_convolutions:
+            exact |= first_convolutions
+        return exact
+
     def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
-        """Run the network on the images for calibration, and see which values tensors take.
+        """Run the network on the images for calibration, and note which values tensors take.
 
         Args:
-            tensors: The tensors to look at.
-            outlying: A share of the images whose lowest and highest values are left out.
+            tensors: The names of the tensors to look at.
+            outlying: The share of images whose lowest value, and as many whose highest value, may
+                be outside of a range; 0 to include all values.
 
         Returns:
             The range of each tensor, and the number of images as text.
@@ -309,6 +335,8 @@ class Steps:
         contract = self._reading.contract
         is_adapted = self._reading.adaptation.is_needed
         body = self._shaped
+        # Of some families, the graph only gives boxes and scores together with the nodes that
+        # detcli adds to it. Where it selects the detections itself, `append_selection` refuses.
         if is_adapted and contract.layout is not Layout.ROWS:
             body = self._reading.body(self._shaped)
         max_det = self._options.max_det
@@ -330,24 +358,25 @@ class Steps:
 
 
 def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
-    """Find the nodes that might overflow in float16.
+    """Find the nodes whose values might exceed the largest number of float16.
 
-    A node might if a tensor that it reads or computes has values near the limit of float16. If it
-    squares its input internally, that holds near the square root of the limit.
+    A node might overflow if a tensor that it reads or computes has values near that limit. Some
+    operators square their input internally; for these the values of the input must stay below the
+    square root of the limit.
 
     Args:
         graph: The graph.
-        ranges: The lowest and the highest value of tensors that were observed.
+        ranges: The lowest and the highest observed value of each tensor, by its name.
 
     Returns:
         The first output of each node.
     """
     near_limit = _tensors_beyond(MAX_HALF, ranges)
-    near_limit_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
+    near_limit_if_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
     overflowing = set()
     for node in graph.node:
         overflows = not near_limit.isdisjoint((*node.input, *node.output))
-        if node.op_type in SQUARING and not near_limit_squared.isdisjoint(node.input[:1]):
+        if node.op_type in SQUARING and not near_limit_if_squared.isdisjoint(node.input[:1]):
             overflows = True
         if overflows:
             overflowing.add(node.output[0])
@@ -355,12 +384,40 @@ def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
 
 
 def _tensors_beyond(limit: float, ranges: Ranges) -> set[str]:
-    """The tensors whose values go below -limit or above limit, or are NaN."""
-    return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
+    """Name the tensors with a value below -limit or above limit, or with NaN.
+
+    Args:
+        limit: The limit, a positive number.
+        ranges: The lowest and the highest value of each tensor, by its name.
+    """
+    names = set()
+    for name, (lowest, highest) in ranges.items():
+        is_within = -limit <= lowest <= highest <= limit  # False for NaN
+        if not is_within:
+            names.add(name)
+    return names
+
+
+def constant_ranges(graph: GraphProto) -> Ranges:
+    """Find the lowest and the highest value of each float32 constant of a graph, by its name."""
+    ranges = {}
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
+            values = onnx.numpy_helper.to_array(tensor)
+            ranges[tensor.name] = (float(values.min()), float(values.max()))
+    return ranges
 
 
 def tensor_of(image: Image, contract: Contract) -> Tensor:
-    """An image as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
+    """Prepare an image as the input of a network.
+
+    Args:
+        image: The image.
+        contract: What the network takes: the size, how images are prepared, and the batch.
+
+    Returns:
+        The tensor `(B, 3, H, W)`, in which the image is repeated to fill the batch.
+    """
     preprocessing = contract.preprocessing
     letterbox = fit_letterbox(image.size, contract.input_shape(), preprocessing)
     batch = contract.batch or 1
@@ -368,7 +425,11 @@ def tensor_of(image: Image, contract: Contract) -> Tensor:
 
 
 def float_tensors(model: ModelProto) -> list[str]:
-    """The float32 tensors that a graph computes, in order; shapes must be inferred."""
+    """Name the float32 tensors that the nodes of a graph compute, in the order of the nodes.
+
+    Args:
+        model: The model, in which the types and shapes of all tensors were inferred.
+    """
     types = GraphIndex(model.graph).types
     tensors = []
     for node in model.graph.node:
@@ -385,10 +446,10 @@ def observe(
     title: str,
     outlying: float = 0.0,
 ) -> tuple[Ranges, int]:
-    """Run a network on some batches, and see which values its tensors take.
+    """Run a network on some batches, and note which values its tensors take.
 
-    The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
-    would fill the memory.
+    A ReduceMin and a ReduceMax are added to the graph for each tensor, so that it returns only the
+    lowest and the highest value: all tensors at once would fill the memory.
 
     Args:
         model: The network.
@@ -401,14 +462,7 @@ def observe(
     Returns:
         The range of each tensor, and the number of batches.
     """
-    reduced = copied(model)
-    graph = reduced.graph
-    del graph.output[:]
-    for operator in ("ReduceMin", "ReduceMax"):
-        for name in tensors:
-            output = f"{name}/{operator}"
-            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
-            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
+    reduced = _with_reductions(model, tensors)
     session = open_tensors("cpu", reduced.SerializeToString(), title)
     image, _ = find_inputs(GraphIndex(model.graph))
     lows_of_batches = []
@@ -431,13 +485,35 @@ def observe(
     return ranges, batch_count
 
 
+def _with_reductions(model: ModelProto, tensors: Collection[str]) -> ModelProto:
+    """Copy a model so that it returns the lowest and the highest value of some of its tensors.
+
+    Args:
+        model: The model.
+        tensors: The names of the tensors.
+
+    Returns:
+        A model with two outputs for each tensor, `{name}/ReduceMin` and `{name}/ReduceMax`, and no
+        others.
+    """
+    reduced = copied(model)
+    graph = reduced.graph
+    del graph.output[:]
+    for operator in ("ReduceMin", "ReduceMax"):
+        for name in tensors:
+            output = f"{name}/{operator}"
+            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
+            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
+    return reduced
+
+
 def serialised(model: ModelProto) -> bytes:
-    """The bytes of a model file, the same for the same model."""
+    """Return the bytes of a model file, which are the same for the same model."""
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def _essence(model: ModelProto) -> bytes:
-    """The bytes of a model without inferred shapes."""
+    """Return the bytes of a model without the shapes of intermediate tensors, for comparisons."""
     bare = copied(model)
     del bare.graph.value_info[:]
     return serialised(bare)
