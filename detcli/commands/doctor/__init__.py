@@ -1,6 +1,6 @@
 """`detcli doctor`: which devices work on this machine, and why the others do not.
 
-examine.py tries the devices, each in a process of its own, and looks at the cache;
+examine.py tries the devices, each in a process of its own; cache.py measures and clears the cache;
 installation.py knows what can be wrong with the driver, packages and libraries, and what fixes it;
 scrub.py takes personal names out of what they say.
 """
@@ -61,7 +61,8 @@ def doctor(
         if required_device.is_auto:
             raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
     # Loads libraries that --help does not need.
-    from detcli.commands.doctor.examine import clear_cached, examine
+    from detcli.commands.doctor.cache import clear_cached
+    from detcli.commands.doctor.examine import examine
 
     cleared_bytes = None
     if clear_cache:

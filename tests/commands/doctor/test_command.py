@@ -16,14 +16,8 @@ from rich.console import Console
 
 from detcli.backend.nvidia import GpuFacts
 from detcli.commands.doctor import examine, render
-from detcli.commands.doctor.examine import (
-    Cache,
-    CachePart,
-    DoctorDefault,
-    DoctorDevice,
-    DoctorReport,
-    Nvidia,
-)
+from detcli.commands.doctor.cache import Cache, CachePart
+from detcli.commands.doctor.examine import DoctorDefault, DoctorDevice, DoctorReport, Nvidia
 from detcli.commands.doctor.installation import DoctorProblem
 
 pytestmark = pytest.mark.slow

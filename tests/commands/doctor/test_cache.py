@@ -7,8 +7,7 @@ from pathlib import Path
 import optional
 import pytest
 
-from detcli.commands.doctor import examine
-from detcli.commands.doctor.examine import clear_cached, describe_cache
+from detcli.commands.doctor.cache import clear_cached, describe_cache
 from detcli.core.errors import OutputError
 
 HASH = "0123456789abcdef" * 4
@@ -126,7 +125,7 @@ def test_no_folder_for_a_cache(monkeypatch):
     def homeless():
         raise OutputError("there is no home folder for a cache")
 
-    monkeypatch.setattr(examine, "cache_folder", homeless)
+    monkeypatch.setattr("detcli.commands.doctor.cache.cache_folder", homeless)
     cache_report = describe_cache()
     assert cache_report.folder is None
     assert cache_report.writable is False

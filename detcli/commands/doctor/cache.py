@@ -1,0 +1,189 @@
+"""The cache as `detcli doctor` reports it: its size, whether it can be trusted, and clearing it."""
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from detcli.commands.doctor.installation import DoctorProblem
+from detcli.commands.doctor.scrub import shorten
+from detcli.core import frozen
+from detcli.core.errors import OutputError
+from detcli.storage.cache import cache_folder, why_untrusted
+
+CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub", "tuned")
+
+# Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
+# to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
+# those of 0.1.0 had shorter names. Earlier versions had a folder `sent-HASH` for each model.
+CACHED_FILE = re.compile(
+    r"prepared/[0-9a-f]{64}[\w-]*\.(contract|graph|openvino)"
+    r"|kernels/[0-9a-f]{64}\.cubin"
+    r"|(prepared|kernels)/\.(detcli-)?[0-9a-f]{16}\.part(\.\w+)?"
+    r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
+    r"|tuned/[0-9a-f]{64}/[^/]+\.onnx"
+    r"|sent[/-][0-9a-f]{64}/.+|hub/models--[^/]+/.+"
+)
+
+
+@frozen
+class CachePart:
+    """detcli's files in one folder of the cache."""
+
+    name: str
+    files: int
+    size_bytes: int
+
+
+@frozen
+class Cache:
+    """What detcli keeps between runs."""
+
+    folder: str | None  # without personal names; None without a home folder
+    writable: bool
+    parts: tuple[CachePart, ...]
+    cleared_bytes: int | None  # by --clear-cache
+    distrusted: tuple[DoctorProblem, ...] = ()  # caches that others can write to
+
+
+def describe_cache(cleared_bytes: int | None = None) -> Cache:
+    """Measure the cache; `cleared_bytes` is what was just removed from it, for the report."""
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
+    sizes_of_parts = {name: dict(_cached_files(folder, name)) for name in CACHE_FOLDERS}
+    parts = []
+    cached_paths = []
+    for name, sizes in sizes_of_parts.items():
+        parts.append(CachePart(name, files=len(sizes), size_bytes=sum(sizes.values())))
+        cached_paths += [folder / name, *sizes]
+    title = _cache_title(folder)
+    return Cache(
+        title,
+        writable=_is_writable(folder),
+        parts=tuple(parts),
+        cleared_bytes=cleared_bytes,
+        distrusted=tuple(_distrusted(folder, cached_paths, title)),
+    )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether this user can write to a folder, or make it where it does not exist yet."""
+    existing = folder
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
+            existing = path
+            break
+    return os.access(f"{existing}/.", os.W_OK | os.X_OK)  # a file has no "."
+
+
+def _cache_title(folder: Path) -> str:
+    """Write the folder of the cache without personal names: by its variable, or shortened."""
+    if os.environ.get("DETCLI_CACHE_DIR"):
+        return "$DETCLI_CACHE_DIR"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base and folder.is_relative_to(base):
+        return f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
+    return shorten(folder)
+
+
+def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[DoctorProblem]:
+    """Yield why detcli's own cache, or that of fetched models, is not used: others may write to it.
+
+    Args:
+        folder: The folder of detcli's cache.
+        cached_paths: The folders and files in it.
+        title: What the report calls the folder.
+    """
+    from detcli.model.hub import hub_folder
+
+    reason = _why_any_untrusted([folder, *cached_paths])
+    if reason:
+        yield DoctorProblem(
+            f"the cache, since {reason.replace(str(folder), title)}",
+            f"chmod -R go-w {_typed(title)}",
+            "then detcli doctor --clear-cache, since others may have written to it; or set "
+            "DETCLI_CACHE_DIR to another folder",
+        )
+    hub = hub_folder()
+    reason = _why_hub_untrusted(hub)
+    if reason:
+        yield DoctorProblem(
+            f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
+            f"chmod -R go-w {_typed(shorten(hub))}",
+            "then detcli models pull NAME, which checks a model, since others may have written to "
+            "it; or set HF_HOME to another folder",
+        )
+
+
+def _why_any_untrusted(paths: list[Path]) -> str:
+    """Say why the first path that cannot be trusted cannot be; empty if all can."""
+    for path in paths:
+        reason = why_untrusted(path)
+        if reason:
+            return reason
+    return ""
+
+
+def _why_hub_untrusted(hub: Path) -> str:
+    """Say why the cache of fetched models cannot be trusted; empty if it can."""
+    from detcli.model.hub import why_folder_untrusted
+    from detcli.model.zoo import MODELS
+
+    for model in MODELS.values():
+        file = model.file()
+        if file:
+            reason = why_folder_untrusted(hub, file.folder)
+            if reason:
+                return reason
+    return ""
+
+
+def _typed(folder: str) -> str:
+    """Quote a folder for a command line, so that the shell still expands a "~" or variable."""
+    if folder.startswith("$"):
+        return f'"{folder}"'
+    if folder.startswith("~/"):
+        return "~/" + shlex.quote(folder.removeprefix("~/"))
+    return shlex.quote(folder)
+
+
+def clear_cached() -> int:
+    """Remove everything detcli has cached, and return the number of bytes.
+
+    Raises:
+        OutputError: A file could not be removed.
+    """
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return 0
+    freed = 0
+    names = list(CACHE_FOLDERS)
+    names += [path.name for path in folder.glob("sent-*")]
+    for name in names:
+        for path, size in list(_cached_files(folder, name)):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
+                ) from error
+            freed += size
+        for subfolder, _, _ in os.walk(folder / name, topdown=False):
+            with contextlib.suppress(OSError):  # not empty, or a link
+                Path(subfolder).rmdir()
+    return freed
+
+
+def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
+    """Yield the files of a cache folder with their sizes; links are not followed."""
+    for subfolder, _, names in os.walk(cache / folder):
+        for name in names:
+            path = Path(subfolder) / name
+            if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
+                with contextlib.suppress(OSError):  # gone by now, or not accessible
+                    yield path, path.lstat().st_size
