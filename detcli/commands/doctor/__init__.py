@@ -81,13 +81,15 @@ def doctor(
 
 
 def render(report: "DoctorReport") -> Iterator["Table | Text"]:
-    """Lay out a report: first the devices and how to fix them, then the facts."""
+    """Lay out a report for a terminal: problems, each device with what it lacks, then the facts.
+
+    Devices often lack the same. A problem that the device before has too is not repeated.
+    """
     for problem in report.problems:
         yield from _problem(problem, "problem: ", "red")
     for problem in report.cache.distrusted:
         yield from _problem(problem, "not used: ", "yellow")
-    # Those of the device before, which are not repeated.
-    reported_problems: Sequence[DoctorProblem] = ()
+    reported_problems: Sequence[DoctorProblem] = ()  # those of the device before
     for device in report.devices:
         title = f"{device.name:<9} "
         if device.usable:
@@ -113,7 +115,9 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
 
 
 def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:
-    """Yield the lines about a problem; the command has a line of its own, to be copied.
+    """Yield the lines about a problem: its reason, the command that fixes it, and advice.
+
+    The command has a line of its own, so that it can be copied.
 
     Args:
         problem: The problem.
@@ -128,7 +132,7 @@ def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text
 
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
-    """Yield labels and values: versions, GPUs, the cache, and chosen defaults."""
+    """Yield labels and values for the table of versions, GPUs, the cache, and defaults."""
     yield from report_rows(report)
     format_size = UNITS["B"]
     for number, gpu in enumerate(report.nvidia.gpus):

@@ -49,7 +49,12 @@ class Cache:
 
 
 def describe_cache(cleared_bytes: int | None = None) -> Cache:
-    """Measure the cache; `cleared_bytes` is what was just removed from it, for the report."""
+    """Measure detcli's cache, and find out whether it can be used.
+
+    Args:
+        cleared_bytes: What was just removed from it, for the report; None if nothing was asked to
+            be removed.
+    """
     try:
         folder = cache_folder()
     except OutputError:
@@ -71,17 +76,22 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether this user can write to a folder, or make it where it does not exist yet."""
-    existing = folder
+    """Whether this user can write to a folder, or create it if it does not exist yet."""
+    existing_path = folder
     for path in (folder, *folder.parents):
         if os.path.lexists(path):
-            existing = path
+            existing_path = path
             break
-    return os.access(f"{existing}/.", os.W_OK | os.X_OK)  # a file has no "."
+    # With "/." behind it, only the path of a folder exists, and not that of a file.
+    return os.access(f"{existing_path}/.", os.W_OK | os.X_OK)
 
 
 def _cache_title(folder: Path) -> str:
-    """Write the folder of the cache without personal names: by its variable, or shortened."""
+    """Write the folder of the cache for the report, without personal names.
+
+    It begins with the variable that sets it, as in "$XDG_CACHE_HOME/detcli", or with "~" for the
+    home folder.
+    """
     if os.environ.get("DETCLI_CACHE_DIR"):
         return "$DETCLI_CACHE_DIR"
     base = os.environ.get("XDG_CACHE_HOME")
@@ -91,7 +101,9 @@ def _cache_title(folder: Path) -> str:
 
 
 def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[DoctorProblem]:
-    """Yield why detcli's own cache, or that of fetched models, is not used: others may write to it.
+    """Yield a problem for each cache that is not used because other users can write to it.
+
+    There are two caches: that of detcli, and that of Hugging Face for fetched models.
 
     Args:
         folder: The folder of detcli's cache.
@@ -102,25 +114,28 @@ def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[
 
     reason = _why_any_untrusted([folder, *cached_paths])
     if reason:
+        public_reason = reason.replace(str(folder), title)
         yield DoctorProblem(
-            f"the cache, since {reason.replace(str(folder), title)}",
-            f"chmod -R go-w {_typed(title)}",
+            f"the cache, since {public_reason}",
+            f"chmod -R go-w {_quoted(title)}",
             "then detcli doctor --clear-cache, since others may have written to it; or set "
             "DETCLI_CACHE_DIR to another folder",
         )
     hub = hub_folder()
+    hub_title = shorten(hub)
     reason = _why_hub_untrusted(hub)
     if reason:
+        public_reason = reason.replace(str(hub), hub_title)
         yield DoctorProblem(
-            f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
-            f"chmod -R go-w {_typed(shorten(hub))}",
+            f"the Hugging Face cache, since {public_reason}",
+            f"chmod -R go-w {_quoted(hub_title)}",
             "then detcli models pull NAME, which checks a model, since others may have written to "
             "it; or set HF_HOME to another folder",
         )
 
 
 def _why_any_untrusted(paths: list[Path]) -> str:
-    """Say why the first path that cannot be trusted cannot be; empty if all can."""
+    """Say why the first untrusted path is not trusted; empty if all paths are trusted."""
     for path in paths:
         reason = why_untrusted(path)
         if reason:
@@ -129,7 +144,13 @@ def _why_any_untrusted(paths: list[Path]) -> str:
 
 
 def _why_hub_untrusted(hub: Path) -> str:
-    """Say why the cache of fetched models cannot be trusted; empty if it can."""
+    """Say why fetched models in the cache of Hugging Face are not trusted; empty if they are.
+
+    Only the repositories of the models that detcli knows by name are checked.
+
+    Args:
+        hub: The folder of the cache.
+    """
     from detcli.model.hub import why_folder_untrusted
     from detcli.model.zoo import MODELS
 
@@ -142,8 +163,8 @@ def _why_hub_untrusted(hub: Path) -> str:
     return ""
 
 
-def _typed(folder: str) -> str:
-    """Quote a folder for a command line, so that the shell still expands a "~" or variable."""
+def _quoted(folder: str) -> str:
+    """Quote a folder for a shell, which still expands a "~" or a variable at its beginning."""
     if folder.startswith("$"):
         return f'"{folder}"'
     if folder.startswith("~/"):
@@ -152,7 +173,12 @@ def _typed(folder: str) -> str:
 
 
 def clear_cached() -> int:
-    """Remove everything detcli has cached, and return the number of bytes.
+    """Remove all files that detcli has cached, and the folders that are empty then.
+
+    Other files in these folders stay.
+
+    Returns:
+        The number of bytes that were freed.
 
     Raises:
         OutputError: A file could not be removed.
@@ -161,9 +187,9 @@ def clear_cached() -> int:
         folder = cache_folder()
     except OutputError:
         return 0
-    freed = 0
+    freed_bytes = 0
     names = list(CACHE_FOLDERS)
-    names += [path.name for path in folder.glob("sent-*")]
+    names += [path.name for path in folder.glob("sent-*")]  # of earlier versions
     for name in names:
         for path, size in list(_cached_files(folder, name)):
             try:
@@ -172,15 +198,22 @@ def clear_cached() -> int:
                 raise OutputError(
                     f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
                 ) from error
-            freed += size
+            freed_bytes += size
         for subfolder, _, _ in os.walk(folder / name, topdown=False):
             with contextlib.suppress(OSError):  # not empty, or a link
                 Path(subfolder).rmdir()
-    return freed
+    return freed_bytes
 
 
 def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
-    """Yield the files of a cache folder with their sizes; links are not followed."""
+    """Yield detcli's files in a folder of the cache with their sizes in bytes.
+
+    Links are not followed.
+
+    Args:
+        cache: The folder of the cache.
+        folder: The name of the folder in it, one of CACHE_FOLDERS.
+    """
     for subfolder, _, names in os.walk(cache / folder):
         for name in names:
             path = Path(subfolder) / name

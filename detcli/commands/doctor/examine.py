@@ -145,14 +145,19 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
         trial_answers = [pool.submit(ask, "trial", str(tried)) for tried in devices]
         trials = [answer.result() for answer in trial_answers]
     problems_of_devices = [trial_problems(trial) for trial in trials]
-    if problems_of_devices[0]:  # not even the CPU, which is the first, can be used
+    cpu_works = not problems_of_devices[0]  # the CPU is the first device
+    if not cpu_works:
+        # Then something is broken that every device needs, and is the reason for all of them.
         problems_of_all = _find_broken(trials[0])
         problems_of_devices = [problems_of_all for _ in devices]
 
+    # Problems of the whole installation: two packages of ONNX Runtime that overwrite each other's
+    # files, defaults that cannot be read, and what makes even the CPU fail.
     problems: list[DoctorProblem] = []
     mixture = find_mixture()
     if mixture is not None:
-        problems.append(installation.problem_of(*mixture))
+        reason, remedy = mixture
+        problems.append(installation.problem_of(reason, remedy))
     problems += problems_of_defaults
     problems += problems_of_devices[0]
 
@@ -178,7 +183,11 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
 
 
 def _devices_to_try(requested: Device | None) -> list[Device]:
-    """List a device of each kind: the requested one, and the first of all other kinds."""
+    """List a device of each kind, the CPU first.
+
+    Args:
+        requested: The device to list for its kind; of any other kind, the first device is listed.
+    """
     devices = []
     for kind in DeviceKind:
         device = Device(kind)
@@ -191,7 +200,12 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
 
 
 def _nvidia(answer: Outcome) -> Nvidia:
-    """Read driver and GPUs from the answer of `describe_nvidia`; without one, ask files."""
+    """Read what a separate process has found out about NVIDIA's driver and GPUs.
+
+    Args:
+        answer: The answer of `describe_nvidia`. If there is none, as the driver made the process
+            crash, only the version of the driver is reported, which is known from files.
+    """
     driver = driver_version()
     if answer.value is None:
         return Nvidia(driver, None, None)
@@ -200,14 +214,20 @@ def _nvidia(answer: Outcome) -> Nvidia:
 
 
 def trial_problems(outcome: Outcome) -> Problems:
-    """Read from the answer of `trial` what is wrong with a device."""
+    """Read from the answer of `trial` what is wrong with a device; nothing if it is usable."""
     if outcome.error is not None:
         return (DoctorProblem(f"the test detector could not run: {outcome.error}"),)
     return tuple(DoctorProblem(**problem) for problem in outcome.value)
 
 
 def _find_broken(trial: Outcome) -> Problems:
-    """Find out why not even the CPU runs the test detector: usually a library does not load."""
+    """Find out why not even the CPU runs the test detector, which breaks every other device too.
+
+    Usually a library that detcli always needs does not load, so each is imported in a process.
+
+    Args:
+        trial: The answer of `trial` for the CPU, which is reported if all libraries load.
+    """
     if trial.error is not None and trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
     problems = []
@@ -224,8 +244,12 @@ def load(module: str, attribute: str) -> Outcome:
     """Import a module in a separate process, and get an attribute of it.
 
     An empty folder that a removed package has left can be imported, but has no attribute.
+
+    Returns:
+        An outcome without a value, as JSON could not hold it; with the error if there is one.
     """
-    return evaluate(f"[__import__({module!r}).{attribute}, None][1]")  # the value is None
+    # Evaluates the attribute, and has None as its value.
+    return evaluate(f"[__import__({module!r}).{attribute}, None][1]")
 
 
 def ask(function: str, *arguments: str) -> Outcome:
@@ -257,7 +281,12 @@ def evaluate(expression: str) -> Outcome:
 
 
 def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
-    """Read the answer that a process printed in its last line, or say why there is none."""
+    """Read the answer that a process has printed, or say why there is none.
+
+    Args:
+        process: A finished process that ran FRAME. Its last line is the answer in JSON, unless it
+            crashed.
+    """
     if process.returncode < 0:
         name = _signal_name(-process.returncode)
         reason = ""
@@ -276,6 +305,7 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
 
 
 def _signal_name(number: int) -> str:
+    """Name the signal that has ended a process, such as "SIGSEGV"."""
     for known_signal in signal.Signals:
         if known_signal == number:
             return known_signal.name
@@ -283,7 +313,7 @@ def _signal_name(number: int) -> str:
 
 
 def describe_nvidia() -> dict[str, Any]:
-    """The fields of Nvidia."""
+    """Ask the driver for the fields of `Nvidia`, in a form that JSON can hold."""
     from detcli.backend import libraries
 
     facts = ask_driver()
@@ -311,7 +341,11 @@ def trial(device: str) -> list[dict[str, Any]]:
 
 
 def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
-    """Compare the detections of the test detector with what they should be; no problem if equal."""
+    """Compare the detections of the test detector with what they should be.
+
+    Returns:
+        A problem if class names, scores or boxes differ by more than TOLERANCE; otherwise none.
+    """
     import numpy as np
 
     rows = np.column_stack([detections.score, detections.xyxy])
@@ -326,7 +360,10 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
 
 
 def _lacking(device: Device) -> list[DoctorProblem]:
-    """List what a device lacks to run anything: OpenVINO; or the driver and libraries of a GPU."""
+    """List what a device lacks to run anything, without running something on it.
+
+    OpenVINO may not be installed; a GPU may lack its driver or libraries.
+    """
     if device.kind not in PROVIDERS and not has_openvino():
         return [DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA)]
     if not device.is_gpu:
@@ -338,6 +375,8 @@ def _lacking(device: Device) -> list[DoctorProblem]:
     if facts.load_error:
         facts = replace(facts, load_error=scrub(facts.load_error))
     version = onnxruntime.__version__
+    # The libraries that do not load, for each execution provider that ONNX Runtime was built with.
+    # TensorRT's needs those of CUDA, too. Messages of the loader may contain personal names.
     available_providers = onnxruntime.get_available_providers()
     failures = {}
     for provider in (CUDA, device.provider):
@@ -357,7 +396,11 @@ def _lacking(device: Device) -> list[DoctorProblem]:
 
 
 def _detect(device: str) -> "Detections":
-    """Run the test detector on a grey image with a red and a green cell."""
+    """Run the test detector on a device, on a grey image with a red and a green cell.
+
+    Returns:
+        The detections, which are EXPECTED if the device computes correctly.
+    """
     import numpy as np
     import onnx.parser
 
@@ -383,7 +426,13 @@ def _detect(device: str) -> "Detections":
 
 
 def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
-    """List the values of shared options, and of those in detcli.toml; and what is wrong there."""
+    """List the values that options have where they are left out, and where these are from.
+
+    These are the options that several commands share, and those in the file detcli.toml.
+
+    Returns:
+        The defaults; and the problem with that file, if it cannot be read.
+    """
     try:
         entries = read_defaults()
     except UsageError as error:
@@ -409,7 +458,12 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
 
 
 def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
-    """Yield the settings that were measured as the fastest, by model, machine and kind."""
+    """Yield the settings that `detcli tune` has measured as the fastest and saved.
+
+    Args:
+        tuned: The settings by the SHA-256 of a model, then by machine, then by the kind of run.
+        file: What the report calls the file that they are in.
+    """
     for digest, machines in tuned.items():
         for machine, kinds in machines.items():
             for kind, settings in kinds.items():

@@ -17,10 +17,12 @@ MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
 def scrub(text: str) -> str:
     """Remove what may be personal from a library's message.
 
-    That are folders, the names of the user and of the machine, and the values of variables.
+    That are folders, the names of the user and of the machine, and the values of variables. Of a
+    path, only the name of the file is left.
     """
+    # A folder with blanks in its name is first replaced by one without, which ABSOLUTE matches.
     for folder in _folders_to_hide():
-        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
+        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")
     text = ABSOLUTE.sub("", text)
     for value in os.environ.values():
         if len(value) >= MIN_VALUE:
@@ -61,7 +63,7 @@ def shorten(path: Path) -> str:
 
 
 def _user_names() -> set[str]:
-    """Every name that this machine has for the user."""
+    """Collect the names that this machine has for the user: of variables and of the home folder."""
     names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
     with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
         names.add(getpass.getuser())
