@@ -51,12 +51,15 @@ from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 
 Floats = npt.NDArray[np.float32]
 
-# Beyond it, float32 knows the sigmoids 0 and 1 only; up to it, exp does not overflow float64.
-FARTHEST = 200.0
-# Of the Taylor series of exp, highest power first: enough up to half of ln 2, see `sigmoid`.
-EXP_TERMS = tuple(1 / math.factorial(power) for power in range(11, -1, -1))
-# The bits of float32's infinity, and its position among the float32 numbers counted from 0.
-INFINITY = 0x7F800000
+# The sigmoid of a larger logit is 1 in float32, and 0 of one below its negative. Up to here, exp
+# does not overflow float64.
+MAX_EXPONENT = 200.0
+# The coefficients of the Taylor series of exp, the highest power first. They are enough for numbers
+# up to half of ln 2, see `sigmoid`.
+EXP_COEFFICIENTS = tuple(1 / math.factorial(power) for power in range(11, -1, -1))
+# The bits of float32's infinity as an integer. This is also its position if all float32 numbers are
+# counted in ascending order from 0.0.
+INFINITY_BITS = 0x7F800000
 
 
 def sigmoid(logits: npt.ArrayLike) -> Floats:
@@ -78,16 +81,16 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
         [0.0, 0.5, 0.8807970881462097, 1.0]
     """
     negated = -np.asarray(logits, np.float32).astype(np.float64)
-    exponent = np.minimum(np.maximum(negated, -FARTHEST), FARTHEST)
+    exponent = np.minimum(np.maximum(negated, -MAX_EXPONENT), MAX_EXPONENT)
     # exp(x) = 2^n * exp(r), where n is the whole number nearest to x / ln 2, and so the remainder r
     # is at most ln 2 / 2, for which a few terms of the Taylor series are enough.
     doublings = np.rint(exponent / math.log(2))
     # fmax replaces NaN by a number here, which can be converted to an integer below. The remainder
     # stays NaN.
-    doublings = np.fmax(doublings, -2 * FARTHEST)
+    doublings = np.fmax(doublings, -2 * MAX_EXPONENT)
     remainder = exponent - doublings * math.log(2)
     series = np.zeros_like(remainder)
-    for coefficient in EXP_TERMS:  # Horner's scheme: ((c11 * r + c10) * r + c9) * r + ...
+    for coefficient in EXP_COEFFICIENTS:  # Horner's scheme: ((c11 * r + c10) * r + c9) * r + ...
         series *= remainder
         series += coefficient
     exponential = np.ldexp(series, doublings.astype(np.int32))
@@ -98,34 +101,36 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
 def logit_threshold(conf: float) -> float:
     """Find the float32 logit t such that `sigmoid(x) > conf` says the same as `x > t`.
 
-    With it, logits can be compared without computing their sigmoids. It is searched for by halving
-    the range of all float32 numbers, as it has to be exact to the last bit.
+    With it, the logits of a network can be compared with a confidence without computing their
+    sigmoids. It is searched for by halving the range of all float32 numbers, as it has to be exact
+    to the last bit.
 
     Args:
         conf: The confidence, which is rounded to float32.
 
     Returns:
-        The logit; -inf where every sigmoid is above the confidence, which then is below 0.
+        The logit; -inf if the confidence is below 0, since every sigmoid is above it then.
 
     Examples:
         >>> logit_threshold(1.0), round(logit_threshold(0.25), 4)
         (inf, -1.0986)
     """
     threshold = np.float32(conf)
-    # Positions count the float32 numbers from 0 in both directions, see `_float32`. The sigmoid of
-    # the number at `low` is taken not to be above the confidence, and that at `high` to be.
-    low = -INFINITY
-    high = INFINITY + 1
+    # The float32 numbers are searched by their positions in ascending order, see
+    # `_float32_at_position`. At every step, the sigmoid of the number at `low` is not above the
+    # confidence, and that of the number at `high` is; both are only assumed at the start.
+    low = -INFINITY_BITS
+    high = INFINITY_BITS + 1
     while high - low > 1:
         middle = (low + high) // 2
-        if sigmoid(_float32(middle)) > threshold:
+        if sigmoid(_float32_at_position(middle)) > threshold:
             high = middle
         else:
             low = middle
-    return float(_float32(low))
+    return float(_float32_at_position(low))
 
 
-def _float32(position: int) -> Floats:
+def _float32_at_position(position: int) -> Floats:
     """Return the float32 number at a position, if all of them are counted in ascending order.
 
     0.0 is at position 0, the smallest positive number at 1, its negative at -1. The bits of a
@@ -141,8 +146,11 @@ HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
 NAN_CAUSES = ": an overflow in half precision, or a broken model"
-TOO_HIGH = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
-NORMALISED = 1.5  # pixels; boxes given as fractions of the image end at 1, or slightly above
+# Scores above it cannot be probabilities: these end at 1, though the rounding of a coarsely
+# quantised head may give 1.5.
+MAX_PLAUSIBLE_SCORE = 2
+# Boxes that are fractions of the image end at 1 or slightly above it, boxes in pixels far above it.
+MAX_FRACTION = 1.5
 
 
 @frozen
@@ -161,7 +169,15 @@ class SelectionOptions:
     conf_thresholds: tuple[float, ...] | None = None
 
     def with_conf_thresholds(self, conf_thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
-        """These options with a threshold for the score of each class, `(C,)`."""
+        """Return these options with a threshold for the score of each class.
+
+        Args:
+            conf_thresholds: `(C,)`, what the scores of each class must be strictly above.
+
+        Returns:
+            Options whose `conf` is the lowest of the thresholds. Where all classes have the same
+            threshold, `conf` says it all, and `conf_thresholds` is None.
+        """
         thresholds = conf_thresholds.tolist()
         conf = min(thresholds)
         if len(set(thresholds)) == 1:
@@ -170,7 +186,7 @@ class SelectionOptions:
 
     @property
     def suppresses_every_class(self) -> bool:
-        """Whether an anchor may be several candidates for NMS."""
+        """Whether NMS gets each anchor with every class above the confidence, not its best only."""
         return self.nms_iou is not None and self.multi_label is MultiLabel.ALWAYS
 
 
@@ -185,42 +201,45 @@ class SelectedBoxes(NamedTuple):
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
     """Select the detections of one image from the network's output for it.
 
+    Most networks end in a head, which holds a box and the scores of all classes for each of
+    thousands of anchors, the places that the network looks at. Others select boxes themselves and
+    end in rows, one for each detection.
+
     Args:
         output: As the contract says, a head `(4 + C, N)` or `(N, 4 + C)` of 4 box rows and C scores
-            for each of N anchors, or rows `(R, 6)` that the network has selected itself.
+            for each of N anchors, or rows `(R, 6)` of x1, y1, x2, y2, score, class id.
         options: Which detections to keep.
         contract: What the model says of its output.
 
     Returns:
-        The boxes in pixels of the network's input, best first.
+        The boxes with their scores and classes, best first. Coordinates are those of the network's
+        input.
     """
     cxcywh = contract.box_format is BoxFormat.CXCYWH
     if contract.layout is Layout.ROWS:
         return select_rows(output, options, contract.class_count, cxcywh=cxcywh)
-    head = output.T if contract.anchors_first else output
-    return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
+    head = output.T if contract.anchors_first else output  # (4 + C, N)
+    has_logits = contract.score_form is ScoreForm.LOGITS
+    return select(head, options, cxcywh=cxcywh, logits=has_logits)
 
 
 def of_images(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
-    """Split the network's output for a batch into views, one for each image, as `detect` takes.
+    """Split the network's output for a batch of images into the output for each image.
 
     Args:
         output: `(B, 4 + C, N)`, `(B, N, 4 + C)` or `(B, R, 6)`, as the contract says.
         count: B, the number of images in the batch.
         contract: What the model says of its output.
 
+    Returns:
+        B views of the output, each of which `detect` takes.
+
     Raises:
         ModelError: The output does not have the shape that the graph declares.
     """
-    declared_sizes: list[int | None]  # None is any size
-    if contract.layout is Layout.ROWS:
-        declared_sizes = [count, contract.anchor_count, 6]
-    elif contract.anchors_first:
-        declared_sizes = [count, contract.anchor_count, 4 + contract.class_count]
-    else:
-        declared_sizes = [count, 4 + contract.class_count, contract.anchor_count]
+    declared_sizes = _declared_output_sizes(count, contract)
     output_sizes = list(np.shape(output))
-    if not _fits(output_sizes, declared_sizes):
+    if not _has_declared_sizes(output_sizes, declared_sizes):
         declared = ", ".join("any" if size is None else str(size) for size in declared_sizes)
         raise ModelError(
             f"the network gave an output of shape {output_sizes}, though its graph declares "
@@ -230,8 +249,17 @@ def of_images(output: HeadArray, count: int, contract: Contract) -> list[HeadArr
     return list(output)
 
 
-def _fits(sizes: list[int], declared_sizes: list[int | None]) -> bool:
-    """True if the sizes of an output are as declared, where None is any size."""
+def _declared_output_sizes(count: int, contract: Contract) -> list[int | None]:
+    """Return the size of each axis of the output for `count` images; None may be any size."""
+    if contract.layout is Layout.ROWS:
+        return [count, contract.anchor_count, 6]
+    if contract.anchors_first:
+        return [count, contract.anchor_count, 4 + contract.class_count]
+    return [count, 4 + contract.class_count, contract.anchor_count]
+
+
+def _has_declared_sizes(sizes: list[int], declared_sizes: list[int | None]) -> bool:
+    """True if the sizes of an output's axes are as declared, where None is any size."""
     if len(sizes) != len(declared_sizes):
         return False
     for size, declared in zip(sizes, declared_sizes, strict=True):
@@ -240,14 +268,26 @@ def _fits(sizes: list[int], declared_sizes: list[int | None]) -> bool:
     return True
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of boxes as far as float32 reaches
+# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
+# `to_detections` drops such boxes with a warning of ours instead of NumPy's.
+@np.errstate(over="ignore", invalid="ignore")
 def detect_all(
     outputs: Iterable[HeadArray],
     letterboxes: Sequence[Letterbox],
     options: SelectionOptions,
     contract: Contract,
 ) -> list[Detections]:
-    """Select the detections of each image of a batch, see `detect` and `to_detections`."""
+    """Select the detections of each image of a batch.
+
+    Args:
+        outputs: The network's output for each image, see `detect`.
+        letterboxes: Where each image lies on the network's input.
+        options: Which detections to keep.
+        contract: What the model says of its output.
+
+    Returns:
+        The detections of each image in pixels of that image, best first.
+    """
     detections = []
     for output, letterbox in zip(outputs, letterboxes, strict=True):
         selection = detect(output, options, contract)
@@ -260,8 +300,9 @@ def select(
 ) -> SelectedBoxes:
     """Select the detections of one image from the head of the network.
 
-    How anchors compete depends on the options: an anchor may be a candidate with every class, with
-    its best class only, or as in the specification of this module, without suppression.
+    A head holds, for each of N anchors (the places that the network looks at), a box and the scores
+    of that box for C classes. The best scores above the confidence are selected; non-maximum
+    suppression follows if the options have an IoU limit.
 
     Args:
         head: `(4 + C, N)`, 4 box rows and the scores of C classes, for each of N anchors.
@@ -276,35 +317,55 @@ def select(
     if logits:
         options = on_logits(options)
     if options.within_anchors:
-        options = replace(options, max_det=min(options.max_det, head.shape[1]))
+        anchor_count = head.shape[1]
+        options = replace(options, max_det=min(options.max_det, anchor_count))
 
     scores = head[4:]  # (C, N)
-    classes = np.arange(len(scores))  # (C,)
+    class_ids = np.arange(len(scores))  # (C,)
     if options.class_ids is not None:
-        classes = np.array(sorted(options.class_ids), np.int64)
-        scores = scores[classes]
+        class_ids = np.array(sorted(options.class_ids), np.int64)
+        scores = scores[class_ids]
     scores = scores.astype(np.float32, copy=False)
 
-    if options.suppresses_every_class:
-        choose = _every_class
-    elif options.multi_label is MultiLabel.NEVER or options.nms_iou is not None:
-        choose = _best_class
-    else:
-        choose = _select_one_to_one
     if options.conf_thresholds is None:
-        anchors, score, class_index = choose(scores, options)
+        anchors, score, class_index = _select_scores(scores, options)
     else:
-        candidates, counting = _scores_that_count(scores, classes, options)
-        positions, score, class_index = choose(counting, options)
+        candidates, candidate_scores = _apply_class_thresholds(scores, class_ids, options)
+        positions, score, class_index = _select_scores(candidate_scores, options)
         anchors = candidates[positions]
 
-    boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
-    selection = SelectedBoxes(boxes, score, classes[class_index])
-    return _reported(_without_duplicates(selection, options), logits=logits)
+    boxes = _to_corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
+    selection = SelectedBoxes(boxes, score, class_ids[class_index])
+    remaining = _suppress_duplicates(selection, options)
+    return _convert_scores(remaining, logits=logits)
+
+
+def _select_scores(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
+    """Select the scores that become detections, before non-maximum suppression.
+
+    An anchor may be selected with every class whose score is above the confidence, with its best
+    class only, or, as the specification of this module says, with several of its best ones.
+
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+        options: The confidence, which classes of an anchor count, and how many scores to keep.
+
+    Returns:
+        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
+    """
+    if options.suppresses_every_class:
+        return _select_every_class(scores, options)
+    if options.multi_label is MultiLabel.NEVER or options.nms_iou is not None:
+        return _select_best_class(scores, options)
+    return _select_one_to_one(scores, options)
 
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
-    """The options that select from logits what these select from scores."""
+    """Return the options that select from logits what these select from scores.
+
+    A score is the sigmoid of its logit. The confidences become logits too, so that the network's
+    logits are compared without computing their sigmoids.
+    """
     thresholds = options.conf_thresholds
     if thresholds is not None:
         thresholds = tuple(logit_threshold(threshold) for threshold in thresholds)
@@ -316,57 +377,81 @@ def select_rows(
 ) -> SelectedBoxes:
     """Select the detections of one image from the rows of a graph that selects boxes itself.
 
-    Rows that are strictly above the confidence of their class stay, if the class is asked for. Of
-    these, the `max_det` best are kept, of equals the lower row first; or with an IoU limit, those
-    that non-maximum suppression leaves. A row whose class does not exist is dropped with a warning.
-    The rows do not tell which of them come from the same anchor, so `multi_label` changes nothing.
+    Such a graph ends in a row for each detection. Rows that are strictly above the confidence of
+    their class stay, if the class is asked for. Of these, the `max_det` best are kept, of equals
+    the lower row first; or with an IoU limit, those that non-maximum suppression leaves. A row
+    whose class does not exist is dropped with a warning. The rows do not tell which of them come
+    from the same anchor, so `multi_label` changes nothing.
 
     Args:
         rows: `(R, 6)` x1, y1, x2, y2, score, class id; padding has a score of 0.
         options: Which detections to keep.
         class_count: The number of classes of the model.
         cxcywh: Whether boxes are centre and size instead of two corners.
+
+    Returns:
+        The boxes with their scores and classes, best first.
     """
     rows = confident_rows(rows, options.conf, class_count)
     if options.conf_thresholds is not None:
-        thresholds = np.array(options.conf_thresholds, np.float32)
-        rows = rows[rows[:, 4] > thresholds[rows[:, 5].astype(np.int64)]]
+        thresholds = np.array(options.conf_thresholds, np.float32)  # (C,)
+        threshold_of_row = thresholds[rows[:, 5].astype(np.int64)]  # (R,)
+        rows = rows[rows[:, 4] > threshold_of_row]
     if options.class_ids is not None:
         rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
-    max_rows = len(rows)  # all of them are candidates for NMS
+
     if options.nms_iou is None:
         max_rows = options.max_det
+    else:
+        max_rows = len(rows)  # all of them are candidates for suppression
     _, best = top_k(rows[:, 4], max_rows)
     rows = rows[best]
-    boxes = _corners(rows[:, :4], cxcywh=cxcywh)
+    boxes = _to_corners(rows[:, :4], cxcywh=cxcywh)
     selection = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
-    return _reported(_without_duplicates(selection, options))
+    remaining = _suppress_duplicates(selection, options)
+    return _convert_scores(remaining)
 
 
 def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
-    """The rows `(R, 6)` strictly above `conf`, in their order, as float32.
+    """Find the rows of a graph that selects boxes itself whose scores are above a confidence.
 
-    A row whose class does not exist, as a broken graph makes, is dropped with a warning.
+    A row whose class does not exist, which only a broken graph gives, is dropped with a warning. So
+    is a row whose score is NaN.
+
+    Args:
+        rows: `(R, 6)` x1, y1, x2, y2, score, class id.
+        conf: The confidence that scores must be strictly above.
+        class_count: The number of classes of the model.
+
+    Returns:
+        The remaining rows as float32, in their order.
     """
     all_rows: Floats = rows.astype(np.float32, copy=False)
     nan_count = np.count_nonzero(np.isnan(all_rows[:, 4]))
     warn_about_nan(int(nan_count), len(all_rows))
     confident: Floats = all_rows[all_rows[:, 4] > np.float32(conf)]
-    class_id = confident[:, 5]
-    exists = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
-    if not exists.all():
+    class_id = confident[:, 5]  # a float, which a broken graph may give a fraction
+    is_whole = class_id == np.floor(class_id)
+    class_exists = (class_id >= 0) & (class_id < class_count) & is_whole
+    if not class_exists.all():
+        unknown_ids = class_id[~class_exists]
         _warn(
-            f"{np.count_nonzero(~exists)} rows have an unknown class id, such as "
-            f"{class_id[~exists][0]:g}, and were dropped; a file of names can name all classes"
+            f"{len(unknown_ids)} rows have an unknown class id, such as "
+            f"{unknown_ids[0]:g}, and were dropped; a file of names can name all classes"
         )
-    of_classes: Floats = confident[exists]
-    return of_classes
+    rows_with_class: Floats = confident[class_exists]
+    return rows_with_class
 
 
 def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:
-    """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score or logit, class id."""
+    """Turn the rows that a backend has selected into boxes, scores from 0 to 1 and classes.
+
+    Args:
+        rows: `(M, 6)` x1, y1, x2, y2, score, class id, best first.
+        logits: Whether logits are in place of the scores.
+    """
     selection = SelectedBoxes(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
-    return _reported(selection, logits=logits)
+    return _convert_scores(selection, logits=logits)
 
 
 def warn_about_nan(nan_count: int, score_count: int) -> None:
@@ -385,33 +470,66 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
         selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
         letterbox: Where the image lies on the network's input.
         contract: What the model says of its boxes, and the names of its classes.
+
+    Returns:
+        The detections with boxes in pixels of the image, in the order of the selection.
     """
-    boxes, scores, class_id = selection
-    if contract.box_fractions:
-        height, width = letterbox.canvas
-        boxes = boxes * np.array([width, height, width, height], np.float32)
-    elif boxes.size and boxes.max() <= NORMALISED:
-        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
-    boxes = letterbox.to_image(boxes)
-    is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
-    if contract.clips:  # of a box beside the image, nothing is left
+    boxes_in_input = _scale_fractions(selection.boxes, letterbox, contract)
+    boxes = letterbox.to_image(boxes_in_input)
+    was_empty = ~_has_area(boxes)  # before a box beside the image loses its area by clipping
+    if contract.clips:
         boxes = clipped(boxes, letterbox.picture)
-    detections = Detections(boxes, scores, class_id, contract.names, selected=scores)
+    detections = Detections(
+        boxes,
+        selection.score,
+        selection.class_id,
+        contract.names,
+        selected=selection.score,
+    )
 
     is_finite = np.isfinite(boxes).all(axis=1)
     _warn_about_boxes(
         boxes,
         infinite_count=int(np.count_nonzero(~is_finite)),
-        empty_count=int(np.count_nonzero(is_finite & is_empty)),
+        empty_count=int(np.count_nonzero(is_finite & was_empty)),
     )
-    has_area = is_finite & (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    if has_area.all():
+    is_valid = is_finite & _has_area(boxes)
+    if is_valid.all():
         return detections
-    return detections[np.flatnonzero(has_area)]
+    return detections[np.flatnonzero(is_valid)]
+
+
+def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) -> Floats:
+    """Return boxes `(M, 4)` in pixels of the network's input.
+
+    Boxes that the contract calls fractions of the input are multiplied by its size. Others are in
+    pixels already, with a warning if they look like fractions.
+    """
+    if contract.box_fractions:
+        height, width = letterbox.canvas
+        return boxes * np.array([width, height, width, height], np.float32)
+    if boxes.size and boxes.max() <= MAX_FRACTION:
+        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
+    return boxes
+
+
+def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
+    """Tell of each box `(M, 4)` x1, y1, x2, y2 whether it does not lack width or height.
+
+    A box with NaN counts as one with an area.
+    """
+    is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
+    return np.logical_not(is_empty)
 
 
 def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
-    """Warn of the boxes that are dropped: those of NaN or infinity, and those without an area."""
+    """Warn about the boxes of an image that are dropped because they cannot be drawn.
+
+    Args:
+        boxes: `(M, 4)`, all boxes of the image.
+        infinite_count: How many of them have a NaN or an infinity among their coordinates.
+        empty_count: How many of them have no width or no height.
+    """
     if infinite_count:
         value = "a NaN" if np.isnan(boxes).any() else "an infinity"
         _warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
@@ -419,16 +537,20 @@ def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -
         _warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")
 
 
-def _reported(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
-    """Turn the scores of a selection into those that are reported, from 0 to 1.
+def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
+    """Convert the scores of the selected boxes to the scores of detections, from 0 to 1.
 
     Logits are replaced by their sigmoids. Other scores are limited to 1, which those of quantised
-    heads may exceed; far larger ones are reported with a warning.
+    heads may exceed; for far larger ones there is also a warning.
+
+    Args:
+        selection: The selected boxes, best first.
+        logits: Whether their scores are logits.
     """
     boxes, score, class_id = selection
     if logits:
         return SelectedBoxes(boxes, sigmoid(score), class_id)
-    if score.size and score[0] > TOO_HIGH:
+    if score.size and score[0] > MAX_PLAUSIBLE_SCORE:  # the first score is the highest
         _warn("scores reach far above 1, as if the model ended without a sigmoid")
     return SelectedBoxes(boxes, np.minimum(score, np.float32(1)), class_id)
 
@@ -437,14 +559,17 @@ def _warn(message: str) -> None:
     warnings.warn(message, DetcliWarning, stacklevel=2)
 
 
-def _scores_that_count(
-    scores: Floats, classes: Indices, options: SelectionOptions
+def _apply_class_thresholds(
+    scores: Floats, class_ids: Indices, options: SelectionOptions
 ) -> tuple[Indices, Floats]:
-    """Apply a confidence for each class: replace the scores that are not above it by -inf.
+    """Apply the confidence of each class: replace the scores that are not above it by -inf.
+
+    Most anchors have no score above the lowest confidence of all classes. They are left out, so
+    that the scores of each class are compared for few anchors only.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
-        classes: `(C,)`, the ids of these classes.
+        class_ids: `(C,)`, the ids of these classes.
         options: With `conf_thresholds`, the confidence of each class by its id, and with `conf`,
             the lowest of them.
 
@@ -452,19 +577,22 @@ def _scores_that_count(
         `(A,)`, the indices, ascending, of the anchors with any score above the lowest confidence;
         and `(C, A)`, their scores, where NaN is -inf too.
     """
-    thresholds = np.array(options.conf_thresholds, np.float32)[classes, np.newaxis]  # (C, 1)
-    candidates = np.flatnonzero(_anchor_score(scores) > np.float32(options.conf))  # (A,)
-    candidate_scores = scores[:, candidates]
-    counting = np.where(candidate_scores > thresholds, candidate_scores, np.float32(-np.inf))
-    return candidates, counting
+    thresholds = np.array(options.conf_thresholds, np.float32)[class_ids]  # (C,)
+    lowest_threshold = np.float32(options.conf)
+    candidates = np.flatnonzero(_best_score_of_anchors(scores) > lowest_threshold)  # (A,)
+    candidate_scores = scores[:, candidates]  # (C, A)
+    is_confident = candidate_scores > thresholds[:, np.newaxis]  # (C, A), never of NaN
+    return candidates, np.where(is_confident, candidate_scores, np.float32(-np.inf))
 
 
 def _select_one_to_one(
     scores: Floats, options: SelectionOptions
 ) -> tuple[Indices, Floats, Indices]:
-    """Select the best scores of the best anchors, as the specification of this module says.
+    """Select the best scores of the best anchors, for a network trained to need no suppression.
 
-    An anchor may be selected several times, with different classes.
+    Such a one-to-one network gives each object to a single anchor. An anchor may be selected
+    several times, with different classes. Of anchors with equal scores, the lower one comes first;
+    of an anchor's classes with equal scores, the lower class.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -473,11 +601,12 @@ def _select_one_to_one(
     Returns:
         The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
     """
-    anchors, min_score = _best_anchors(_anchor_score(scores), options)  # (K,) best first
+    anchors, min_score = _best_anchors(_best_score_of_anchors(scores), options)  # (K,) best first
     # In the flattened scores, all classes of the best anchor come first, and so on: the position of
     # a score is (rank of the anchor) * C + class.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
     positions = np.flatnonzero(flat_scores >= min_score)
+    # Of equal scores, `top_k` takes the one at the lower position.
     score, best = top_k(flat_scores[positions], options.max_det)  # (M,)
     class_count = len(scores)
     anchor_rank, class_index = np.divmod(positions[best], class_count)
@@ -487,9 +616,9 @@ def _select_one_to_one(
 def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
     """Find the anchors with the best scores, and the lowest score that a detection can have.
 
-    At most `max_det` anchors are left. If there are as many, their best scores alone would be
-    enough detections, so no score below the lowest of these can be kept. If there are fewer, any
-    score above the confidence can be kept.
+    At most `max_det` anchors are left. If more anchors than that are above the confidence, the best
+    scores of those that are left would be detections enough, so no score below the lowest of these
+    can be kept. Otherwise any score above the confidence can be kept.
 
     Args:
         anchor_score: `(N,)`, the best score of each anchor.
@@ -502,17 +631,21 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
     is_candidate = anchor_score > conf
     if np.count_nonzero(is_candidate) <= options.max_det:
         anchors = np.flatnonzero(is_candidate)
-        order = rank_descending(anchor_score[anchors])  # of equals the lower anchor
-        return anchors[order], np.nextafter(conf, np.float32(np.inf))
+        order = rank_descending(anchor_score[anchors])  # of equals the lower anchor first
+        lowest_above_conf = np.nextafter(conf, np.float32(np.inf))
+        return anchors[order], lowest_above_conf
     best_scores, anchors = top_k(anchor_score, options.max_det)
     return anchors, best_scores[-1]
 
 
-def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
+def _select_best_class(
+    scores: Floats, options: SelectionOptions
+) -> tuple[Indices, Floats, Indices]:
     """Select the anchors above the confidence, each with its best class only.
 
     Of classes with equal scores, the lowest counts; of anchors with equal scores, the lower one
-    comes first. At most `max_det` are left, unless they are candidates for suppression.
+    comes first. At most `max_det` anchors are left, or all of them if non-maximum suppression is to
+    follow, which limits their number itself.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -521,7 +654,7 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     Returns:
         The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
     """
-    anchor_score = _anchor_score(scores)  # (N,)
+    anchor_score = _best_score_of_anchors(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(options.conf))
     anchors = anchors[rank_descending(anchor_score[anchors])]
     if options.nms_iou is None:
@@ -533,26 +666,58 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     return anchors, score, np.argmax(has_best_score, axis=0)
 
 
-def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
-    """Each anchor with each class above the confidence, best first; of equals the lower anchor."""
-    _anchor_score(scores)  # warns about NaN
-    anchors, classes = np.nonzero(np.float32(options.conf) < scores.T)
-    score = scores[classes, anchors]
+def _select_every_class(
+    scores: Floats, options: SelectionOptions
+) -> tuple[Indices, Floats, Indices]:
+    """Select each anchor with each class whose score is above the confidence.
+
+    All of them are candidates for non-maximum suppression, so their number is not limited here. Of
+    equal scores, that of the lower anchor comes first, and of one anchor, that of the lower class.
+
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+        options: The confidence.
+
+    Returns:
+        The anchor, the score and the row of `scores` of each candidate, `(M,)` each, best first.
+    """
+    _best_score_of_anchors(scores)  # only for its warning about NaN
+    scores_of_anchors = scores.T  # (N, C)
+    is_confident = scores_of_anchors > np.float32(options.conf)
+    anchors, class_index = np.nonzero(is_confident)
+    score = scores[class_index, anchors]
     order = rank_descending(score)
-    return anchors[order], score[order], classes[order]
+    return anchors[order], score[order], class_index[order]
 
 
-def _anchor_score(scores: Floats) -> Floats:
-    """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
+def _best_score_of_anchors(scores: Floats) -> Floats:
+    """Find the highest score of each anchor, with a warning if there are NaN.
+
+    Args:
+        scores: `(C, N)`, the scores of each of N anchors for C classes.
+
+    Returns:
+        `(N,)`, without NaN except for anchors whose scores are all NaN.
+    """
     best: Floats = scores.max(axis=0)
-    if best.size and np.isnan(best.max()):  # `max` propagates NaN, so one value covers all
-        warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
-        best = np.fmax.reduce(scores, axis=0)
+    # The maximum of numbers with a NaN is NaN. So the maximum of all tells whether there is any,
+    # and the scores need not be searched.
+    has_nan = best.size > 0 and np.isnan(best.max())
+    if has_nan:
+        nan_count = int(np.count_nonzero(np.isnan(scores)))
+        warn_about_nan(nan_count, scores.size)
+        best = np.fmax.reduce(scores, axis=0)  # ignores NaN
     return best
 
 
-def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
-    """Boxes (K, 4) as x1, y1, x2, y2."""
+def _to_corners(boxes: Floats, *, cxcywh: bool) -> Floats:
+    """Convert boxes `(K, 4)` to x1, y1, x2, y2.
+
+    Args:
+        boxes: Centre x, centre y, width, height if `cxcywh` is true; else x1, y1, x2, y2, which are
+            returned unchanged.
+        cxcywh: Whether the boxes are centre and size.
+    """
     if not cxcywh:
         return boxes
     centre = boxes[:, :2]
@@ -560,11 +725,25 @@ def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
     return np.concatenate([centre - half_size, centre + half_size], axis=1)
 
 
-def _without_duplicates(selection: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
-    """What non-maximum suppression leaves, if it is asked for."""
+def _suppress_duplicates(selection: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
+    """Drop the boxes that overlap a better box, if the options ask for non-maximum suppression.
+
+    Only boxes of the same class are compared, or all of them if the options are class-agnostic.
+
+    Args:
+        selection: The candidates, best first.
+        options: With `nms_iou`, the intersection over union above which two boxes are duplicates,
+            or None for no suppression.
+
+    Returns:
+        The remaining boxes, best first: with suppression, at most `max_det`.
+    """
     if options.nms_iou is None:
         return selection
     boxes, score, class_id = selection
-    compared_classes = np.zeros_like(class_id) if options.class_agnostic else class_id
+    if options.class_agnostic:
+        compared_classes = np.zeros_like(class_id)
+    else:
+        compared_classes = class_id
     remaining = non_maximum_suppression(boxes, compared_classes, options.nms_iou, options.max_det)
     return SelectedBoxes(boxes[remaining], score[remaining], class_id[remaining])
