@@ -22,6 +22,7 @@ import mutant_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = [
+    "backend/logits",
     "backend/postprocess",
     "storage/files",
     "data/geometry",

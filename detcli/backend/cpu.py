@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_images
+from detcli.backend.network_output import split_by_image
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession
@@ -66,7 +67,7 @@ class CpuBackend(HostBackend):
         for batch in in_batches(buffer, self._contract):
             # The prepared graph has a single output, which holds all images of the batch.
             (output,) = self._session.run(self._contract.input_name, batch).values()
-            outputs.extend(of_images(output, len(batch), self._contract))
+            outputs.extend(split_by_image(output, len(batch), self._contract))
         self._ended(Stage.NETWORK)
         return outputs[: len(buffer)]  # without the images of zeros
 

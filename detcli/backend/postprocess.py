@@ -30,8 +30,6 @@ A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` ke
 wanted.
 """
 
-import functools
-import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -40,9 +38,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.errors import DetcliWarning, ModelError
+from detcli.core.errors import DetcliWarning
 from detcli.data.detections import Detections
 from detcli.data.geometry import Letterbox, clipped
 from detcli.data.suppression import non_maximum_suppression
@@ -50,97 +49,6 @@ from detcli.data.topk import rank_descending, top_k
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 
 Floats = npt.NDArray[np.float32]
-
-# The sigmoid of a larger logit is 1 in float32, and 0 of one below its negative. Up to here, exp
-# does not overflow float64.
-MAX_EXPONENT = 200.0
-# The coefficients of the Taylor series of exp, the highest power first. They are enough for numbers
-# up to half of ln 2, see `sigmoid`.
-EXP_COEFFICIENTS = tuple(1 / math.factorial(power) for power in range(11, -1, -1))
-# The bits of float32's infinity as an integer. This is also its position if all float32 numbers are
-# counted in ascending order from 0.0.
-INFINITY_BITS = 0x7F800000
-
-
-def sigmoid(logits: npt.ArrayLike) -> Floats:
-    """Compute 1 / (1 + exp(-x)) of float32 logits, with the same bits on every machine.
-
-    NumPy's own exp rounds differently with AVX-512 and without it. So exp is computed here in
-    float64 with additions, multiplications and divisions only, whose results IEEE 754 defines to
-    the last bit. The error is below 2^-45 before the result is rounded to float32. The result never
-    falls as the logit rises, and NaN stays NaN.
-
-    Args:
-        logits: Of any shape.
-
-    Returns:
-        float32 of the same shape, from 0 to 1.
-
-    Examples:
-        >>> sigmoid([-np.inf, 0, 2, np.inf]).tolist()
-        [0.0, 0.5, 0.8807970881462097, 1.0]
-    """
-    negated = -np.asarray(logits, np.float32).astype(np.float64)
-    exponent = np.minimum(np.maximum(negated, -MAX_EXPONENT), MAX_EXPONENT)
-    # exp(x) = 2^n * exp(r), where n is the whole number nearest to x / ln 2, and so the remainder r
-    # is at most ln 2 / 2, for which a few terms of the Taylor series are enough.
-    doublings = np.rint(exponent / math.log(2))
-    # fmax replaces NaN by a number here, which can be converted to an integer below. The remainder
-    # stays NaN.
-    doublings = np.fmax(doublings, -2 * MAX_EXPONENT)
-    remainder = exponent - doublings * math.log(2)
-    series = np.zeros_like(remainder)
-    for coefficient in EXP_COEFFICIENTS:  # Horner's scheme: ((c11 * r + c10) * r + c9) * r + ...
-        series *= remainder
-        series += coefficient
-    exponential = np.ldexp(series, doublings.astype(np.int32))
-    return np.asarray(1 / (1 + exponential)).astype(np.float32)
-
-
-@functools.cache
-def logit_threshold(conf: float) -> float:
-    """Find the float32 logit t such that `sigmoid(x) > conf` says the same as `x > t`.
-
-    With it, the logits of a network can be compared with a confidence without computing their
-    sigmoids. It is searched for by halving the range of all float32 numbers, as it has to be exact
-    to the last bit.
-
-    Args:
-        conf: The confidence, which is rounded to float32.
-
-    Returns:
-        The logit; -inf if the confidence is below 0, since every sigmoid is above it then.
-
-    Examples:
-        >>> logit_threshold(1.0), round(logit_threshold(0.25), 4)
-        (inf, -1.0986)
-    """
-    threshold = np.float32(conf)
-    # The float32 numbers are searched by their positions in ascending order, see
-    # `_float32_at_position`. At every step, the sigmoid of the number at `low` is not above the
-    # confidence, and that of the number at `high` is; both are only assumed at the start.
-    low = -INFINITY_BITS
-    high = INFINITY_BITS + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sigmoid(_float32_at_position(middle)) > threshold:
-            high = middle
-        else:
-            low = middle
-    return float(_float32_at_position(low))
-
-
-def _float32_at_position(position: int) -> Floats:
-    """Return the float32 number at a position, if all of them are counted in ascending order.
-
-    0.0 is at position 0, the smallest positive number at 1, its negative at -1. The bits of a
-    positive float32 number, read as an integer, are this position.
-    """
-    magnitude = np.array(abs(position), np.uint32).view(np.float32)
-    if position < 0:
-        return np.negative(magnitude)
-    return magnitude
-
 
 HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -221,51 +129,6 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
     head = output.T if contract.anchors_first else output  # (4 + C, N)
     has_logits = contract.score_form is ScoreForm.LOGITS
     return select(head, options, cxcywh=cxcywh, logits=has_logits)
-
-
-def of_images(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
-    """Split the network's output for a batch of images into the output for each image.
-
-    Args:
-        output: `(B, 4 + C, N)`, `(B, N, 4 + C)` or `(B, R, 6)`, as the contract says.
-        count: B, the number of images in the batch.
-        contract: What the model says of its output.
-
-    Returns:
-        B views of the output, each of which `detect` takes.
-
-    Raises:
-        ModelError: The output does not have the shape that the graph declares.
-    """
-    declared_sizes = _declared_output_sizes(count, contract)
-    output_sizes = list(np.shape(output))
-    if not _has_declared_sizes(output_sizes, declared_sizes):
-        declared = ", ".join("any" if size is None else str(size) for size in declared_sizes)
-        raise ModelError(
-            f"the network gave an output of shape {output_sizes}, though its graph declares "
-            f"[{declared}]",
-            "export the model again; its file does not say what it does",
-        )
-    return list(output)
-
-
-def _declared_output_sizes(count: int, contract: Contract) -> list[int | None]:
-    """Return the size of each axis of the output for `count` images; None may be any size."""
-    if contract.layout is Layout.ROWS:
-        return [count, contract.anchor_count, 6]
-    if contract.anchors_first:
-        return [count, contract.anchor_count, 4 + contract.class_count]
-    return [count, 4 + contract.class_count, contract.anchor_count]
-
-
-def _has_declared_sizes(sizes: list[int], declared_sizes: list[int | None]) -> bool:
-    """True if the sizes of an output's axes are as declared, where None is any size."""
-    if len(sizes) != len(declared_sizes):
-        return False
-    for size, declared in zip(sizes, declared_sizes, strict=True):
-        if declared not in {None, size}:
-            return False
-    return True
 
 
 # A network may give boxes near the largest float32 number. Arithmetic on them overflows, and

@@ -17,7 +17,8 @@ from colour_model import cell_box, image
 
 from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
-from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
+from detcli.backend.logits import logit_threshold, sigmoid
+from detcli.backend.postprocess import SelectionOptions
 from detcli.config.shapes import Shape
 from detcli.config.values import Tiling
 from detcli.core.errors import DeviceError, InferenceError

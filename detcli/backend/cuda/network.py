@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from detcli.backend.postprocess import HeadArray, of_images
+from detcli.backend.network_output import split_by_image
+from detcli.backend.postprocess import HeadArray
 from detcli.backend.protocol import (
     BATCHES,
     closed_error,
@@ -120,7 +121,7 @@ class Network:
                 run_options = self._run_options(NO_GRAPH, wait=True)
                 inputs = {self._contract.input_name: zeros}
                 (head,) = self._session.run(None, inputs, run_options)
-            first_head = of_images(head, len(zeros), self._contract)[0]
+            first_head = split_by_image(head, len(zeros), self._contract)[0]
             anchors = first_head.shape[0 if self._contract.anchors_first else 1]
             self._anchors[height, width] = anchors
 
@@ -174,7 +175,7 @@ class Network:
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
             output: HeadArray = io.copy_outputs_to_cpu()[0]
-            return of_images(output, shape[0], self._contract)
+            return split_by_image(output, shape[0], self._contract)
 
     def close(self) -> None:
         self._bindings.clear()

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from detcli.backend.network_output import split_by_image
 from detcli.backend.openvino.library import (
     CompiledModel,
     InferRequest,
@@ -11,7 +12,7 @@ from detcli.backend.openvino.library import (
     import_openvino,
 )
 from detcli.backend.openvino.network import REQUEST_COUNT
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_images
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import Tensor, in_batches
 from detcli.backend.protocol import HostBackend, Pending, closed_error
 from detcli.core.timing import Stage
@@ -136,7 +137,7 @@ class OpenvinoBackend(HostBackend):
         outputs: list[HeadArray] = []
         for request, batch in started.runs:
             batch_output = request.get_output_tensor().data
-            outputs.extend(of_images(batch_output, len(batch), self._contract))
+            outputs.extend(split_by_image(batch_output, len(batch), self._contract))
         outputs_without_padding = outputs[: len(letterboxes)]
         detections = detect_all(outputs_without_padding, letterboxes, options, self._contract)
 

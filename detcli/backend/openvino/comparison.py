@@ -4,8 +4,9 @@ import logging
 
 import numpy as np
 
+from detcli.backend.network_output import split_by_image
 from detcli.backend.openvino.library import CompiledModel
-from detcli.backend.postprocess import HeadArray, of_images
+from detcli.backend.postprocess import HeadArray
 from detcli.backend.preprocess import Tensor, to_tensors
 from detcli.core.errors import InferenceError, ModelError
 from detcli.data.geometry import Letterbox
@@ -106,7 +107,7 @@ def _first_head(output: HeadArray, image_count: int, contract: Contract) -> Head
     Returns:
         `(4 + C, N)`: the boxes in the first four rows, then the scores of each class.
     """
-    head = of_images(output, image_count, contract)[0]
+    head = split_by_image(output, image_count, contract)[0]
     if contract.anchors_first:
         return head.T
     return head
