@@ -386,12 +386,10 @@ def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
-    """Warn about the boxes of an image that are dropped because they cannot be drawn.
+    """Warn about the boxes that are dropped because they cannot be drawn.
 
-    Args:
-        boxes: `(M, 4)`, all boxes of the image.
-        infinite_count: How many of them have a NaN or an infinity among their coordinates.
-        empty_count: How many of them have no width or no height.
+    Of all boxes of an image, `(M, 4)`, those with a NaN or an infinity are counted by
+    `infinite_count`, and those without width or height by `empty_count`.
     """
     if infinite_count:
         value = "a NaN" if np.isnan(boxes).any() else "an infinity"
@@ -403,12 +401,8 @@ def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -
 def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
     """Convert the scores of the selected boxes to the scores of detections, from 0 to 1.
 
-    Logits are replaced by their sigmoids. Other scores are limited to 1, which those of quantised
-    heads may exceed; for far larger ones there is also a warning.
-
-    Args:
-        selection: The selected boxes, best first.
-        logits: Whether their scores are logits.
+    If they are logits, they are replaced by their sigmoids. Other scores are limited to 1, which
+    those of quantised heads may exceed; for far larger ones there is also a warning.
     """
     boxes, score, class_id = selection
     if logits:
@@ -454,8 +448,7 @@ def _select_one_to_one(
     """Select the best scores of the best anchors, for a network trained to need no suppression.
 
     Such a one-to-one network gives each object to a single anchor. An anchor may be selected
-    several times, with different classes. Of anchors with equal scores, the lower one comes first;
-    of an anchor's classes with equal scores, the lower class.
+    several times, with different classes.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -469,7 +462,7 @@ def _select_one_to_one(
     # a score is (rank of the anchor) * C + class.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
     positions = np.flatnonzero(flat_scores >= min_score)
-    # Of equal scores, `top_k` takes the one at the lower position.
+    # Of equal scores, `top_k` prefers the lower position, which is that of the better anchor.
     score, best = top_k(flat_scores[positions], options.max_det)  # (M,)
     class_count = len(scores)
     anchor_rank, class_index = np.divmod(positions[best], class_count)
@@ -574,13 +567,7 @@ def _best_score_of_anchors(scores: Floats) -> Floats:
 
 
 def _to_corners(boxes: Floats, *, cxcywh: bool) -> Floats:
-    """Convert boxes `(K, 4)` to x1, y1, x2, y2.
-
-    Args:
-        boxes: Centre x, centre y, width, height if `cxcywh` is true; else x1, y1, x2, y2, which are
-            returned unchanged.
-        cxcywh: Whether the boxes are centre and size.
-    """
+    """Convert boxes `(K, 4)`, with `cxcywh` of centre and size, to x1, y1, x2, y2."""
     if not cxcywh:
         return boxes
     centre = boxes[:, :2]
