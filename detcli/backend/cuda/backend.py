@@ -7,7 +7,7 @@ rows come back. The three stages enqueue work and return; the host waits where t
 import contextlib
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,25 +31,30 @@ from detcli.data.geometry import Letterbox, Pixels, Size
 from detcli.model.contract import Contract, Layout, ScoreForm
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu
+    from detcli.backend.cuda.driver import Gpu, PinnedMemory
     from detcli.backend.cuda.network import Network
 
 SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the images of
 the third are staged and uploaded."""
 
-MULTIPROCESSORS = 4  # for each image of a larger batch; fewer are busy with a smaller one
-# Of a batch's input. YOLOv10-N takes 59 bytes on the CPU, and the largest of its family has five
-# times as many channels; as much again is for workspaces, which was not measured.
-BYTES_A_PIXEL = 640
-# Of a network for a batch: each slot's need graphs of their own, of which 32 are kept.
-MANY_RUNS = 10
-MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
+# With fewer images for its multiprocessors, a GPU is not busy; with more, a batch is no faster.
+MULTIPROCESSORS_PER_IMAGE = 4
+# What a batch may take in the GPU's memory for each pixel of its input. YOLOv10-N takes 59 bytes on
+# the CPU, and the largest of its family has five times as many channels; as much again is for
+# workspaces, which was not measured.
+BYTES_PER_PIXEL = 640
+# Runs of the network for one batch without a warning. Each run of each slot is captured as a CUDA
+# graph, of which 32 are kept: enough for ten runs in each of three slots.
+MAX_RUNS_IN_BATCH = 10
+# Workspaces for selection that are kept. A short last batch or another size of the network's input
+# needs one of its own.
+MAX_SELECTIONS = 8
 
 
 @frozen
 class Batch:
-    """Images on their way through the stages."""
+    """A batch of images on its way through the stages: upload, network, selection."""
 
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it
@@ -57,8 +62,53 @@ class Batch:
     tensor: int  # address of the network's input
     output: int = 0  # address of the network's output, once it has run
     output_shape: tuple[int, int, int] = (0, 0, 0)  # of heads or rows
-    # On the host instead, where only a run tells how many there are.
+    # The output on the host instead, by image, if only a run tells how many rows there are.
     rows: tuple[HeadArray, ...] = ()
+
+
+class _SelectedRows:
+    """The rows that the GPU selects from a batch, as long as the host has not copied them.
+
+    They are written to page-locked memory of the batch's slot, which later batches use as well. So
+    they are copied when their detections are needed, or when the slot is handed to another batch,
+    whichever comes first.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        selection: SelectionKernels | HostSelection,
+        download: "PinnedMemory",
+        report_download: Callable[[], None],
+    ) -> None:
+        """Wait for nothing yet; the selection has been enqueued.
+
+        Args:
+            slot: The memory of the batch.
+            selection: What reads the rows in the downloaded memory.
+            download: The memory of the slot that the GPU writes the rows to.
+            report_download: Is called after the rows have been copied.
+        """
+        self._slot = slot
+        self._selection: Any = selection  # its rows are of a type that only it knows
+        self._download = download
+        self._report_download = report_download
+        self._rows_by_image: list[Any] = []  # empty until they have been copied
+        slot.unread.append(self.copy)
+
+    def copy(self) -> None:
+        """Wait until the GPU has written the rows, and copy them out of the slot's memory."""
+        self._slot.wait()
+        self._rows_by_image.extend(self._selection.read(self._download.array))
+        self._slot.unread = [copy_rows for copy_rows in self._slot.unread if copy_rows != self.copy]
+        self._report_download()
+
+    def boxes_by_image(self) -> Iterator[SelectedBoxes]:
+        """Yield the selected boxes of each image, after waiting for them if necessary."""
+        if not self._rows_by_image:
+            self.copy()
+        for rows in self._rows_by_image:
+            yield self._selection.choose(rows)
 
 
 class CudaBackend:
@@ -76,6 +126,15 @@ class CudaBackend:
         device: str,
         memory_limit: int | None = None,
     ) -> None:
+        """Make a backend from parts that are ready to use, and that it closes in the end.
+
+        Args:
+            gpu: The GPU, with its kernels loaded.
+            network: The network, which runs on the stream of that GPU.
+            contract: What the model says of its input and output.
+            device: The name of the device, such as "cuda:0".
+            memory_limit: How many bytes of the GPU's memory the network may take; None for all.
+        """
         self.device = device
         self._memory_limit = memory_limit
         self._gpu = gpu
@@ -89,22 +148,38 @@ class CudaBackend:
         self._observer: Observer | None = None
 
     def best_batch(self, canvas: Size) -> int:
-        """As many images as the graph takes; else `largest_batch`."""
+        """Return how many images to put into a batch.
+
+        That is the number that the graph takes, or, if it takes any, the largest that is faster
+        than fewer and fits into the GPU's memory.
+
+        Args:
+            canvas: Height and width of the network's input.
+        """
         if self._network.batch is not None:
             return self._network.batch
-        room = self._gpu.free_memory()
+        available_bytes = self._gpu.free_memory()
         if self._memory_limit is not None:
-            room = min(room, self._memory_limit)
-        return largest_batch(self._gpu.multiprocessors, room, canvas)
+            available_bytes = min(available_bytes, self._memory_limit)
+        return largest_batch(self._gpu.multiprocessors, available_bytes, canvas)
 
     def allocate(self, size: Size) -> Pixels:
+        """Return an array for an image of (height, width), which the GPU can read directly."""
         return self._images.allocate(size)
 
     def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Batch:
-        """Upload images and letterbox them into the network's input.
+        """Enqueue the upload of images and their letterboxing into the network's input.
 
-        Images in the GPU's memory are not uploaded; what fills them has to be done. The network
-        gets empty images at the end, up to a multiple of what it runs on at a time.
+        The network runs on a fixed number of images at a time. So a batch is filled up with black
+        images at the end, to a multiple of that number.
+
+        Args:
+            images: The images. The GPU reads those in page-locked memory later, so they must not
+                change before the detections are read.
+            letterboxes: Where each image lies on the network's input.
+
+        Returns:
+            The batch, for `infer`. It owns a slot of memory until its detections are read.
         """
         if self._closed:
             raise closed_error()
@@ -112,19 +187,19 @@ class CudaBackend:
         slot = self._ring.take()
         dtype = self._network.input_dtype
         letterbox_batch = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
-        count, channels, height, width = letterbox_batch.shape
         self._images.follow(letterbox_batch.size)
-        step = self._step(count)
-        padded_count = -(-count // step) * step
-        shape = (padded_count, channels, height, width)
-        used = dtype.itemsize * math.prod(letterbox_batch.shape)
-        size = dtype.itemsize * math.prod(shape)
+        count, channels, height, width = letterbox_batch.shape
+        images_per_run = self._images_per_run(count)
+        run_count = math.ceil(count / images_per_run)
+        shape = (run_count * images_per_run, channels, height, width)
+        letterboxed_bytes = dtype.itemsize * math.prod(letterbox_batch.shape)
+        tensor_bytes = dtype.itemsize * math.prod(shape)
 
-        with self._memory_for(shape):
-            tensor = slot.device("tensor", size)
+        with self._explain_lack_of_memory(shape):
+            tensor = slot.device("tensor", tensor_bytes)
             staging = slot.pinned("images", letterbox_batch.staged)
             uploaded = slot.device("images", letterbox_batch.size)
-        self._ended(Stage.PREPROCESS)
+        self._end_stage(Stage.PREPROCESS)
 
         slot.images = tuple(images)
         with slot.marked():
@@ -133,101 +208,119 @@ class CudaBackend:
                 staging,
                 uploaded,
                 tensor.address,
-                lambda: self._ended(Stage.UPLOAD),
+                lambda: self._end_stage(Stage.UPLOAD),
             )
-            if size > used:
-                self._gpu.clear(tensor.address + used, size - used)
-            self._ended(Stage.PREPROCESS)
+            if tensor_bytes > letterboxed_bytes:
+                empty_address = tensor.address + letterboxed_bytes
+                self._gpu.clear(empty_address, tensor_bytes - letterboxed_bytes)
+            self._end_stage(Stage.PREPROCESS)
         return Batch(slot, slot.generation, shape, tensor.address)
 
     def infer(self, buffer: Batch) -> Batch:
-        """Run the network body, as many images at a time as the graph takes."""
-        slot = self._owned(buffer)
+        """Run the network on a batch, as many images at a time as the graph takes.
+
+        Args:
+            buffer: The batch, from `prepare`.
+
+        Returns:
+            The same batch with the network's output: in the GPU's memory, where the run is only
+            enqueued, or on the host if the number of rows in the output is not known before.
+        """
+        slot = self._slot_of(buffer)
         count, channels, height, width = buffer.shape
-        shape_of_run = (self._step(count), channels, height, width)
-        runs = count // shape_of_run[0]
-        is_split = self._network.batch is not None and runs > MANY_RUNS
-        if is_split and not self._has_warned_of_runs:
-            self._has_warned_of_runs = True
-            warnings.warn(
-                f"the model takes {shape_of_run[0]} at a time, so a batch is {runs} runs; "
-                f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
-                DetcliWarning,
-                stacklevel=2,
-            )
-        input_size = math.prod(shape_of_run) * self._network.input_dtype.itemsize
-        inputs = [buffer.tensor + run * input_size for run in range(runs)]
-        self._gpu.make_current()  # another detector's may be
+        shape_of_run = (self._images_per_run(count), channels, height, width)
+        self._warn_about_many_runs(count, shape_of_run[0])
+        run_count = count // shape_of_run[0]
+        bytes_per_run = math.prod(shape_of_run) * self._network.input_dtype.itemsize
+        input_addresses = [buffer.tensor + run * bytes_per_run for run in range(run_count)]
+        self._gpu.make_current()  # another detector may have made its own GPU current
 
         if self._network.rows_vary:
             rows: list[HeadArray] = []
             with slot.marked():
-                for input_address in inputs:
+                for input_address in input_addresses:
                     rows.extend(self._network.run_to_host(input_address, shape_of_run))
-                self._ended(Stage.NETWORK)
+                self._end_stage(Stage.NETWORK)
             return replace(buffer, rows=tuple(rows))
 
         output_shape = self._network.output_shape(shape_of_run)
-        output_size = math.prod(output_shape) * self._network.output_dtype.itemsize
-        with self._memory_for(buffer.shape):
-            output = slot.device("output", runs * output_size).address
+        output_bytes = math.prod(output_shape) * self._network.output_dtype.itemsize
+        with self._explain_lack_of_memory(buffer.shape):
+            output = slot.device("output", run_count * output_bytes).address
         with slot.marked():
-            for run, input_address in enumerate(inputs):
-                self._network.run(input_address, output + run * output_size, shape_of_run)
-            self._ended(Stage.NETWORK)
+            for run, input_address in enumerate(input_addresses):
+                self._network.run(input_address, output + run * output_bytes, shape_of_run)
+            self._end_stage(Stage.NETWORK)
         return replace(buffer, output=output, output_shape=(count, *output_shape[1:]))
+
+    def _warn_about_many_runs(self, count: int, images_per_run: int) -> None:
+        """Warn once, from `infer`, if the graph takes so few images that a batch is many runs."""
+        run_count = count // images_per_run
+        takes_fixed_number = self._network.batch is not None
+        is_slow = takes_fixed_number and run_count > MAX_RUNS_IN_BATCH
+        if is_slow and not self._has_warned_of_runs:
+            self._has_warned_of_runs = True
+            warnings.warn(
+                f"the model takes {images_per_run} at a time, so a batch is {run_count} runs; "
+                f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
+                DetcliWarning,
+                stacklevel=3,
+            )
 
     def select(
         self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select on the GPU; the returned call waits for the rows."""
-        slot = self._owned(buffer)
+        """Enqueue the selection of detections from the network's output for a batch.
+
+        Args:
+            buffer: The batch, from `infer`.
+            letterboxes: Where each of its images lies on the network's input.
+            options: Which detections to keep.
+
+        Returns:
+            A function that waits for the selection and returns the detections of each image.
+        """
+        slot = self._slot_of(buffer)
         if self._network.rows_vary:
-            rows = buffer.rows[: len(letterboxes)]
-            return lambda: self._detections(
-                (detect(rows_of_image, options, self._contract) for rows_of_image in rows),
-                letterboxes,
-            )
-        with self._memory_for(buffer.shape):
-            selection = self._selection(buffer, len(letterboxes), options)
-            # Other selections from this batch may have rows to read.
+            return lambda: self._select_on_host(buffer, letterboxes, options)
+
+        with self._explain_lack_of_memory(buffer.shape):
+            selection = self._selection_for(buffer, len(letterboxes), options)
+            # Rows of earlier selections from this batch may not have been copied yet, so each
+            # selection has memory of its own.
             download = slot.pinned(f"result {len(slot.unread)}", selection.result_size)
         with slot.marked():
             selection.enqueue(buffer.output, download.address)
-            self._ended(Stage.SELECTION)
-        images: list[Any] = []
+            self._end_stage(Stage.SELECTION)
+        selected_rows = _SelectedRows(
+            slot, selection, download, lambda: self._end_stage(Stage.DOWNLOAD)
+        )
+        return lambda: self._to_detections(selected_rows.boxes_by_image(), letterboxes)
 
-        def finish() -> None:
-            """Wait for the rows and copy them; the last one to do so frees the slot."""
-            slot.wait()
-            images.extend(selection.read(download.array))
-            slot.unread = [reader for reader in slot.unread if reader is not finish]
-            self._ended(Stage.DOWNLOAD)
-
-        def wait() -> list[Detections]:
-            if not images:
-                finish()
-            selected = (selection.choose(image) for image in images)
-            return self._detections(selected, letterboxes)
-
-        slot.unread.append(finish)
-        return wait
-
-    def _detections(
-        self, selections: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
+    def _select_on_host(
+        self, batch: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> list[Detections]:
-        """The detections of each image, from what was selected of it."""
+        """Select the detections of each image from rows that the network gave to the host."""
+        rows_by_image = batch.rows[: len(letterboxes)]  # without the images that fill up a run
+        boxes_by_image = (detect(rows, options, self._contract) for rows in rows_by_image)
+        return self._to_detections(boxes_by_image, letterboxes)
+
+    def _to_detections(
+        self, boxes_by_image: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
+    ) -> list[Detections]:
+        """Turn the boxes that were selected from each image into detections in its pixels."""
         detections = []
-        for selection, letterbox in zip(selections, letterboxes, strict=True):
-            detections.append(to_detections(selection, letterbox, self._contract))
-        self._ended(Stage.SELECTION)  # that is a part of it
+        for boxes, letterbox in zip(boxes_by_image, letterboxes, strict=True):
+            detections.append(to_detections(boxes, letterbox, self._contract))
+        self._end_stage(Stage.SELECTION)  # its time is added to that of selecting
         return detections
 
-    def _step(self, count: int) -> int:
-        """Images in a run of the network, where there are `count` in a batch.
+    def _images_per_run(self, count: int) -> int:
+        """Return on how many images the network runs at a time, for a batch of `count` images.
 
-        One that takes any number gets few different ones: each new one costs the planning of all
-        its convolutions, or a new engine.
+        A network that takes any number still gets one of the few numbers in `BATCHES`, since each
+        new number costs the planning of all its convolutions, or a new TensorRT engine. It is the
+        smallest that is enough for the whole batch.
         """
         if self._network.batch:
             return self._network.batch
@@ -239,18 +332,26 @@ class CudaBackend:
         return BATCHES[0]
 
     def observe(self, observer: Observer | None) -> None:
+        """Tell an observer, from now on, which stage has ended; None stops that."""
         self._observer = observer
 
-    def _ended(self, stage: Stage) -> None:
+    def _end_stage(self, stage: Stage) -> None:
+        """Tell the observer, if there is one, that the GPU has done what a stage enqueued."""
         if self._observer is not None:
             self._gpu.synchronize()
             self._observer(stage)
 
     def close(self) -> None:
+        """Wait for the GPU, and release its memory, the network and the GPU itself.
+
+        Rows of batches in flight are copied before their memory is released. A second call does
+        nothing.
+        """
         if self._closed:
             return
         self._closed = True
-        with contextlib.ExitStack() as stack:  # whatever fails, the rest is released
+        # The stack calls the last function first, and the others even if one of them fails.
+        with contextlib.ExitStack() as stack:
             stack.callback(self._gpu.close)
             stack.callback(self._images.close)
             stack.callback(self._network.close)
@@ -259,10 +360,16 @@ class CudaBackend:
             stack.callback(self._ring.close)
             stack.callback(self._gpu.synchronize)
 
-    def _owned(self, buffer: Batch) -> Slot:
-        """The batch's slot, unless it has been handed out again."""
+    def _slot_of(self, buffer: Batch) -> Slot:
+        """Return the slot of memory that a batch owns.
+
+        Raises:
+            InferenceError: The backend is closed, or the slot has been handed to a later batch, so
+                that this batch has been overwritten.
+        """
         if self._closed:
             raise closed_error()
+        # A slot counts the batches that it has been handed to.
         if buffer.generation != buffer.slot.generation:
             raise InferenceError(
                 f"this batch's memory was given to a later one; at most {SLOTS} are in flight",
@@ -270,30 +377,45 @@ class CudaBackend:
             )
         return buffer.slot
 
-    def _selection(
-        self, buffer: Batch, images: int, options: SelectionOptions
+    def _selection_for(
+        self, buffer: Batch, image_count: int, options: SelectionOptions
     ) -> SelectionKernels | HostSelection:
-        """Kernels and workspace for heads of this shape, cached; the host needs neither."""
+        """Return what selects from the network's output for a batch.
+
+        The host selects where the GPU has no kernels for it: from rows that the graph has selected
+        itself, and where suppression compares an anchor's boxes of several classes. Otherwise it is
+        kernels with a workspace in the GPU's memory, which are kept for later batches of the same
+        shape.
+
+        Args:
+            buffer: The batch, with the network's output.
+            image_count: Its images, without those that fill up a run of the network.
+            options: Which detections to keep.
+        """
         _, first_length, second_length = buffer.output_shape
         if self._contract.layout is Layout.ROWS or options.suppresses_every_class:
             return HostSelection(
                 self._gpu,
-                (images, first_length, second_length),
+                (image_count, first_length, second_length),
                 self._network.output_dtype,
                 self._contract,
                 options,
             )
 
+        anchor_count = first_length if self._contract.anchors_first else second_length
         head = HeadShape(
-            batch=images,
+            batch=image_count,
             rows=4 + self._contract.class_count,
-            anchors=first_length if self._contract.anchors_first else second_length,
+            anchors=anchor_count,
             anchors_first=self._contract.anchors_first,
             cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
             logits=self._contract.score_form is ScoreForm.LOGITS,
             dtype=self._network.output_dtype.name,
         )
+        return self._selection_kernels(head, options)
 
+    def _selection_kernels(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
+        """Return the kernels for heads of a shape, and close the least recently used others."""
         selection = self._selections.pop((head, options), None)
         if selection is None:
             selection = SelectionKernels(self._gpu, head, options)
@@ -304,21 +426,32 @@ class CudaBackend:
         return selection
 
     @contextlib.contextmanager
-    def _memory_for(self, shape: tuple[int, int, int, int]) -> Iterator[None]:
+    def _explain_lack_of_memory(self, shape: tuple[int, int, int, int]) -> Iterator[None]:
+        """Turn a MemoryError in the block into an error that says what to do.
+
+        Args:
+            shape: `(B, 3, H, W)`, the network's input that there was not enough memory for.
+        """
         try:
             yield
         except MemoryError as error:
-            fixed = self._network.batch is not None
-            raise out_of_memory(shape, str(error), fixed=fixed) from error
+            takes_fixed_number = self._network.batch is not None
+            raise out_of_memory(shape, str(error), fixed=takes_fixed_number) from error
 
 
-def largest_batch(multiprocessors: int, room: int, canvas: Size) -> int:
-    """The largest of `BATCHES` that suits the GPU, or the smallest.
+def largest_batch(multiprocessors: int, available_bytes: int, canvas: Size) -> int:
+    """Return the largest number of images in `BATCHES` that suits a GPU, or the smallest.
 
     More images at a time keep more multiprocessors busy, as far as they fit into memory.
+
+    Args:
+        multiprocessors: How many of them the GPU has.
+        available_bytes: How much of its memory a batch may take.
+        canvas: Height and width of the network's input.
     """
-    fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
-    limit = min(multiprocessors // MULTIPROCESSORS, fitting)
+    bytes_per_image = BYTES_PER_PIXEL * math.prod(canvas)
+    images_in_memory = available_bytes // bytes_per_image
+    limit = min(multiprocessors // MULTIPROCESSORS_PER_IMAGE, images_in_memory)
     for batch in BATCHES:
         if batch <= limit:
             return batch
