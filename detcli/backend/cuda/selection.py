@@ -34,15 +34,23 @@ from detcli.model.contract import Contract, MultiLabel
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu, Graph
 
-ANCHORS_IN_A_BLOCK = 32
-ALIGNMENT = 256  # bytes
-WORD = 4  # bytes of a number
+ANCHORS_PER_BLOCK = 32  # that a block of threads reads in class_max.cu
+ALIGNMENT = 256  # bytes, of each array in the workspace
+NUMBER_BYTES = 4  # of each number in the workspace and in the result
 COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
-MAX_GRAPHS = 16  # pairs of addresses; each slot has one
+# CUDA graphs that are kept, one for each pair of addresses to read from and to write to. Each batch
+# in flight has such a pair.
+MAX_GRAPHS = 16
 
 
 @frozen
 class HeadShape:
+    """The shape and the form of the heads of a batch of images, which kernels depend on.
+
+    A head is the network's output for one image: for each of N anchors, the places that the network
+    looks at, a box and the scores of C classes.
+    """
+
     batch: int  # B
     rows: int  # 4 + C
     anchors: int  # N
@@ -62,9 +70,22 @@ class SelectionKernels:
 
     Runs share the workspace and their result in it, since the stream runs them one after another;
     each result is copied to memory of the caller.
+
+    Attributes:
+        max_det: The largest number of detections in an image, which the head may limit further than
+            the options do.
+        result_size: The bytes of a result: for each image the counts of its rows and of NaN, then
+            for each image room for `max_det` rows.
     """
 
     def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
+        """Allocate the workspace, and upload the classes and confidences that kernels read.
+
+        Args:
+            gpu: The GPU to select on.
+            head: The shape of the heads to select from.
+            options: Which detections to keep.
+        """
         self._gpu = gpu
         self._head = head
         self._options = on_logits(options) if head.logits else options
@@ -75,24 +96,18 @@ class SelectionKernels:
             self.max_det = min(options.max_det, self._score_count)
         else:
             self.max_det = min(options.max_det, head.anchors)
-        self.result_size = WORD * head.batch * (2 + COLUMNS * self.max_det)
-        self._ranked = head.anchors  # anchors that are ranked in each image
+        self.result_size = NUMBER_BYTES * head.batch * (2 + COLUMNS * self.max_det)
+        # Suppression needs all anchors in order; otherwise only as many as can be detections.
+        self._ranked_anchors = head.anchors
         if options.nms_iou is None:
-            self._ranked = self.max_det
-        self._spill = spill_capacity(self._ranked)
+            self._ranked_anchors = self.max_det
+        self._spill_capacity = spill_capacity(self._ranked_anchors)
+        # The graphs by the address of the heads and that of the result on the host.
         self._graphs: dict[tuple[int, int], Graph] = {}
         self._counts = struct.Struct(f"{2 * head.batch}I")
 
-        sizes = self._workspace_sizes()
-        workspace_size = 0
-        self._offset: dict[str, int] = {}
-        for part, size in sizes.items():
-            self._offset[part] = workspace_size
-            workspace_size += -(-size // ALIGNMENT) * ALIGNMENT
-        self._memory = gpu.allocate(workspace_size)
-        for counter in ("survivor_count", "nan_count"):
-            gpu.clear(self._address(counter), sizes[counter])
-
+        self._offsets: dict[str, int] = {}  # of each array in the workspace
+        self._memory = self._allocate_workspace()
         self._class_ids: DeviceMemory | None = None
         if class_ids is not None:
             self._class_ids = upload(gpu, np.array(class_ids, np.uint32))
@@ -103,48 +118,96 @@ class SelectionKernels:
                 thresholds = thresholds[class_ids]
             self._thresholds = upload(gpu, thresholds)
 
+    def _allocate_workspace(self) -> "DeviceMemory":
+        """Allocate one block of device memory for all arrays of the workspace.
+
+        The offset of each array is noted. The counters that kernels add to begin at 0.
+        """
+        sizes = self._workspace_sizes()
+        workspace_size = 0
+        for array_name, size in sizes.items():
+            self._offsets[array_name] = workspace_size
+            workspace_size += math.ceil(size / ALIGNMENT) * ALIGNMENT
+        memory = self._gpu.allocate(workspace_size)
+        for counter in ("survivor_count", "nan_count"):
+            self._gpu.clear(memory.address + self._offsets[counter], sizes[counter])
+        return memory
+
     def _workspace_sizes(self) -> dict[str, int]:
-        """The bytes of each part of the workspace."""
-        images = WORD * self._head.batch
-        anchors = images * self._head.anchors
+        """Return the size in bytes of each array in the workspace, by its name in the kernels.
+
+        An array has one number, or two, for each anchor of each image, for each anchor that is
+        ranked, for each detection, or for each image. A survivor is an anchor with a score above
+        the confidence.
+        """
+        per_image = NUMBER_BYTES * self._head.batch
+        per_anchor = per_image * self._head.anchors
+        per_ranked_anchor = per_image * self._ranked_anchors
+        per_detection = per_image * self.max_det
         is_one_to_one = self._options.nms_iou is None
         return {
-            "best_key": anchors,
-            "second_key": anchors,
-            "best_class": anchors,
-            "survivors": 2 * anchors,
-            "ranked": images * self._ranked,
-            "wide": images * self.max_det if is_one_to_one else 0,
-            "row_class": 0 if is_one_to_one else images * self.max_det,
-            "ranked_count": images,
-            "survivor_count": images,
-            "nan_count": images,
-            "spill": 2 * images * self._spill,
+            "best_key": per_anchor,
+            "second_key": per_anchor,
+            "best_class": per_anchor,
+            "survivors": 2 * per_anchor,
+            "ranked": per_ranked_anchor,
+            "wide": per_detection if is_one_to_one else 0,
+            "row_class": 0 if is_one_to_one else per_detection,
+            "ranked_count": per_image,
+            "survivor_count": per_image,
+            "nan_count": per_image,
+            "spill": 2 * per_image * self._spill_capacity,
             "result": self.result_size,
         }
 
     def enqueue(self, heads: int, download: int) -> None:
-        """Enqueue the kernels, and a copy of what they leave on the device, as one graph."""
+        """Enqueue the selection from the heads of a batch, as one CUDA graph.
+
+        The graph is made when the two addresses are first used, and kept for the next time.
+
+        Args:
+            heads: The device address of the heads.
+            download: The address of page-locked memory, of `result_size` bytes, that the result is
+                written to.
+        """
         graph = self._graphs.get((heads, download))
         if graph is None:
             if len(self._graphs) == MAX_GRAPHS:
                 self._graphs.clear()
-            graph = self._graphs[heads, download] = self._gpu.graph()
-            if not self._head.anchors:  # a grid without blocks would be an error
-                graph.clear(self._address("result"), self.result_size)
-                graph.copy(download, self._address("result"), self.result_size)
-            elif self._options.nms_iou is None:
-                self._launch(graph, heads, download)
-            else:  # suppression reads the rows that it has written, so they are on the device
-                self._launch(graph, heads, self._address("result"))
-                graph.copy(download, self._address("result"), self.result_size)
+            graph = self._gpu.graph()
+            self._graphs[heads, download] = graph
+            self._fill_graph(graph, heads, download)
         graph.enqueue()
 
-    def _launch(self, graph: "Graph", heads: int, result: int) -> None:
-        """Append the kernels: step 1 of the specification, then steps 2 and 3 or suppression.
+    def _fill_graph(self, graph: "Graph", heads: int, download: int) -> None:
+        """Append to a new graph all that selects from the heads and brings the result to the host.
 
-        `result` is where they write: the kernels of steps 2 and 3 only write it, and so they write
-        over the bus to the host's page-locked memory, which saves a copy.
+        Args:
+            graph: The graph, without anything in it.
+            heads: The device address of the heads.
+            download: The address of page-locked memory for the result.
+        """
+        result_on_device = self._address("result")
+        if self._head.anchors == 0:
+            # A kernel without blocks would be an error. A result of zeros has no rows.
+            graph.clear(result_on_device, self.result_size)
+            graph.copy(download, result_on_device, self.result_size)
+        elif self._options.nms_iou is None:
+            # The kernels only write their result. So they write it to the host's memory, over the
+            # bus, which saves a copy.
+            self._launch(graph, heads, download)
+        else:
+            # Suppression reads the rows that it has written, so they are on the device.
+            self._launch(graph, heads, result_on_device)
+            graph.copy(download, result_on_device, self.result_size)
+
+    def _launch(self, graph: "Graph", heads: int, result: int) -> None:
+        """Append the kernels: the best scores of each anchor, then selection or suppression.
+
+        Args:
+            graph: The graph to append to.
+            heads: The device address of the heads.
+            result: The address that the counts and rows are written to.
         """
         self._launch_class_max(graph, heads)
         if self._options.nms_iou is None:
@@ -153,22 +216,39 @@ class SelectionKernels:
             self._launch_suppression(graph, heads, result, self._options.nms_iou)
 
     def _launch_class_max(self, graph: "Graph", heads: int) -> None:
-        """Append step 1: the best scores of each anchor, and the anchors to look at."""
+        """Append the kernel that finds the best scores of each anchor.
+
+        It also lists the survivors, the anchors with a score above the confidence, and counts NaN.
+        This is step 1 of the specification in `backend.postprocess`.
+
+        Args:
+            graph: The graph to append to.
+            heads: The device address of the heads.
+        """
         head = self._head
         arguments = self._head_arguments(heads) + self._threshold_arguments()
-        arguments += self._best_of_anchors()
+        arguments += self._anchor_arguments()
         arguments += [
             self._address("nan_count"),
             np.float32(self._options.conf),
             self._address("survivors"),
             self._address("survivor_count"),
         ]
-        blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
-        kernel = f"class_max_{self._variant}"
-        graph.launch(kernel, (blocks, head.batch, 1), 256, *arguments)
+        blocks_per_image = math.ceil(head.anchors / ANCHORS_PER_BLOCK)
+        kernel = f"class_max_{self._kernel_variant}"
+        graph.launch(kernel, (blocks_per_image, head.batch, 1), 256, *arguments)
 
     def _launch_select(self, graph: "Graph", heads: int, result: int) -> None:
-        """Append steps 2 and 3."""
+        """Append the kernel that selects the best scores of the best anchors, without suppression.
+
+        These are steps 2 and 3 of the specification in `backend.postprocess`. One block of threads
+        works on each image.
+
+        Args:
+            graph: The graph to append to.
+            heads: The device address of the heads.
+            result: The address that the counts and rows are written to.
+        """
         options = self._options
         arguments = self._head_arguments(heads) + self._threshold_arguments()
         arguments += [
@@ -177,21 +257,29 @@ class SelectionKernels:
             np.uint32(options.multi_label is MultiLabel.NEVER),
             np.float32(options.conf),
         ]
-        arguments += self._best_of_anchors()
+        arguments += self._anchor_arguments()
         arguments += [
             self._address("survivors"),
             self._address("ranked"),
             self._address("wide"),
             self._address("spill"),
-            np.uint32(self._spill),
+            np.uint32(self._spill_capacity),
             self._address("survivor_count"),
         ]
         arguments += self._result_arguments(result)
-        graph.launch(f"select_{self._variant}", (self._head.batch, 1, 1), 1024, *arguments)
+        kernel = f"select_{self._kernel_variant}"
+        graph.launch(kernel, (self._head.batch, 1, 1), 1024, *arguments)
 
     def _launch_suppression(self, graph: "Graph", heads: int, result: int, iou: float) -> None:
-        """Append the ranking of anchors and non-maximum suppression."""
-        grid = (self._head.batch, 1, 1)
+        """Append the kernels that rank the anchors by score and suppress overlapping boxes.
+
+        Args:
+            graph: The graph to append to.
+            heads: The device address of the heads.
+            result: The address that the counts and rows are written to.
+            iou: The intersection over union above which the lower of two boxes is dropped.
+        """
+        grid = (self._head.batch, 1, 1)  # a block of threads for each image
         graph.launch(
             "rank_anchors",
             grid,
@@ -202,7 +290,7 @@ class SelectionKernels:
             self._address("ranked"),
             self._address("ranked_count"),
             self._address("spill"),
-            np.uint32(self._spill),
+            np.uint32(self._spill_capacity),
         )
         arguments = self._head_arguments(heads)
         arguments += [
@@ -220,31 +308,38 @@ class SelectionKernels:
         graph.launch(f"nms_{self._head.dtype}", grid, 1024, *arguments)
 
     @property
-    def _variant(self) -> str:
-        """The end of the names of kernels that look at scores."""
+    def _kernel_variant(self) -> str:
+        """The end of the names of kernels that compare scores, such as "by_class_float16"."""
         if self._thresholds is not None:
             return f"by_class_{self._head.dtype}"
         return self._head.dtype
 
     def _head_arguments(self, heads: int) -> "list[Argument]":
-        """What kernels take of the heads, and of the classes to look at."""
+        """Return the arguments that describe the heads, and the classes to select from.
+
+        Args:
+            heads: The device address of the heads.
+        """
+        class_ids_address = 0  # a null pointer stands for all classes
+        if self._class_ids is not None:
+            class_ids_address = self._class_ids.address
         return [
             heads,
             np.uint32(self._head.rows),
             np.uint32(self._head.anchors),
             np.uint32(self._head.anchors_first),
-            self._class_ids.address if self._class_ids else 0,
+            class_ids_address,
             np.uint32(self._class_count),
         ]
 
     def _threshold_arguments(self) -> "list[Argument]":
-        """What kernels take where classes have confidences of their own."""
+        """Return the argument that only kernels for confidences of each class take."""
         if self._thresholds is None:
             return []
         return [self._thresholds.address]
 
-    def _best_of_anchors(self) -> "list[Argument]":
-        """Where `class_max` writes the best of each anchor."""
+    def _anchor_arguments(self) -> "list[Argument]":
+        """Return where the two best scores and the best class of each anchor are."""
         return [
             self._address("best_key"),
             self._address("second_key"),
@@ -252,35 +347,51 @@ class SelectionKernels:
         ]
 
     def _result_arguments(self, result: int) -> "list[Argument]":
-        """Where counts of NaN are, and where counts and rows of detections go."""
-        rows = result + 2 * WORD * self._head.batch
+        """Return where NaN have been counted, and where the result's counts and rows go.
+
+        Args:
+            result: The address of the result, which begins with two counts for each image.
+        """
+        rows = result + 2 * NUMBER_BYTES * self._head.batch
         return [self._address("nan_count"), result, rows]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:
-        """Copy the rows of each image out of a downloaded result."""
+        """Copy the rows of each image out of a downloaded result.
+
+        Args:
+            result: The bytes of the result: for each image the count of its rows and that of NaN
+                among its scores, then for each image room for `max_det` rows.
+
+        Returns:
+            The rows of each image, `(M, 6)`, and its count of NaN.
+        """
         counts = self._counts.unpack_from(result.data)
-        images = []
+        bytes_per_image = NUMBER_BYTES * COLUMNS * self.max_det
+        rows_by_image = []
         for image in range(self._head.batch):
-            row_count, nan_count = counts[2 * image : 2 * image + 2]
-            start = self._counts.size + WORD * COLUMNS * image * self.max_det
+            row_count = counts[2 * image]
+            nan_count = counts[2 * image + 1]
+            start = self._counts.size + image * bytes_per_image
             rows = np.ndarray((row_count, COLUMNS), np.float32, result, start)
-            images.append((rows.copy(), nan_count))
-        return images
+            rows_by_image.append((rows.copy(), nan_count))
+        return rows_by_image
 
     def choose(self, rows: Rows) -> SelectedBoxes:
-        """What was selected from one image, with a warning about NaN."""
+        """Turn the rows of one image into boxes, scores and classes, with a warning about NaN."""
         values, nan_count = rows
         warn_about_nan(nan_count, self._score_count)
         return as_selection(values, logits=self._head.logits)
 
     def close(self) -> None:
+        """Free the workspace and what was uploaded."""
         self._memory.close()
         for uploaded in (self._class_ids, self._thresholds):
             if uploaded is not None:
                 uploaded.close()
 
-    def _address(self, part: str) -> int:
-        return self._memory.address + self._offset[part]
+    def _address(self, array_name: str) -> int:
+        """Return the device address of an array in the workspace."""
+        return self._memory.address + self._offsets[array_name]
 
 
 class HostSelection:
@@ -298,6 +409,16 @@ class HostSelection:
         contract: Contract,
         options: SelectionOptions,
     ) -> None:
+        """Remember what to copy from the GPU and how to select from it.
+
+        Args:
+            gpu: The GPU that holds the network's output.
+            shape: The shape of the output: `(B, R, 6)` of rows, or of heads `(B, 4 + C, N)` or
+                `(B, N, 4 + C)`.
+            dtype: The type of its numbers.
+            contract: What the model says of its output.
+            options: Which detections to keep.
+        """
         self._gpu = gpu
         self._shape = shape
         self._dtype = dtype
@@ -306,7 +427,7 @@ class HostSelection:
         self.result_size = math.prod(shape) * dtype.itemsize
 
     def enqueue(self, output: int, download: int) -> None:
-        """Copy the network's output to page-locked memory."""
+        """Enqueue a copy of the network's output from its address to page-locked memory."""
         self._gpu.copy(download, output, self.result_size)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[HeadArray]:
