@@ -42,12 +42,12 @@ from detcli.core.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 
-MAX_GRAPHS = 32  # each takes memory, and some runs to capture
-# Runs of one shape in a row that a graph with dynamic axes is captured after: these are full
-# batches, or a camera's single frames, and not the short batch at the end.
-REPEATS = 3
-MAX_BINDINGS = 128  # creating one again takes microseconds
-NO_GRAPH = -1  # keeps ONNX Runtime from capturing a run
+MAX_GRAPHS = 32  # that are kept at the same time; each takes memory, and some runs to capture
+# After so many runs of one shape in a row, a network with dynamic axes captures a graph. These are
+# full batches, or a camera's single frames, and not the short batch at the end.
+MIN_REPEATS = 3
+MAX_BINDINGS = 128  # that are kept; creating one again takes microseconds
+NO_GRAPH = -1  # the id of a graph that keeps ONNX Runtime from capturing a run
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
@@ -64,8 +64,8 @@ class _Binding:
     """Addresses that the network reads and writes, and how it runs on them."""
 
     io: Any  # ONNX Runtime's binding of input and output to a pair of addresses
-    options: Any  # of its runs
-    graph: int = NO_GRAPH  # that the runs capture and replay
+    options: Any  # ONNX Runtime's options of the runs
+    graph: int = NO_GRAPH  # the id of the CUDA graph that the runs capture and replay
 
 
 class Network:
@@ -80,6 +80,18 @@ class Network:
         uses_graph: bool = False,
         only_repeated: bool = False,
     ) -> None:
+        """Wrap a session of ONNX Runtime.
+
+        Args:
+            session: The session, whose work runs on the stream of the backend's GPU.
+            contract: What the model says of its input and output.
+            device: ONNX Runtime's name of the memory that addresses are in, and the GPU's number.
+            uses_graph: Whether runs are captured as CUDA graphs and replayed.
+            only_repeated: Whether to do so only after some runs of the same shape in a row.
+
+        Raises:
+            ModelError: The output is of another type than float32 or float16.
+        """
         (output,) = session.get_outputs()
         if output.type not in ELEMENT_TYPES:
             raise ModelError(
@@ -95,94 +107,138 @@ class Network:
         self.rows_vary = contract.layout is Layout.ROWS and contract.anchor_count is None
         self._only_repeated = only_repeated
         self._last_shape = (0, 0, 0, 0)
-        self._repeats = 0  # earlier runs of that shape in a row
+        self._repeats = 0  # how many runs directly before the last were of its shape
         self._session = session
         self._contract = contract
         self._output_name = output.name
         self._device = device
-        self._anchors: dict[tuple[int, int], int] = {}
+        # The number of anchors by the input's height and width, if the graph does not declare it.
+        self._anchor_counts: dict[tuple[int, int], int] = {}
+        # By input address, output address and shape; those used last are at the end.
         self._bindings: dict[tuple[int, int, InputShape], _Binding] = {}
-        self._captured = 0
+        self._captured_count = 0
 
     def output_shape(self, shape: InputShape) -> tuple[int, int, int]:
-        """Shape of the output for an input of shape `(B, 3, H, W)`, unless `rows_vary`.
+        """Return the shape of the output for an input of a shape, unless `rows_vary`.
 
-        That is `(B, 4 + C, N)`, or as the contract says `(B, N, 4 + C)` or rows `(B, R, 6)`. If the
-        graph does not say N, an ordinary run finds it, once for each H and W.
+        Args:
+            shape: `(B, 3, H, W)`.
+
+        Returns:
+            As the contract says, that of heads with N anchors, `(B, 4 + C, N)` or `(B, N, 4 + C)`,
+            or that of rows `(B, R, 6)`.
         """
-        batch, _, height, width = shape
-        anchors = self._contract.anchor_count
-        if anchors is None:
-            anchors = self._anchors.get((height, width))
-        if anchors is None:
-            # Of the shape that will run, as each new one costs the planning of all convolutions.
+        batch = shape[0]
+        anchor_count = self._anchor_count(shape)  # or the number of rows
+        if self._contract.layout is Layout.ROWS:
+            return batch, anchor_count, 6
+        numbers_per_anchor = 4 + self._contract.class_count
+        if self._contract.anchors_first:
+            return batch, anchor_count, numbers_per_anchor
+        return batch, numbers_per_anchor, anchor_count
+
+    def _anchor_count(self, shape: InputShape) -> int:
+        """Return the number of anchors of a head for an input of this shape.
+
+        If the graph does not declare it, it is counted in the output of a run on zeros, once for
+        each height and width.
+        """
+        if self._contract.anchor_count is not None:
+            return self._contract.anchor_count
+        _, _, height, width = shape
+        anchor_count = self._anchor_counts.get((height, width))
+        if anchor_count is None:
+            # The run has the whole shape of the runs to come, not that of a single image, since
+            # each new shape costs the planning of all convolutions.
             zeros = np.zeros(shape, self.input_dtype)
-            with self._failures(zeros.shape):
+            with self._translate_failures(zeros.shape):
                 run_options = self._run_options(NO_GRAPH, wait=True)
                 inputs = {self._contract.input_name: zeros}
-                (head,) = self._session.run(None, inputs, run_options)
-            first_head = split_by_image(head, len(zeros), self._contract)[0]
-            anchors = first_head.shape[0 if self._contract.anchors_first else 1]
-            self._anchors[height, width] = anchors
-
-        if self._contract.layout is Layout.ROWS:
-            return batch, anchors, 6
-        rows = 4 + self._contract.class_count
-        if self._contract.anchors_first:
-            return batch, anchors, rows
-        return batch, rows, anchors
+                (output,) = self._session.run(None, inputs, run_options)
+            head = split_by_image(output, len(zeros), self._contract)[0]
+            anchor_axis = 0 if self._contract.anchors_first else 1
+            anchor_count = head.shape[anchor_axis]
+            self._anchor_counts[height, width] = anchor_count
+        return anchor_count
 
     def run(self, input_address: int, output_address: int, shape: InputShape) -> None:
-        """Enqueue the network on the session's stream.
+        """Enqueue a run of the network on the session's stream.
 
         The first run of a pair of addresses is an ordinary one, so a single image need not wait
-        for a capture. If graphs are used, the second run captures one and later runs replay it;
-        with `only_repeated`, the first later run that ends a row of runs of its shape captures.
-        Shape is `(B, 3, H, W)`; B is `batch` unless that is None.
+        for the capture of a CUDA graph. If graphs are used, the second run captures one and later
+        runs replay it. With `only_repeated`, a later run captures it instead: the first that
+        follows some runs of its shape.
+
+        Args:
+            input_address: The device address of the input.
+            output_address: The device address that the output is written to.
+            shape: `(B, 3, H, W)` of the input; B is `batch` unless that is None.
         """
+        self._count_repeats(shape)
         key = (input_address, output_address, shape)
+        with self._translate_failures(shape):
+            binding = self._bindings.get(key)
+            if binding is None:
+                binding = self._bind(input_address, output_address, shape)
+            elif binding.graph == NO_GRAPH and self._may_capture(shape):
+                binding.graph = self._captured_count
+                self._captured_count += 1
+                binding.options = self._run_options(binding.graph)
+            # A binding whose run fails is not kept. The others are in the order of their last use.
+            self._bindings.pop(key, None)
+            self._execute(binding)
+            self._bindings[key] = binding
+
+    def _count_repeats(self, shape: InputShape) -> None:
+        """Count how many runs in a row, before a run of this shape, were of the same shape."""
         if shape == self._last_shape:
             self._repeats += 1
         else:
             self._repeats = 0
         self._last_shape = shape
-        with self._failures(shape):
-            binding = self._bindings.get(key)
-            if binding is None:
-                binding = self._bind(input_address, output_address, shape)
-            elif binding.graph == NO_GRAPH and self._may_capture(shape):
-                binding.graph = self._captured
-                self._captured += 1
-                binding.options = self._run_options(binding.graph)
-            self._bindings.pop(key, None)  # it is gone if the run fails
-            self._execute(binding)
-            self._bindings[key] = binding
 
     def _may_capture(self, shape: InputShape) -> bool:
-        """True if a run of this shape may capture a graph."""
-        if not self.uses_graph or self._captured >= MAX_GRAPHS:
+        """True if a run of this shape may capture a CUDA graph.
+
+        Before version 1.28, ONNX Runtime waits for the end of a run that replays a graph. A large
+        batch runs without then: launching its kernels takes little beside their work, and the host
+        has other things to do than to wait.
+        """
+        if not self.uses_graph or self._captured_count >= MAX_GRAPHS:
             return False
-        if self._only_repeated and self._repeats < REPEATS:
+        if self._only_repeated and self._repeats < MIN_REPEATS:
             return False
-        # The launches of a large batch take little beside its work, and the host has other things
-        # to do than to wait for it.
-        return not BLOCKS_WHILE_REPLAYING or shape[0] < BATCHES[-1]
+        is_large_batch = shape[0] >= BATCHES[-1]
+        return not (BLOCKS_WHILE_REPLAYING and is_large_batch)
 
     def run_to_host(self, input_address: int, shape: InputShape) -> list[HeadArray]:
-        """Run the network and wait for its output, of whatever size."""
-        with self._failures(shape):
-            io = self._bound_input(input_address, shape)
+        """Run the network and wait for its output, whose size only the run tells.
+
+        Args:
+            input_address: The device address of the input.
+            shape: `(B, 3, H, W)` of the input.
+
+        Returns:
+            The output for each image, in ordinary memory.
+        """
+        with self._translate_failures(shape):
+            io = self._bind_input(input_address, shape)
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
             output: HeadArray = io.copy_outputs_to_cpu()[0]
             return split_by_image(output, shape[0], self._contract)
 
     def close(self) -> None:
+        """Release the session and its memory; every later run raises InferenceError."""
         self._bindings.clear()
         self._session = None
 
     def _execute(self, binding: _Binding) -> None:
-        """Run; if a graph cannot be captured or replayed, stop using graphs and run again."""
+        """Run the network on the addresses of a binding.
+
+        If a CUDA graph cannot be captured or replayed, graphs are not used any more, with a
+        warning, and the network runs again without.
+        """
         try:
             self._session.run_with_iobinding(binding.io, binding.options)
         except FAILURES as error:
@@ -195,18 +251,19 @@ class Network:
             self._session.run_with_iobinding(binding.io, binding.options)
 
     def _bind(self, input_address: int, output_address: int, shape: InputShape) -> _Binding:
-        """Bind a pair of addresses, dropping the oldest bindings if there are too many."""
-        without_graph = []
-        for key, binding in self._bindings.items():
-            if binding.graph == NO_GRAPH:
-                without_graph.append(key)
-        for key in without_graph:
-            if len(self._bindings) < MAX_BINDINGS:
-                break
-            del self._bindings[key]
+        """Bind the network's input and output to a pair of device addresses.
 
+        Args:
+            input_address: The device address of the input.
+            output_address: The device address that the output is written to.
+            shape: `(B, 3, H, W)` of the input.
+
+        Returns:
+            A binding for runs without a CUDA graph.
+        """
+        self._drop_old_bindings()
         output_shape = self.output_shape(shape)
-        io = self._bound_input(input_address, shape)
+        io = self._bind_input(input_address, shape)
         device_type, ordinal = self._device
         io.bind_output(
             self._output_name,
@@ -218,8 +275,24 @@ class Network:
         )
         return _Binding(io, self._run_options(NO_GRAPH))
 
-    def _bound_input(self, address: int, shape: InputShape) -> Any:  # noqa: ANN401
-        """A binding of the input to an address."""
+    def _drop_old_bindings(self) -> None:
+        """Make room for a binding: drop those not used for longest, but none that has a graph."""
+        without_graph = []
+        for key, binding in self._bindings.items():
+            if binding.graph == NO_GRAPH:
+                without_graph.append(key)
+        for key in without_graph:
+            if len(self._bindings) < MAX_BINDINGS:
+                break
+            del self._bindings[key]
+
+    def _bind_input(self, address: int, shape: InputShape) -> Any:  # noqa: ANN401
+        """Return ONNX Runtime's binding of the input to a device address, without an output.
+
+        Args:
+            address: The device address of the input.
+            shape: `(B, 3, H, W)` of the input.
+        """
         io = self._session.io_binding()
         device_type, ordinal = self._device
         io.bind_input(
@@ -233,7 +306,12 @@ class Network:
         return io
 
     def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
-        """Options of a run: its graph, and whether the host waits for the end."""
+        """Return ONNX Runtime's options of a run.
+
+        Args:
+            graph: The id of the CUDA graph that the run captures or replays, or NO_GRAPH.
+            wait: Whether the host waits for the end of the run.
+        """
         options = onnxruntime.RunOptions()
         options.log_severity_level = FATAL
         if not wait:
@@ -243,8 +321,15 @@ class Network:
         return options
 
     @contextlib.contextmanager
-    def _failures(self, shape: tuple[int, ...]) -> Iterator[None]:
-        """Translate ONNX Runtime's failures on an input of this shape."""
+    def _translate_failures(self, shape: tuple[int, ...]) -> Iterator[None]:
+        """Turn a failure of ONNX Runtime in the block into an error that says what to do.
+
+        Args:
+            shape: `(B, 3, H, W)` of the input that the network runs on.
+
+        Raises:
+            InferenceError: The network is closed, or its run failed.
+        """
         if self._session is None:
             raise closed_error()
         try:
@@ -262,9 +347,13 @@ class Network:
 def open_network(
     model: PreparedModel, device: Device, stream: int, options: DeviceOptions
 ) -> Network:
-    """Load a model on a GPU, to run on the stream at an address.
+    """Load a model on a GPU, with TensorRT, with CUDA graphs or without either.
 
-    With TensorRT, nodes that it does not know run on CUDA.
+    Args:
+        model: The model to load.
+        device: The GPU, and whether TensorRT runs the network on it.
+        stream: The address of the CUDA stream that all runs are enqueued on.
+        options: The settings of the device; `cuda_graph` is None where graphs are used if possible.
     """
     if device.uses_tensorrt:
         return _open_tensorrt(model, device, stream, options)
@@ -281,7 +370,11 @@ def open_network(
 def _open_tensorrt(
     model: PreparedModel, device: Device, stream: int, options: DeviceOptions
 ) -> Network:
-    """Load a model with TensorRT, for the shapes that it will take, if they can be told."""
+    """Load a model with TensorRT; nodes that TensorRT does not know run on CUDA.
+
+    TensorRT plans an engine for a range of input shapes, the profile, if the model's shapes are
+    known and this version accepts it. Otherwise it plans anew for each shape that comes.
+    """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)
     profile = profile_of(model)
@@ -300,7 +393,14 @@ def _open_tensorrt(
 def _open_with_graphs(
     model: PreparedModel, device: Device, stream: int, options: DeviceOptions
 ) -> Network | None:
-    """Load a model to be run by CUDA graphs; None if ONNX Runtime cannot capture them."""
+    """Load a model whose runs are captured as CUDA graphs and replayed.
+
+    Where the user has not asked for graphs and the model's input has no fixed shape, only shapes
+    that come several times in a row are captured.
+
+    Returns:
+        The network; None if ONNX Runtime cannot capture graphs of this model.
+    """
     if options.cuda_graph and BLOCKS_WHILE_REPLAYING:
         warnings.warn(
             "before ONNX Runtime 1.28, replaying a CUDA graph blocks, so batches of "
