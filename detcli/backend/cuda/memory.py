@@ -9,6 +9,7 @@ the previous one wrote, can reach memory that is still being read.
 """
 
 import contextlib
+import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,19 +23,25 @@ from detcli.data.geometry import Pixels, Size, new_image
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
-# Bytes that are page-locked for images, which the system cannot use otherwise; more only where
-# the batches in flight are larger, up to an eighth of the machine's memory.
+# Bytes that are page-locked for images, which the system cannot use otherwise. More are locked only
+# if the batches in flight are larger, up to MAX_LIMIT and to an eighth of the machine's memory.
 LIMIT = 1 << 30
 MAX_LIMIT = 4 << 30
 SHARE = 8
-AHEAD = 6  # batches whose images are decoded, uploaded or awaited at the same time
-PAGE = 12  # bits of an address within one
+BATCHES_IN_MEMORY = 6  # whose images are decoded, uploaded or awaited at the same time
+PAGE_BITS = 12  # a page of memory has 4096 bytes
 
 
 class ImageMemory:
-    """Lends memory to images, on any thread."""
+    """Lends page-locked memory to images, and takes it back for later ones, on any thread."""
 
     def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
+        """Begin without any memory.
+
+        Args:
+            gpu: The GPU that reads the images.
+            limit: How many bytes may be page-locked at first; `follow` may raise it.
+        """
         self._gpu = gpu
         self._limit = limit
         self._max_limit = min(MAX_LIMIT, psutil.virtual_memory().total // SHARE)
@@ -42,41 +49,52 @@ class ImageMemory:
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
         self._size = 0  # bytes that are idle or lent
         self._closed = False
-        # Filled where Python drops an array, which may be within a call of ours.
+        # Memory of arrays that are gone. Python may drop an array at any time, even while this
+        # thread holds the lock, so the queue has to do without it.
         self._returned: deque[PinnedMemory] = deque()
 
     def allocate(self, size: Size) -> Pixels:
-        """An array `(H, W, 3)` for an image of (height, width), with any content.
+        """Return an array for an image, with any content.
 
-        It is in ordinary memory where the limit is reached, or the system locks no more pages.
+        It is in page-locked memory, of an earlier image if some is idle; or in ordinary memory if
+        the limit is reached, or the system locks no more pages. The memory is lent until the array
+        and all its views are gone.
+
+        Args:
+            size: Height and width of the image.
+
+        Returns:
+            `(H, W, 3)` uint8.
         """
         height, width = size
-        needed = _rounded(3 * height * width)
+        byte_count = _round_up(3 * height * width)
         memory = None
-        replaced = None
+        to_free = None
         with self._lock:
             if not self._closed:
-                memory = self._take(needed)
+                memory = self._take_idle(byte_count)
                 if memory is None:
-                    replaced = self._room(needed)
-        if replaced is not None:
-            memory = self._pin(needed, replaced)
+                    to_free = self._reserve(byte_count)
+        if to_free is not None:
+            memory = self._pin(byte_count, to_free)
         if memory is None:
             return new_image(size)
         return np.asarray(Loan(self, memory, size))
 
-    def follow(self, batch: int) -> None:
+    def follow(self, batch_bytes: int) -> None:
         """Raise the limit, if needed, to suit batches whose images take this many bytes."""
         with self._lock:
-            self._limit = max(self._limit, min(AHEAD * batch, self._max_limit))
+            suitable_limit = min(BATCHES_IN_MEMORY * batch_bytes, self._max_limit)
+            self._limit = max(self._limit, suitable_limit)
 
     def give_back(self, memory: "PinnedMemory") -> None:
-        """Take memory of which no array is left."""
+        """Take memory back, of which no array is left."""
         self._returned.append(memory)
         if self._closed:
             self._free_returned()
 
     def close(self) -> None:
+        """Free the idle memory now, and what is lent as soon as its arrays are gone."""
         with self._lock:
             self._closed = True
             for group in self._idle.values():
@@ -84,8 +102,11 @@ class ImageMemory:
             self._idle.clear()
         self._free_returned()
 
-    def _take(self, size: int) -> "PinnedMemory | None":
-        """Idle memory of this size, or somewhat more."""
+    def _take_idle(self, size: int) -> "PinnedMemory | None":
+        """Take the smallest idle memory of at least `size` and at most twice as many bytes.
+
+        What arrays have given back becomes idle first. The caller holds the lock.
+        """
         while self._returned:
             memory = self._returned.popleft()
             self._idle[memory.size].append(memory)
@@ -97,31 +118,48 @@ class ImageMemory:
             return None
         return self._idle[min(fitting_sizes)].pop()
 
-    def _room(self, size: int) -> "list[PinnedMemory] | None":
-        """What has to be freed for new memory of a size; None where the limit forbids it.
+    def _reserve(self, size: int) -> "list[PinnedMemory] | None":
+        """Reserve bytes of the limit for new memory, which `_pin` allocates without the lock.
 
-        The count of bytes already leaves out what is to be freed, and includes the new memory.
+        From now on, the new memory is counted, and idle memory that has to be freed for it is not.
+        The caller holds the lock.
+
+        Returns:
+            The idle memory to free; None if the limit does not allow the new memory, even without
+            any that is idle.
         """
         idle: list[PinnedMemory] = []
         for group in self._idle.values():
             idle.extend(group)
         idle_size = sum(memory.size for memory in idle)
-        if self._size - idle_size + size > self._limit:
+        lent_size = self._size - idle_size
+        if lent_size + size > self._limit:
             return None
-        freed = []
+        to_free = []
         while self._size + size > self._limit:
             memory = idle.pop()
             self._idle[memory.size].remove(memory)
             self._size -= memory.size
-            freed.append(memory)
+            to_free.append(memory)
         self._size += size
-        return freed
+        return to_free
 
-    def _pin(self, size: int, replaced: "list[PinnedMemory]") -> "PinnedMemory | None":
-        """New memory in place of some; without the lock, as both take long, and stop the GPU."""
+    def _pin(self, size: int, to_free: "list[PinnedMemory]") -> "PinnedMemory | None":
+        """Free idle memory and page-lock new memory in its place.
+
+        The caller does not hold the lock, since both take long and stop the GPU.
+
+        Args:
+            size: The bytes of the new memory, which `_reserve` has counted.
+            to_free: The idle memory to free before.
+
+        Returns:
+            The new memory; None if the system locks no more pages. Then the limit falls to what is
+            locked, so that nobody tries again.
+        """
         pinned = None
         try:
-            for memory in replaced:
+            for memory in to_free:
                 self._gpu.call(memory.close)
             with contextlib.suppress(MemoryError):
                 pinned = self._gpu.pin(size)
@@ -134,15 +172,22 @@ class ImageMemory:
         return pinned
 
     def _free_returned(self) -> None:
+        """Free the memory that arrays have given back, after the close."""
         with contextlib.suppress(IndexError):  # another thread may take the last
             while self._returned:
                 self._gpu.call(self._returned.popleft().close)
 
 
 class Loan:
-    """Page-locked memory for `numpy.asarray`, which keeps it as long as the array or a view."""
+    """Page-locked memory that is lent to one array and its views.
+
+    `numpy.asarray` makes the array from `__array_interface__`, and refers to the loan as long as
+    the array or a view of it exists. After that, Python drops the loan, which gives the memory
+    back.
+    """
 
     def __init__(self, owner: ImageMemory, memory: "PinnedMemory", size: Size) -> None:
+        """Lend memory of an owner to an image of (height, width)."""
         self._owner = owner
         self._memory = memory
         self.__array_interface__ = {
@@ -153,49 +198,68 @@ class Loan:
         }
 
     def __del__(self) -> None:
+        """Give the memory back to its owner."""
         self._owner.give_back(self._memory)
 
 
 def is_page_locked(image: Pixels) -> bool:
-    """Whether an array or view lies in memory that `ImageMemory` lent, and has no gaps."""
+    """True if an image lies in memory that `ImageMemory` lent, as one contiguous block."""
     owner: object = image
     while isinstance(owner, np.ndarray):
         owner = owner.base
     return isinstance(owner, Loan) and image.flags.c_contiguous
 
 
-def _rounded(size: int) -> int:
-    """Bytes to lock for an image: up to an eighth more, so that similar images share them."""
-    step = 1 << max(size.bit_length() - 4, PAGE)
-    return -(-size // step) * step
+def _round_up(size: int) -> int:
+    """Return how many bytes to lock for an image of `size` bytes.
+
+    That is a multiple of a power of two: up to an eighth more than needed, or at least a page. So
+    images of about the same size can use each other's memory.
+
+    Examples:
+        >>> _round_up(1_000_000), _round_up(1_040_000), _round_up(1)
+        (1048576, 1048576, 4096)
+    """
+    multiple_bits = max(size.bit_length() - 4, PAGE_BITS)
+    multiple = 1 << multiple_bits
+    return math.ceil(size / multiple) * multiple
 
 
 M = TypeVar("M", bound="DeviceMemory")
 
 
 class Slot:
-    """Memory of one batch; each part grows to the largest batch it has held."""
+    """The memory that one batch at a time owns, from its upload until its rows are copied.
+
+    It has several parts with names, such as the images or the network's output. Each part grows to
+    the largest batch that has needed it.
+    """
 
     def __init__(self, gpu: "Gpu") -> None:
+        """Begin without any memory on the GPU or the host."""
         self._gpu = gpu
         self._device: dict[str, DeviceMemory] = {}
         self._pinned: dict[str, PinnedMemory] = {}
         self._event: Event | None = None  # made once, and moved
-        self._waits = False
-        self.generation = 0
+        self._has_enqueued_work = False
+        self.generation = 0  # how many batches the slot has been handed to
         self.unread: list[Callable[[], None]] = []  # each copies the rows of a selection
         self.images: Sequence[Pixels] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
-        """At least `size` bytes, reused while there are enough."""
-        return _grown(self._device, part, size, self._gpu.allocate)
+        """Return at least `size` bytes of the GPU's memory, the same as before if they suffice."""
+        return _at_least(self._device, part, size, self._gpu.allocate)
 
     def pinned(self, part: str, size: int) -> "PinnedMemory":
-        return _grown(self._pinned, part, size, self._gpu.pin)
+        """Return at least `size` bytes of page-locked memory, as before if they suffice."""
+        return _at_least(self._pinned, part, size, self._gpu.pin)
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[None]:
-        """Make the work that is enqueued in the block the slot's, even if the block fails."""
+        """Let `wait` wait for the work that is enqueued in the block, even if the block fails.
+
+        An event after that work marks it. There is one event for each slot, which is moved.
+        """
         try:
             yield
         finally:
@@ -203,20 +267,22 @@ class Slot:
                 self._event = self._gpu.record()
             else:
                 self._event.record()
-            self._waits = True
+            self._has_enqueued_work = True
 
     def wait(self) -> None:
-        if self._event is not None and self._waits:
+        """Block until the GPU has done the work on this slot; the images are released then."""
+        if self._event is not None and self._has_enqueued_work:
             self._event.wait()
-            self._waits = False
+            self._has_enqueued_work = False
         self.images = ()
 
     def read_all(self) -> None:
         """Wait for the rows of all selections and copy them."""
-        for finish in list(self.unread):
-            finish()
+        for copy_rows in list(self.unread):  # each takes itself out of the list
+            copy_rows()
 
     def close(self) -> None:
+        """Free all memory of the slot."""
         for device_memory in self._device.values():
             device_memory.close()
         for pinned_memory in self._pinned.values():
@@ -227,14 +293,18 @@ class Slot:
 
 
 class Ring:
-    """Slots that are handed out one after the other, again and again."""
+    """Slots of memory that are handed to batches one after the other, again and again."""
 
     def __init__(self, gpu: "Gpu", size: int) -> None:
+        """Make `size` slots: as many batches may be in flight."""
         self._slots = [Slot(gpu) for _ in range(size)]
         self._next = 0
 
     def take(self) -> Slot:
-        """Hand out the oldest slot, once its rows are copied."""
+        """Hand out the slot that was handed out longest ago.
+
+        If its earlier batch still has rows to copy, they are waited for and copied first.
+        """
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         slot.read_all()
@@ -243,13 +313,22 @@ class Ring:
         return slot
 
     def close(self) -> None:
+        """Copy the rows that nobody has read yet, and free the memory of all slots."""
         for slot in self._slots:
             slot.read_all()
             slot.close()
 
 
-def _grown(memories: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
-    """The memory of a part, allocated anew if it is smaller than a size."""
+def _at_least(memories: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
+    """Return the memory of a part, allocated anew if it has less than `size` bytes.
+
+    Args:
+        memories: The memory of all parts by their names, which is updated.
+        part: The name of the part.
+        size: How many bytes it needs.
+        allocate: Allocates memory of a number of bytes. It is called after the smaller memory has
+            been freed.
+    """
     memory = memories.get(part)
     if memory is not None and memory.size >= size:
         return memory
