@@ -24,7 +24,7 @@ from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
-from detcli.source.limits import LARGER, RESAVE, check_size
+from detcli.source.limits import FETCH_AGAIN, LARGER, RESAVE, check_size
 from detcli.source.pnm import has_second_image
 from detcli.source.segments import (
     APP1,
@@ -136,56 +136,95 @@ class JpegHeader(NamedTuple):
 
 
 def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
-    """Decode the bytes of an image file.
+    """Decode the bytes of an image file to 8 bits in blue, green and red, upright.
 
-    The orientation is applied, grey becomes colour, transparency is dropped, and 16 bits or
-    floating point numbers become 8 bits. The pixels are those of `cv2.imdecode`, where it shows
-    what viewers do. A damaged image that can be decoded has warnings.
+    Grey becomes colour, transparency is dropped, and 16 bits or floating point numbers become 8
+    bits. The pixels are those of `cv2.imdecode`, where it shows what viewers do. The image has a
+    warning if its file is damaged, or holds more frames or pages than the first.
 
     Raises:
         DecodeError: The image is incomplete or too large, or not in a known format.
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
-    header = None
     if data.startswith(JPEG):
-        header = read_header(data)
-    if header is not None:
-        check_size(header.size, options.inputs.max_pixels)
-    elif format_of(data) in {"", "JPEG"}:
-        raise _not_an_image(data)
-    check_png(data, options.inputs.max_pixels)
-    check_tiles(data)
+        return _load_jpeg(data, options)
+    return _load_other_format(data, options.inputs.max_pixels)
+
+
+def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
+    """Decode a JPEG by simplejpeg, or by OpenCV what simplejpeg refuses or decodes otherwise.
+
+    Raises:
+        DecodeError: It is too large, it cannot be decoded, it is cut off and `--lenient` was not
+            given, or it is damaged and `--strict` was given.
+    """
+    inputs = options.inputs
+    header = read_header(data)
+    if header is None:
+        raise _undecodable_jpeg(data, "it has no complete frame header", inputs)
+    check_size(header.size, inputs.max_pixels)
     check_scans(data)
-    if options.inputs.lenient and header is not None and not has_end(data):
-        return _decode_cut_jpeg(data, options.inputs.max_pixels)
+    if inputs.lenient and not has_end(data):
+        return _decode_cut_jpeg(data, header, inputs)
 
     image = None
-    damage = ""
-    if header is not None:
-        try:
-            image = _decode_jpeg(data, header, options)
-        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is an image
-            damage = _describe_damage(str(error))
+    reason = ""
+    try:
+        image = _decode_by_simplejpeg(data, header, options)
+    except ValueError as error:
+        reason = _reason_of(str(error))
     if image is not None:
         return image
 
-    image = _decode_by_opencv(data, options.inputs.max_pixels)
+    image = _decode_by_opencv(data, inputs.max_pixels)  # which shows some damaged images
+    if image is None:
+        raise _undecodable_jpeg(data, reason, inputs)
+    if not reason:
+        return image
+    damage = f"damaged: {reason}"
+    if inputs.strict:
+        raise DecodeError(damage, "fetch it again, or leave out --strict")
+    return replace(image, warnings=(damage,))
+
+
+def _load_other_format(data: bytes, max_pixels: int) -> Image:
+    """Decode an image of another format than JPEG; a warning says if it holds more than one.
+
+    Raises:
+        DecodeError: It is too large, damaged, or not in a known format.
+    """
+    format_name = format_of(data)
+    if not format_name:
+        raise _not_an_image(data)
+    check_png(data, max_pixels)
+    check_tiles(data)
+    try:
+        odd_form = read_odd_form(data, format_name, max_pixels)
+    except cv2.error as error:  # our readers call OpenCV as well
+        raise _refused_by_opencv(error, max_pixels) from error
+    if odd_form is None:
+        image = _decode_by_opencv(data, max_pixels)
+    else:
+        image = replace(Image.whole(odd_form), is_plain=False)
+
+    if image is None and format_name == "TIFF":
+        raise damaged_tiff()
+    if image is None:
+        raise _not_an_image(data)
     if _has_more(data):
         return replace(image, warnings=(ONLY_FIRST,))
-    if damage and options.inputs.strict:
-        raise DecodeError(damage, "fetch it again, or leave out --strict")
-    if damage:
-        return replace(image, warnings=(damage,))
     return image
 
 
-def _describe_damage(message: str) -> str:
-    """The damage that a message of libjpeg-turbo is about; empty if the file may be sound."""
+def _reason_of(message: str) -> str:
+    """What is wrong with a JPEG by a message of libjpeg-turbo; empty if the message names nothing.
+
+    Two of its messages are about sound files that its interface does not take, but OpenCV does.
+    """
     if message.startswith(_NO_DAMAGE):
         return ""
-    reason = message.removeprefix("Corrupt JPEG data: ")
-    return f"damaged: {reason}"
+    return message.removeprefix("Corrupt JPEG data: ")
 
 
 def browser_shows(path: Path) -> bool:
@@ -224,16 +263,36 @@ def _not_an_image(data: bytes) -> DecodeError:
     """The error of data that no decoder takes, by what they begin as."""
     if is_lfs_pointer(data):
         return DecodeError(LFS_REASON, LFS_HINT)
-    if data.startswith(JPEG) and not has_end(data):
-        return DecodeError(
-            "a damaged JPEG: cut off, its end is missing",
-            "fetch it again; predict takes what is there with --lenient",
-        )
     size = pluralize(len(data), "byte")
     return DecodeError(
         f"not an image, or a damaged one ({size}, {_describe_beginning(data)})",
         "JPEG, PNG, WebP, TIFF, GIF and more are read, videos by suffix; fetch damaged files again",
     )
+
+
+def _undecodable_jpeg(data: bytes, reason: str, inputs: Inputs) -> DecodeError:
+    """The error of a JPEG that neither libjpeg-turbo nor OpenCV decodes.
+
+    Args:
+        data: The file.
+        reason: What is wrong with it; empty if nothing says so.
+        inputs: The options, whose `lenient` decides what is said of a file that is cut off.
+    """
+    if has_end(data):
+        problem = "a damaged JPEG, or one of a kind that cannot be decoded"
+        hint = "fetch it again, or save it again with another program"
+    elif inputs.lenient:
+        problem = "a damaged JPEG: cut off, and what is there cannot be decoded"
+        hint = FETCH_AGAIN
+    else:
+        # Without its end it is an error however sound the rest is, so no other reason is given.
+        return DecodeError(
+            "a damaged JPEG: cut off, its end is missing",
+            "fetch it again; predict takes what is there with --lenient",
+        )
+    if reason:
+        problem += f" ({reason})"
+    return DecodeError(problem, hint)
 
 
 def _describe_beginning(data: bytes) -> str:
@@ -306,36 +365,63 @@ def _count_scans(data: bytes) -> int:
     return count
 
 
-def _decode_by_opencv(data: bytes, max_pixels: int) -> Image:
-    """Decode what OpenCV reads rightly, and with readers of ours what it gets wrong."""
-    name = format_of(data)
+def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
+    """Decode an image by OpenCV, and turn it upright where OpenCV does not.
+
+    None means that OpenCV refuses the file without a reason, and the caller knows what to say.
+
+    Raises:
+        DecodeError: The image is too large, or OpenCV says what is wrong with it.
+    """
+    flags = cv2.IMREAD_COLOR
+    if data.startswith(_FLOATS):
+        flags = cv2.IMREAD_UNCHANGED
+    elif format_of(data) == "AVIF":  # whose EXIF says again what its properties do
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        odd_form = read_odd_form(data, name, max_pixels)
-        if odd_form is not None:
-            return replace(Image.whole(odd_form), is_plain=False)
-        flags = cv2.IMREAD_COLOR
-        if data.startswith(_FLOATS):
-            flags = cv2.IMREAD_UNCHANGED
-        elif name == "AVIF":  # whose EXIF says again what its properties do
-            flags |= cv2.IMREAD_IGNORE_ORIENTATION
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
         raise _refused_by_opencv(error, max_pixels) from error
-    if image is None and name == "TIFF":
-        raise damaged_tiff()
-    if image is None:
-        raise _not_an_image(data)
-    check_size((image.shape[0], image.shape[1]), max_pixels)
-    shown = _as_shown(image, data)
-    return replace(Image.whole(shown), is_plain=shown is image)
+    if pixels is None:
+        return None
+    check_size((pixels.shape[0], pixels.shape[1]), max_pixels)
+    shown = _as_shown(pixels, data)
+    return replace(Image.whole(shown), is_plain=shown is pixels)
 
 
-def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Image:
-    """Decode what there is of a JPEG without its end; a warning says how much that is."""
+def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
+    """Decode what there is of a JPEG without its end; a warning says how much that is.
+
+    Raises:
+        DecodeError: Nothing of it can be decoded.
+    """
     data = without_room(data)
     check_cut(data)
-    image = _decode_by_opencv(data + END_MARKER, max_pixels)
+    with_end = data + END_MARKER
+    image = _decode_by_opencv(with_end, inputs.max_pixels)
+    if image is None:
+        reason = _reason_of(_complaint_of_libjpeg(with_end, header))
+        raise _undecodable_jpeg(data, reason, inputs)
     return replace(image, is_plain=False, warnings=(describe_cut(data),))
+
+
+def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
+    """What libjpeg-turbo says is wrong with a JPEG; empty if nothing, or without simplejpeg.
+
+    The image is decoded at an eighth of its size for that, and dropped.
+    """
+    try:
+        import simplejpeg  # not with every Python, see pyproject.toml
+    except ImportError:
+        return ""
+    colour_space = "BGR"
+    if header.components == 4:
+        colour_space = "CMYK"
+    try:
+        simplejpeg.decode_jpeg(data, colour_space, min_height=1, min_width=1)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
@@ -402,19 +488,20 @@ def _turned_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
     return turn_upright(np.asarray(lying, np.uint8), orientation)
 
 
-def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image | None:
+def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image | None:
     """Decode a JPEG by simplejpeg; None if it is left to OpenCV.
 
     Raises:
-        ValueError: It is damaged, as libjpeg says.
+        ValueError: It is damaged, as libjpeg-turbo says.
     """
     try:
         import simplejpeg  # not with every Python, see pyproject.toml
     except ImportError:
         return None
-    if header.orientation is None:  # decoded for what libjpeg says, at an eighth of its size
-        space = "CMYK" if header.components == 4 else "BGR"
-        simplejpeg.decode_jpeg(data, space, min_height=1, min_width=1)
+    if header.orientation is None:
+        complaint = _complaint_of_libjpeg(data, header)
+        if complaint:
+            raise ValueError(complaint)
         return None
     scale = _reduction(header.size, options.fast_for)
     buffer = None

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 from json_lines import lines
-from made_jpegs import encode, exif, exif_with_thumbnail, insert, orientation
+from made_jpegs import encode, exif, exif_with_thumbnail, insert, orientation, without
 
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, UsageError
@@ -112,6 +112,22 @@ def test_a_jpeg_without_one_whole_row_stays_an_error():
     for end in (3, 100, pixels_start, pixels_start + 3, pixels_start + 100):
         with pytest.raises(DecodeError, match="cut off"):
             load_bytes(data[:end], LENIENT)
+
+
+def test_a_cut_jpeg_with_broken_tables_is_cut_off_and_cannot_be_decoded():
+    pytest.importorskip("simplejpeg")
+    data = without(encode(PHOTOGRAPH), 0xDB)
+    half = data[: len(data) // 2]
+    with pytest.raises(DecodeError, match="a damaged JPEG: cut off, and what is there") as caught:
+        load_bytes(half, LENIENT)
+    assert "cannot be decoded (Quantization table 0x00 was not defined)" in str(caught.value)
+    assert caught.value.hint == "fetch it again"
+
+
+def test_a_cut_jpeg_without_a_frame_header_does_not_name_the_option_again():
+    with pytest.raises(DecodeError, match="cut off, and what is there cannot be") as caught:
+        load_bytes(b"\xff\xd8\xff torn", LENIENT)
+    assert "--lenient" not in caught.value.hint
 
 
 def test_a_cut_jpeg_is_an_error_that_names_the_option():

@@ -10,7 +10,7 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-from made_jpegs import exif, insert, orientation, segment
+from made_jpegs import exif, insert, orientation, segment, without
 
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
@@ -153,6 +153,29 @@ def test_bytes_that_are_not_an_image_are_an_error_with_a_hint():
         with pytest.raises(DecodeError, match=f"starts as {name}") as caught:
             decode_bytes(b"\0\0\0\x14ftyp" + 3 * brand.encode() + bytes(100))
         assert "videos by suffix" in caught.value.hint
+
+
+def test_a_jpeg_that_nothing_decodes_is_an_error_with_the_reason_of_libjpeg():
+    pytest.importorskip("simplejpeg")
+    data = without(encode("jpg", gradient()), 0xDB)
+    for strict in (False, True):
+        with pytest.raises(DecodeError, match="a damaged JPEG, or one of a kind") as caught:
+            load_bytes(data, DecodeOptions(Inputs(strict=strict)))
+        assert "(Quantization table 0x00 was not defined)" in str(caught.value)
+        assert caught.value.hint
+
+
+def test_a_jpeg_that_nothing_decodes_is_an_error_without_simplejpeg(monkeypatch):
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)  # importing it fails
+    data = without(encode("jpg", gradient()), 0xDB)
+    with pytest.raises(DecodeError, match=r"^a damaged JPEG, or .* cannot be decoded$"):
+        load_bytes(data)
+
+
+def test_a_jpeg_without_a_frame_header_is_damaged():
+    data = without(encode("jpg", gradient()), 0xC0)
+    with pytest.raises(DecodeError, match=r"^a damaged JPEG, or .*no complete frame header\)$"):
+        load_bytes(data)
 
 
 DAMAGES = {
