@@ -12,7 +12,8 @@ decode.py              bytes to pixels
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
 tiff_forms.py          the forms of TIFF, and how each is read
-segments.py, cut_jpeg.py  the segments of a JPEG; how much is there of one without its end
+segments.py, jpeg_header.py  the segments of a JPEG; its size, orientation and scans
+cut_jpeg.py            how much is there of a JPEG without its end
 gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored
 values.py, limits.py   numbers to bytes; how large an image may be
 stdin.py               an image or a stream of JPEGs on standard input

@@ -10,7 +10,6 @@ import re
 import struct
 from dataclasses import field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,19 +23,18 @@ from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
+from detcli.source.jpeg_header import (
+    EXIF_START,
+    LONG_ORIENTATION_FIELD,
+    JpegHeader,
+    check_scans,
+    exif_orientation,
+    read_header,
+)
 from detcli.source.limits import FETCH_AGAIN, LARGER, RESAVE, check_size
 from detcli.source.pnm import has_second_image
-from detcli.source.segments import (
-    APP1,
-    END_MARKER,
-    FRAMES,
-    JPEG,
-    SCAN,
-    SCAN_MARKER,
-    has_end,
-    segments,
-)
-from detcli.source.tiff import CLASSIC, damaged_tiff, has_second_page, tiff_fields
+from detcli.source.segments import END_MARKER, JPEG, has_end
+from detcli.source.tiff import damaged_tiff, has_second_page
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
@@ -102,37 +100,11 @@ _FORMATS = {
 
 # Errors of libjpeg-turbo for sound files that are left to OpenCV.
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
-_EXIF = b"Exif\0\0"
-
-# Tags of fields in EXIF. Those with text may be cut, at which OpenCV stops.
-_DESCRIPTION, _MAKER, _MODEL, _ORIENTATION = 0x10E, 0x10F, 0x110, 0x112
-_TEXT_TAGS = frozenset({_DESCRIPTION, _MAKER, _MODEL})
-_LONG = 4  # a type that the orientation may have instead of SHORT
-_AS_LONG = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
 
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
 ONLY_FIRST = "only its first frame or page is used; magick FILE NEW.png makes a file of each"
-
-MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
-
-
-class JpegHeader(NamedTuple):
-    """The header of a JPEG; height and width are stored, before the orientation is applied."""
-
-    height: int
-    width: int
-    components: int
-    orientation: int | None  # of EXIF, 1 to 8; None if the image is left to OpenCV
-
-    @property
-    def size(self) -> Size:
-        """Height and width of the upright image."""
-        is_transposed = self.orientation is not None and self.orientation >= 5
-        if is_transposed:
-            return self.width, self.height
-        return self.height, self.width
 
 
 def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
@@ -344,27 +316,6 @@ def check_tiles(data: bytes) -> None:
             )
 
 
-def check_scans(data: bytes) -> None:
-    """Refuse a JPEG of hundreds of scans, each of which refines the whole image."""
-    if not data.startswith(JPEG) or data.count(SCAN_MARKER) <= MAX_SCANS:
-        return
-    scans = _count_scans(data)
-    if scans > MAX_SCANS:  # else there is more behind the image
-        raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
-
-
-def _count_scans(data: bytes) -> int:
-    """How many scans a JPEG has; 0 if it is cut short, which the decoder reports."""
-    count = 0
-    try:
-        for marker, _ in segments(data):
-            if marker == SCAN:
-                count += 1
-    except struct.error:
-        return 0
-    return count
-
-
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """Decode an image by OpenCV, and turn it upright where OpenCV does not.
 
@@ -466,7 +417,7 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return turn_avif(image, data)
-    if data.startswith((JPEG, _PNG, b"RIFF")) and _AS_LONG in data:
+    if data.startswith((JPEG, _PNG, b"RIFF")) and LONG_ORIENTATION_FIELD in data:
         return _turned_by_long_orientation(image, data)
     return image
 
@@ -482,7 +433,7 @@ def _turned_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
     exif = metadata.get(cv2.IMAGE_METADATA_EXIF)
     if exif is None:
         return image
-    orientation = _orientation(_EXIF + exif.tobytes())
+    orientation = exif_orientation(EXIF_START + exif.tobytes())
     if orientation is None:
         return image
     return turn_upright(np.asarray(lying, np.uint8), orientation)
@@ -525,66 +476,4 @@ def _reduction(size: Size, input_size: Size | None) -> int:
     for scale in _SCALES:
         if scale * ratio <= 1:
             return scale
-    return 1
-
-
-def read_header(data: bytes) -> JpegHeader | None:
-    """Read a JPEG's header; None if it has no frame."""
-    frame = None
-    exif_segments = []
-    try:
-        for marker, payload in segments(data):
-            if marker == SCAN:
-                break
-            if marker in FRAMES and frame is None:
-                frame = struct.unpack_from(">xHHB", payload)
-            elif marker == APP1 and payload.startswith(_EXIF[:4]):
-                exif_segments.append(payload)
-    except struct.error:
-        return None
-    if frame is None:
-        return None
-    height, width, components = frame
-    orientation: int | None = 1
-    if exif_segments:
-        orientation = _orientation(exif_segments[0])
-    if components not in {1, 3} or len(exif_segments) > 1:
-        orientation = None
-    return JpegHeader(height, width, components, orientation)
-
-
-def _orientation(exif: bytes) -> int | None:
-    """The orientation in an EXIF segment, 1 if it has none; None if the segment is irregular.
-
-    OpenCV stops at the first field that it cannot read, so the decision is left to OpenCV if a
-    field before the orientation is irregular.
-    """
-    if not exif.startswith(_EXIF) or exif[6:8] not in {b"II", b"MM"}:
-        return None
-    tiff = exif[6:]
-    highest_tag = 0
-    try:
-        for tag, kind, length, value in tiff_fields(tiff):
-            if tag == _ORIENTATION:
-                if tiff[:4] not in CLASSIC or highest_tag > tag:
-                    return None
-                return _orientation_of_field(kind, value, is_little_endian=tiff.startswith(b"I"))
-            if length > 4 and tag in _TEXT_TAGS and value + length > len(tiff):
-                return None
-            highest_tag = max(highest_tag, tag)
-    except struct.error:
-        return None
-    return 1
-
-
-def _orientation_of_field(kind: int, value: int, *, is_little_endian: bool) -> int:
-    """The orientation in the four bytes of a field's value, as a LONG or a SHORT; else 1."""
-    if kind == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
-        orientation = value
-    elif is_little_endian:
-        orientation = value & 0xFFFF
-    else:
-        orientation = value >> 16
-    if 1 <= orientation <= 8:
-        return orientation
     return 1

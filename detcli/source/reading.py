@@ -23,9 +23,9 @@ from detcli.source.decode import (
     DecodeOptions,
     format_of,
     load_bytes,
-    read_header,
     too_slow,
 )
+from detcli.source.jpeg_header import read_header
 from detcli.source.limits import LARGER
 from detcli.source.segments import JPEG
 from detcli.storage.folder import NO_WAIT

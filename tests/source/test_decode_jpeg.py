@@ -16,7 +16,8 @@ from detcli.backend.preprocess import letterbox_image
 from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Letterbox
-from detcli.source.decode import DecodeOptions, check_scans, load_bytes, read_header
+from detcli.source.decode import DecodeOptions, load_bytes
+from detcli.source.jpeg_header import check_scans, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]

@@ -1,0 +1,170 @@
+"""What a JPEG says of itself before its pixels: size, colour components, orientation, scans."""
+
+import struct
+from typing import NamedTuple
+
+from detcli.core.errors import DecodeError
+from detcli.data.geometry import Size
+from detcli.source.limits import RESAVE
+from detcli.source.segments import APP1, FRAMES, SCAN, SCAN_MARKER, segments
+from detcli.source.tiff import CLASSIC, tiff_fields
+
+MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
+
+EXIF_START = b"Exif\0\0"
+"""How the payload of a segment with EXIF begins; metadata laid out as a TIFF file follow."""
+
+# Tags of fields in EXIF. Those with text may be cut, at which OpenCV stops.
+_DESCRIPTION, _MAKER, _MODEL, _ORIENTATION = 0x10E, 0x10F, 0x110, 0x112
+_TEXT_TAGS = frozenset({_DESCRIPTION, _MAKER, _MODEL})
+
+_LONG = 4  # the type of a number of four bytes
+LONG_ORIENTATION_FIELD = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
+"""How the field of an orientation begins that is a LONG, in big endian: tag, type and length."""
+
+
+class JpegHeader(NamedTuple):
+    """The header of a JPEG; height and width are stored, before the orientation is applied."""
+
+    height: int
+    width: int
+    components: int  # 1 is grey, 3 are colours, 4 are inks
+    orientation: int | None  # of EXIF, 1 to 8; None if the image is left to OpenCV
+
+    @property
+    def size(self) -> Size:
+        """Height and width of the upright image."""
+        is_transposed = self.orientation is not None and self.orientation >= 5
+        if is_transposed:
+            return self.width, self.height
+        return self.height, self.width
+
+
+def read_header(data: bytes) -> JpegHeader | None:
+    """Read size, colour components and orientation from the segments of a JPEG.
+
+    Returns:
+        The header; None if the file has no complete frame header before its pixels. Its
+        orientation is None where only OpenCV is trusted with the image: the colours are neither
+        grey nor three components, or the EXIF is irregular.
+    """
+    frame = None
+    exif_payloads = []
+    try:
+        for marker, payload in segments(data):
+            if marker == SCAN:  # the pixels begin
+                break
+            if marker in FRAMES and frame is None:
+                frame = struct.unpack_from(">xHHB", payload)
+            elif marker == APP1 and payload.startswith(EXIF_START[:4]):
+                exif_payloads.append(payload)
+    except struct.error:
+        return None
+    if frame is None:
+        return None
+
+    height, width, components = frame
+    orientation: int | None = 1
+    if exif_payloads:
+        orientation = exif_orientation(exif_payloads[0])
+    if components not in {1, 3} or len(exif_payloads) > 1:
+        orientation = None
+    return JpegHeader(height, width, components, orientation)
+
+
+def exif_orientation(exif: bytes) -> int | None:
+    """Read from EXIF how the stored image has to be turned and mirrored to be upright.
+
+    Args:
+        exif: The payload of a segment with EXIF: `Exif`, two zeros, and metadata as in a TIFF.
+
+    Returns:
+        The orientation, 1 to 8, as EXIF numbers them; 1 (upright) if the metadata have none. None
+        if the metadata are irregular, so that only OpenCV knows what OpenCV makes of them.
+    """
+    if not exif.startswith(EXIF_START):
+        return None
+    tiff = exif.removeprefix(EXIF_START)
+    if not tiff.startswith((b"II", b"MM")):  # the two orders of bytes
+        return None
+    try:
+        return _orientation_in_tiff(tiff)
+    except struct.error:  # the fields are cut
+        return None
+
+
+def _orientation_in_tiff(tiff: bytes) -> int | None:
+    """Find the field of the orientation in the metadata of EXIF, which are laid out as a TIFF.
+
+    OpenCV reads one field after the other and stops at the first that it cannot read. Its result
+    is repeated only where it certainly reaches the orientation.
+
+    Returns:
+        The orientation, 1 to 8; 1 if there is none, None if OpenCV may stop before it.
+
+    Raises:
+        struct.error: The metadata end within a field.
+    """
+    highest_tag = 0
+    for tag, value_type, value_count, value in tiff_fields(tiff):
+        if tag == _ORIENTATION:
+            is_in_order = tag > highest_tag
+            if tiff[:4] not in CLASSIC or not is_in_order:
+                return None
+            is_little_endian = tiff.startswith(b"I")
+            return _orientation_of_field(value_type, value, is_little_endian=is_little_endian)
+
+        is_stored_elsewhere = value_count > 4  # so that `value` is the position of the text
+        if tag in _TEXT_TAGS and is_stored_elsewhere and value + value_count > len(tiff):
+            return None
+        highest_tag = max(highest_tag, tag)
+    return 1
+
+
+def _orientation_of_field(value_type: int, value: int, *, is_little_endian: bool) -> int:
+    """Read the orientation from the four bytes in which a field of EXIF stores its value.
+
+    Args:
+        value_type: The type of the field's value; all but LONG are taken as a SHORT.
+        value: The four bytes as one number, in the file's order of bytes.
+        is_little_endian: Whether that order has the lowest byte first.
+
+    Returns:
+        1 to 8; 1 for a number that is no orientation.
+    """
+    if value_type == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
+        orientation = value
+    elif is_little_endian:  # a SHORT is in the first two bytes, which are the lower half here
+        orientation = value & 0xFFFF
+    else:
+        orientation = value >> 16
+    if 1 <= orientation <= 8:
+        return orientation
+    return 1
+
+
+def check_scans(data: bytes) -> None:
+    """Refuse a JPEG of hundreds of scans, each of which refines the whole image.
+
+    Each takes about as long as decoding a whole image, so that a small file of 20,000 scans
+    would keep a processor busy for long.
+    """
+    # These two bytes may also be in a thumbnail or behind the image, so few of them are proof that
+    # there are few scans, but many are no proof of many.
+    if data.count(SCAN_MARKER) <= MAX_SCANS:
+        return
+    scans = _count_scans(data)
+    if scans > MAX_SCANS:
+        raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
+
+
+def _count_scans(data: bytes) -> int:
+    """Count the scans of a JPEG; 0 if it is cut in a segment, which the decoder reports."""
+    count = 0
+    try:
+        for marker, _ in segments(data):
+            if marker == SCAN:
+                count += 1
+    except struct.error:
+        return 0
+    return count
