@@ -52,7 +52,7 @@ class DecodeOptions:
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None
     allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
-    keep: bool = False  # whether images of files keep what these held
+    keep: bool = False  # whether an image keeps the bytes of its file, in `Image.file`
 
     def __post_init__(self) -> None:
         if self.inputs.strict:
@@ -72,6 +72,8 @@ _MAX_TILES = 4096  # of a small JPEG 2000 image; a tile takes some 10 KiB
 _TILE_AREA = 4096  # pixels of each tile in a large one
 _PNG = b"\x89PNG"
 _CODESTREAM = b"\xff\x4f\xff\x51"  # with which that of a JPEG 2000 image begins
+# What follows in its header: length and profile, then eight numbers with the sizes.
+_SIZE_HEADER = re.compile(_CODESTREAM + rb".{4}(.{32})", re.DOTALL)
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -102,6 +104,7 @@ _FORMATS = {
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
 
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
+_WEBP_ANIMATION = 2  # the bit of an animation among the flags of a WebP
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
 ONLY_FIRST = "only its first frame or page is used; magick FILE NEW.png makes a file of each"
@@ -125,11 +128,14 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
 
 
 def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
-    """Decode a JPEG by simplejpeg, or by OpenCV what simplejpeg refuses or decodes otherwise.
+    """Decode a JPEG by simplejpeg, which is faster, or else by OpenCV.
+
+    OpenCV decodes what is left to it because of its colours or EXIF, and shows what there is of an
+    image that simplejpeg calls damaged. Such an image gets a warning, or with `--strict` an error.
 
     Raises:
-        DecodeError: It is too large, it cannot be decoded, it is cut off and `--lenient` was not
-            given, or it is damaged and `--strict` was given.
+        DecodeError: The image is too large, nothing decodes it, it is damaged and the options are
+            strict, or its end is missing and they are not lenient.
     """
     inputs = options.inputs
     header = read_header(data)
@@ -149,7 +155,7 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
     if image is not None:
         return image
 
-    image = _decode_by_opencv(data, inputs.max_pixels)  # which shows some damaged images
+    image = _decode_by_opencv(data, inputs.max_pixels)
     if image is None:
         raise _undecodable_jpeg(data, reason, inputs)
     if not reason:
@@ -161,10 +167,13 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
 
 
 def _load_other_format(data: bytes, max_pixels: int) -> Image:
-    """Decode an image of another format than JPEG; a warning says if it holds more than one.
+    """Decode an image of any format but JPEG, by a reader of ours or else by OpenCV.
+
+    Our readers take the forms of TIFF, PNM and BMP that OpenCV shows with wrong pixels. An image
+    whose file holds more frames or pages than the first gets a warning.
 
     Raises:
-        DecodeError: It is too large, damaged, or not in a known format.
+        DecodeError: The data are in no known format, damaged, or of more than `max_pixels`.
     """
     format_name = format_of(data)
     if not format_name:
@@ -184,15 +193,16 @@ def _load_other_format(data: bytes, max_pixels: int) -> Image:
         raise damaged_tiff()
     if image is None:
         raise _not_an_image(data)
-    if _has_more(data):
+    if _has_second_image(data, format_name):
         return replace(image, warnings=(ONLY_FIRST,))
     return image
 
 
 def _reason_of(message: str) -> str:
-    """What is wrong with a JPEG by a message of libjpeg-turbo; empty if the message names nothing.
+    """Extract what is wrong with a JPEG from an error message of libjpeg-turbo.
 
-    Two of its messages are about sound files that its interface does not take, but OpenCV does.
+    The result is empty for the two messages that also come for sound files, which simplejpeg does
+    not take and OpenCV does.
     """
     if message.startswith(_NO_DAMAGE):
         return ""
@@ -202,7 +212,8 @@ def _reason_of(message: str) -> str:
 def browser_shows(path: Path) -> bool:
     """Whether any browser shows an image file as it is decoded here.
 
-    All of them follow the orientation of EXIF in JPEGs, but not in other formats.
+    All browsers follow the orientation of EXIF in JPEGs, but not in other formats. So other files
+    that have EXIF do not count as shown, nor does a file that cannot be read.
     """
     data = b""
     with contextlib.suppress(OSError):
@@ -222,7 +233,10 @@ def too_slow(limit_s: float, problem: str = "not read and decoded") -> SourceErr
 
 
 def format_of(data: bytes) -> str:
-    """The format that data begin as; empty for one that is not decoded."""
+    """Name the image format of a file by its first bytes; empty if it is none that is decoded.
+
+    HEIC images and MP4 videos begin as AVIF images do, so all of them are called AVIF here.
+    """
     for beginning, name in _FORMATS.items():
         if data.startswith(beginning):
             return name
@@ -232,7 +246,12 @@ def format_of(data: bytes) -> str:
 
 
 def _not_an_image(data: bytes) -> DecodeError:
-    """The error of data that no decoder takes, by what they begin as."""
+    """Make the error of a file, other than a JPEG or TIFF, that nothing decodes.
+
+    The message says how large the file is and what it begins as ("a PDF", "starts as PNG"), since
+    it may be no image at all or a damaged one. A pointer of Git LFS has a message of its own: Git
+    stores it in place of a large file that was not fetched.
+    """
     if is_lfs_pointer(data):
         return DecodeError(LFS_REASON, LFS_HINT)
     size = pluralize(len(data), "byte")
@@ -243,12 +262,13 @@ def _not_an_image(data: bytes) -> DecodeError:
 
 
 def _undecodable_jpeg(data: bytes, reason: str, inputs: Inputs) -> DecodeError:
-    """The error of a JPEG that neither libjpeg-turbo nor OpenCV decodes.
+    """Make the error of a JPEG that neither libjpeg-turbo nor OpenCV decodes.
 
     Args:
         data: The file.
-        reason: What is wrong with it; empty if nothing says so.
-        inputs: The options, whose `lenient` decides what is said of a file that is cut off.
+        reason: What is wrong with it, for the message; empty if nothing says so.
+        inputs: The options of the run. If the file is cut off, the hint names `--lenient` unless
+            that is given already.
     """
     if has_end(data):
         problem = "a damaged JPEG, or one of a kind that cannot be decoded"
@@ -268,52 +288,101 @@ def _undecodable_jpeg(data: bytes, reason: str, inputs: Inputs) -> DecodeError:
 
 
 def _describe_beginning(data: bytes) -> str:
+    """Say for an error message what a file that is not decoded begins as: "starts as PNG"."""
     if data.startswith(b"%PDF"):
         return "a PDF"
-    name = format_of(data)
-    if name == "AVIF" and not re.search(rb"avi[fs]", data[8:64]):
+    format_name = format_of(data)
+    if format_name == "":
+        return "not in a known image format"
+    # HEIC, MP4 and AVIF begin alike; behind that, AVIF names itself among its brands.
+    names_avif = re.search(rb"avi[fs]", data[8:64]) is not None
+    if format_name == "AVIF" and not names_avif:
         return "starts as HEIC or a video"
-    if name:
-        return f"starts as {name}"
-    return "not in a known image format"
+    return f"starts as {format_name}"
 
 
 def check_png(data: bytes, max_pixels: int) -> None:
-    """Refuse a PNG that is too large or ends within a chunk: OpenCV may allocate 4 GiB for it."""
-    if data[12:16] == b"IHDR" and len(data) >= 24:
-        width, height = struct.unpack_from(">II", data, 16)
-        check_size((height, width), max_pixels)
+    """Refuse a PNG that is too large or ends within a chunk; files of other formats pass.
+
+    OpenCV allocates the memory that a chunk says it needs, up to 4 GiB, before it looks whether the
+    file is that long.
+
+    Raises:
+        DecodeError: It has more than `max_pixels`, or bytes are missing.
+    """
     if not data.startswith(_PNG):
         return
+    has_size = data[12:16] == b"IHDR" and len(data) >= 24
+    if has_size:
+        width, height = struct.unpack_from(">II", data, 16)
+        check_size((height, width), max_pixels)
+    missing = _count_missing_bytes(data)
+    if missing > 0:
+        raise DecodeError(f"a damaged PNG: at least {missing} bytes are missing", "fetch it again")
+
+
+def _count_missing_bytes(png: bytes) -> int:
+    """Count the bytes that are missing from the first chunk of a PNG that is cut; 0 if none is.
+
+    Behind the eight bytes of its signature, a PNG is a series of chunks up to one of the kind IEND.
+    A chunk has its length and kind (four bytes each), its content, and a checksum of four bytes.
+    """
     position = 8
-    while position + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        position += 12 + length
-        if position > len(data):
-            missing = position - len(data)
-            raise DecodeError(
-                f"a damaged PNG: at least {missing} bytes are missing", "fetch it again"
-            )
+    while position + 8 <= len(png):
+        content_bytes: int
+        content_bytes, kind = struct.unpack_from(">I4s", png, position)
+        position += 8 + content_bytes + 4
+        missing = position - len(png)
+        if missing > 0:
+            return missing
         if kind == b"IEND":
             break
+    return 0
 
 
 def check_tiles(data: bytes) -> None:
-    """Refuse a JPEG 2000 file of more tiles than any writer makes: OpenCV would allocate GiB."""
+    """Refuse a JPEG 2000 file of more tiles than any writer makes; other formats pass.
+
+    OpenCV allocates some 10 KiB for each tile that the header implies, which would be gigabytes
+    for a small file with tiles of a few pixels.
+
+    Raises:
+        DecodeError: It has too many tiles.
+    """
     if format_of(data) != "JPEG 2000":
         return
-    for sizes in re.finditer(_CODESTREAM + rb".{4}(.{32})", data, re.DOTALL):
-        right, bottom, left, top, tile_width, tile_height, tiles_left, tiles_top = struct.unpack(
-            ">8I", sizes[1]
-        )
-        columns = -(-(right - tiles_left) // max(tile_width, 1))
-        rows = -(-(bottom - tiles_top) // max(tile_height, 1))
-        tiles = columns * rows
-        area = (bottom - top) * (right - left)
-        if tiles > max(_MAX_TILES, area // _TILE_AREA):
+    for header in _SIZE_HEADER.finditer(data):
+        tile_count, pixel_count = _count_tiles_and_pixels(header[1])
+        if tile_count > max(_MAX_TILES, pixel_count // _TILE_AREA):
             raise DecodeError(
-                f"a JPEG 2000 file with {tiles} tiles, more than any writer makes", RESAVE
+                f"a JPEG 2000 file with {tile_count} tiles, more than any writer makes", RESAVE
             )
+
+
+def _count_tiles_and_pixels(sizes: bytes) -> tuple[int, int]:
+    """Count the tiles and the pixels of a JPEG 2000 image.
+
+    The image is a rectangle on a canvas, and so is the grid of its tiles, which begins at or before
+    the image's left and top edge.
+
+    Args:
+        sizes: The eight numbers in the header of the image, of four bytes each.
+    """
+    (
+        image_right,
+        image_bottom,
+        image_left,
+        image_top,
+        tile_width,
+        tile_height,
+        grid_left,
+        grid_top,
+    ) = struct.unpack(">8I", sizes)
+    # -(-a // b) is a / b, rounded up; a damaged header may say 0 for the sides of a tile.
+    columns = -(-(image_right - grid_left) // max(tile_width, 1))
+    rows = -(-(image_bottom - grid_top) // max(tile_height, 1))
+    pixel_count = (image_bottom - image_top) * (image_right - image_left)
+    return columns * rows, pixel_count
 
 
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
@@ -341,7 +410,12 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
 
 
 def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
-    """Decode what there is of a JPEG without its end; a warning says how much that is.
+    """Decode what there is of a JPEG without its end, for `--lenient`.
+
+    The missing end marker is put behind the data, as OpenCV decodes no file without it.
+
+    Returns:
+        An image of the full size, with a warning that says how many rows of it are there.
 
     Raises:
         DecodeError: Nothing of it can be decoded.
@@ -357,9 +431,12 @@ def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
 
 
 def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
-    """What libjpeg-turbo says is wrong with a JPEG; empty if nothing, or without simplejpeg.
+    """Ask libjpeg-turbo what is wrong with a JPEG whose pixels are not taken from it.
 
-    The image is decoded at an eighth of its size for that, and dropped.
+    It decodes the image for that, at an eighth of its size, which is quick; the pixels are dropped.
+
+    Returns:
+        Its message; empty if it finds nothing wrong, or if simplejpeg is not installed.
     """
     try:
         import simplejpeg  # not with every Python, see pyproject.toml
@@ -376,7 +453,12 @@ def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
-    """The error of an image that OpenCV does not decode, by what it says of it."""
+    """Make the error of an image for which OpenCV raised one.
+
+    OpenCV has three limits of its own: for width, height and the number of pixels. It names the one
+    that was exceeded; the limit of pixels may be below `max_pixels`, as it can only be set before
+    OpenCV is loaded.
+    """
     reason = " ".join(str(error.err).split())
     if "CV_IO_MAX_IMAGE" not in reason:
         return DecodeError(f"cannot be decoded: {reason}", RESAVE)
@@ -391,59 +473,85 @@ def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
     return DecodeError(f"too large: more than the {max_pixels} pixels allowed", LARGER)
 
 
-def _has_more(data: bytes) -> bool:
-    """Whether there are frames or pages besides the first, in formats that say so in a header.
+def _has_second_image(data: bytes, format_name: str) -> bool:
+    """Whether a file holds more frames or pages than the first, where a header says so.
 
-    What cameras attach to a JPEG does not count: mostly it is a preview or a brightness map.
+    Args:
+        data: The file.
+        format_name: Its format as `format_of` names it. A JPEG is never asked for: what cameras
+            attach to it is mostly a preview or a brightness map.
     """
-    name = format_of(data)
-    if name == "TIFF":
+    if format_name == "TIFF":
         return has_second_page(data)
-    if name == "PNM":
+    if format_name == "PNM":
         return has_second_image(data)
-    if name == "GIF":
-        return count_frames(data, 2) > 1
-    if name == "PNG":
-        return b"acTL" in data[: data.find(b"IDAT")]
-    if name == "WebP":
-        is_extended = data[12:16] == b"VP8X"
-        return is_extended and bool(data[20] & 2)  # the flag of an animation
-    return name == "AVIF" and is_sequence(data)
+    if format_name == "GIF":
+        return count_frames(data, limit=2) > 1
+    if format_name == "PNG":
+        before_pixels = data[: data.find(b"IDAT")]
+        return b"acTL" in before_pixels  # the chunk that makes it an animation
+    if format_name == "WebP":
+        has_flags = data[12:16] == b"VP8X"
+        return has_flags and bool(data[20] & _WEBP_ANIMATION)
+    return format_name == "AVIF" and is_sequence(data)
 
 
 def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
-    """An image in 8 bits and upright, where OpenCV leaves it otherwise."""
+    """Convert an image to 8 bits in colour, and turn it upright, where OpenCV does not.
+
+    Args:
+        image: The image as OpenCV decoded it: (H, W) or (H, W, channels), of any number type.
+        data: Its file, whose format and metadata tell what is left to do.
+
+    Returns:
+        The image as (H, W, 3); the same array if nothing was to be done.
+    """
     if image.dtype != np.uint8:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return turn_avif(image, data)
     if data.startswith((JPEG, _PNG, b"RIFF")) and LONG_ORIENTATION_FIELD in data:
-        return _turned_by_long_orientation(image, data)
+        return _turn_by_long_orientation(image, data)
     return image
 
 
-def _turned_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
-    """An image turned as EXIF says in a LONG, which OpenCV does not follow.
+def _turn_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
+    """Turn an image upright whose EXIF has the orientation as a number of four bytes.
 
-    The image itself is returned where EXIF is missing or irregular.
+    The standard asks for two bytes (a SHORT). Viewers also follow four (a LONG), but OpenCV does
+    not: so the file is decoded again without being turned, and its EXIF is read here.
+
+    Args:
+        image: The image as OpenCV decoded it.
+        data: Its file, a JPEG, PNG or WebP.
+
+    Returns:
+        The image upright, or `image` itself if the EXIF is missing or irregular.
     """
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    lying, kinds, contents = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags)
-    metadata = dict(zip(kinds, contents, strict=True))
+    file = np.frombuffer(data, np.uint8)
+    as_stored, metadata_kinds, metadata_contents = cv2.imdecodeWithMetadata(file, flags)
+    metadata = dict(zip(metadata_kinds, metadata_contents, strict=True))
     exif = metadata.get(cv2.IMAGE_METADATA_EXIF)
     if exif is None:
         return image
     orientation = exif_orientation(EXIF_START + exif.tobytes())
     if orientation is None:
         return image
-    return turn_upright(np.asarray(lying, np.uint8), orientation)
+    return turn_upright(np.asarray(as_stored, np.uint8), orientation)
 
 
 def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image | None:
-    """Decode a JPEG by simplejpeg; None if it is left to OpenCV.
+    """Decode a JPEG by simplejpeg, at a reduced size if the options ask for it.
+
+    An image without a certain orientation is left to OpenCV. Whether it is damaged is asked here
+    all the same, since OpenCV does not tell.
+
+    Returns:
+        The image upright; None if it is left to OpenCV, or simplejpeg is not installed.
 
     Raises:
-        ValueError: It is damaged, as libjpeg-turbo says.
+        ValueError: The image is damaged; the message is that of libjpeg-turbo.
     """
     try:
         import simplejpeg  # not with every Python, see pyproject.toml
@@ -454,10 +562,14 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
         if complaint:
             raise ValueError(complaint)
         return None
+
     scale = _reduction(header.size, options.fast_for)
     buffer = None
-    if header.orientation == 1:  # others are turned into another array
-        buffer = options.allocate((-(-header.height // scale), -(-header.width // scale)))
+    if header.orientation == 1:  # an image that is turned ends in another array
+        # -(-a // b) is a / b, rounded up, as libjpeg-turbo rounds sizes.
+        reduced_height = -(-header.height // scale)
+        reduced_width = -(-header.width // scale)
+        buffer = options.allocate((reduced_height, reduced_width))
     image: Pixels = simplejpeg.decode_jpeg(
         data,
         "BGR",
@@ -465,15 +577,22 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
         min_width=header.width // scale,
         buffer=buffer,
     )
-    return Image(turn_upright(image, header.orientation, options.allocate), header.size)
+    upright = turn_upright(image, header.orientation, options.allocate)
+    return Image(upright, header.size)
 
 
 def _reduction(size: Size, input_size: Size | None) -> int:
-    """By how much a JPEG is reduced while it is decoded, so that a network's input is filled."""
+    """Choose by how much a JPEG is reduced while it is decoded: 8, 4, 2, or 1 for not at all.
+
+    Args:
+        size: Height and width of the upright image.
+        input_size: Height and width of the network's input, which a reduced image has to fill
+            without being enlarged; None for the full size.
+    """
     if input_size is None or 0 in size:  # a header without height or width is damaged
         return 1
-    ratio = max(Letterbox.fit(size, input_size).scale)
+    input_pixels_per_image_pixel = max(Letterbox.fit(size, input_size).scale)
     for scale in _SCALES:
-        if scale * ratio <= 1:
+        if scale * input_pixels_per_image_pixel <= 1:
             return scale
     return 1
