@@ -50,29 +50,38 @@ class Item:
     _open: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> None:
-        """Load the input, and set its image or its error; no error leaves this function.
+        """Load the input, and set its image or its error, and the seconds that it took.
 
-        The seconds that it took are set as well. A loader's thread calls it, once.
+        A loader's thread calls it, once. Whatever goes wrong becomes the item's error, since one
+        input must not end the run.
         """
         start = time.perf_counter()
         image: Image | None = None
         error: DetcliError | None = None
         try:
-            loaded = self.load()
-            image = loaded if self.check is None else self.check(loaded)
-        except BaseException as caught:  # noqa: BLE001 - one input must not end the run
+            image = self.load()
+            if self.check is not None:
+                image = self.check(image)
+        except BaseException as caught:  # noqa: BLE001 - see above
+            image = None
             error = as_error(caught)
-        self.finish(image, error, time.perf_counter() - start)
+        self.finish(image, error, seconds=time.perf_counter() - start)
 
     def finish(
         self, image: Image | None = None, error: DetcliError | None = None, seconds: float = 0.0
     ) -> None:
-        """Set the result, unless there is one already.
+        """Set the result of the item, unless it has one already, and tell who waits for it.
 
-        A load that hangs gets an error from another thread. What it returns later is ignored, and
-        so the first result counts.
+        A load that hangs gets an error from the thread that watches it. If the load returns later
+        after all, its image comes here second and is dropped.
+
+        Args:
+            image: The image of the input; None if there is an error.
+            error: Why there is no image.
+            seconds: How long loading took.
         """
-        if self._open.acquire(blocking=False):
+        is_first_result = self._open.acquire(blocking=False)  # nobody releases it
+        if is_first_result:
             self.picture = image
             self.error = error
             self.seconds = seconds
@@ -86,7 +95,9 @@ def failed(
     time: datetime | None = None,
     time_s: float | None = None,
 ) -> Item:
-    """Return the item of an input that could not be opened; loading it raises the error.
+    """Make the item of an input that could not be opened; loading it raises the error.
+
+    So the input has its place among the others, and a record that says what went wrong.
 
     Args:
         source: The name of the input in its record.
@@ -103,7 +114,7 @@ def failed(
 
 
 def decoded(origin: Origin, image: Pixels) -> Item:
-    """An input that is decoded already, as a frame of a video is."""
+    """Make the item of an image that is decoded already, as a frame of a video is."""
 
     def load() -> Image:
         return Image.whole(image)
@@ -117,7 +128,7 @@ def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Ite
     Args:
         items: The image, or the frames or images that the input holds.
         number: The position of the input among those of the run.
-        meta: JSON that a list has for this input; None leaves what the items have.
+        meta: JSON that a list of inputs has for this one; with None, the items' own stays.
     """
     for item in items:
         item.origin = replace(item.origin, input=number, meta=meta or item.origin.meta)
@@ -125,7 +136,12 @@ def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Ite
 
 
 def stamped(items: Iterable[Item], stamp: str | None) -> Iterator[Item]:
-    """The items of one file, which has this stamp."""
+    """Yield the items of one file, with the size and time of the file set in their origins.
+
+    Args:
+        items: The image, or the frames or images that the file holds.
+        stamp: Size and time of the file as a text; None if it has none, and nothing is set.
+    """
     for item in items:
         if stamp is not None:
             item.origin = replace(item.origin, file_stamp=stamp)
@@ -143,14 +159,19 @@ class SourceProgress:
     stop: threading.Event = field(default_factory=threading.Event)  # no more items are wanted
 
     def expect(self, more: int | None) -> None:
-        """Add to the total, or subtract from it; None if the number is unknown."""
+        """Add a number of inputs to the total, or subtract it; None makes the total unknown."""
         if more is None:
             self.total = None
         elif self.total is not None:
             self.total += more
 
     def correct(self, *, counted: int | None, count: int | None) -> None:
-        """Replace the number of inputs that a source counted as; None if a number is unknown."""
+        """Replace what a source has contributed to the total; None for an unknown number.
+
+        Args:
+            counted: What it has contributed until now.
+            count: What it contributes from now on.
+        """
         if counted is None or count is None:
             self.expect(None)
         else:
@@ -158,10 +179,19 @@ class SourceProgress:
 
 
 class Loaders:
-    """Threads that load items, and another thread that gives up on those that hang."""
+    """Threads that load items, and another thread that gives up on those that hang.
+
+    A thread that hangs in native code cannot be ended. It is abandoned: its item gets an error, and
+    a new thread takes its place. At most MAX_ABANDONED threads are replaced in this way.
+    """
 
     def __init__(self, count: int, limit_s: float) -> None:
-        """Start a number of threads; a load may take a number of seconds, 0 for any time."""
+        """Start the threads.
+
+        Args:
+            count: How many items are loaded at the same time.
+            limit_s: Seconds that loading one item may take; 0 for any time.
+        """
         self._count = count
         self._limit_s = limit_s
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -176,11 +206,15 @@ class Loaders:
             BackgroundThread(self._watch, stop=self._stopped.set).start()
 
     def put(self, item: Item) -> None:
-        """Load as soon as a thread is free."""
+        """Add an item to the queue, from which the next free thread loads it."""
         self._waiting.put(item)
 
     def close(self, deadline: float) -> None:
-        """End the threads, and wait for them until `deadline` of the monotonic clock."""
+        """Tell the threads to end, and wait for them, except those that hang.
+
+        Args:
+            deadline: The time of the monotonic clock until which to wait.
+        """
         self.stop()
         with self._lock:
             threads = list(self._active)
@@ -190,11 +224,15 @@ class Loaders:
     def stop(self) -> None:
         """Tell the threads to end, without waiting for them."""
         self._stopped.set()
+        # Each thread ends at the None that it takes from the queue.
         for _ in range(self._count):
             self._waiting.put(None)
 
     def _fill_up(self) -> None:
-        """Start as many threads as are missing, as long as not too many hang."""
+        """Start as many threads as are missing, as long as not too many hang.
+
+        The caller holds the lock.
+        """
         while len(self._active) < self._count and self._abandoned < MAX_ABANDONED:
             thread = BackgroundThread(self._work, stop=self.stop)
             self._active.add(thread)
@@ -225,19 +263,24 @@ class Loaders:
                     return
 
     def _watch(self) -> None:
-        """Give up on loads that take too long, and on what waits when no thread is left."""
+        """Give up on loads that take too long, until the loaders are stopped; runs on a thread.
+
+        Once as many threads hang as may be abandoned, none is left to load what still waits in the
+        queue: those items fail as well, so that the run comes to an end.
+        """
         while not self._stopped.wait(POLL_S):
             with self._lock:
                 self._abandon_late_threads()
                 self._fill_up()
-                is_stuck = not self._active
-            if is_stuck:
+                no_thread_is_left = not self._active
+            if no_thread_is_left:
                 self._fail_waiting_items()
 
     def _abandon_late_threads(self) -> None:
-        """Give up on threads whose load takes too long, and fail their items; holds the lock.
+        """Give up on threads whose load takes too long, and give their items an error.
 
-        A thread cannot be killed, so it goes on and ends by itself when its load returns.
+        A thread cannot be killed, so it goes on and ends by itself when its load returns. The
+        caller holds the lock.
         """
         for thread, (item, running) in self._running.items():
             if thread in self._active and running.seconds() > self._limit_s:
@@ -248,7 +291,7 @@ class Loaders:
                 self._abandoned += 1
 
     def _fail_waiting_items(self) -> None:
-        """Fail all items that wait for a thread, because all threads that may be started hang."""
+        """Give an error to all items in the queue, because no thread is left to load them."""
         with suppress(queue.Empty):
             while True:
                 item = self._waiting.get_nowait()
@@ -279,14 +322,18 @@ def read_in_time(
 ) -> Iterator[Item]:
     """Yield the items of a video, which is read on a thread of its own, a little ahead.
 
-    A reader that hangs is abandoned, and the last item has the error. It may go on later, so it
-    counts in a progress of its own, from which the total is copied while it is not abandoned.
+    If a step of the reader takes too long, its thread is abandoned, and the last item has an error.
+    The thread may go on later. So it counts in a progress of its own, from which the total is
+    copied into that of the run while the thread is not abandoned.
 
     Args:
         source: The name of the video in its records.
         read: Reads the video, and adds to the `steps` of the progress that it is called with.
         progress: The progress of the run.
         limit_s: Seconds that a step may take; 0 for any time.
+
+    Raises:
+        BaseException: What `read` raised.
     """
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
@@ -294,36 +341,53 @@ def read_in_time(
         return
     reader = _Reader(read, progress.stop)
     reader.start()
-    counted: int | None = 0  # what the reader has added to the total
     try:
-        while not progress.stop.is_set():
-            try:
-                item, total = reader.items.get(timeout=POLL_S)
-            except queue.Empty:
-                if not limit_s or reader.step_s() <= limit_s:
-                    continue
-                log.info("%s hangs: its thread is abandoned", source)
-                reader.is_abandoned = True
-                progress.hanging.append(reader)
-                yield failed(source, too_slow(limit_s, "no frame can be read"))
-                return
-            progress.correct(counted=counted, count=total)
-            counted = total
-            if item is None:
-                break
-            yield item
+        yield from _take_items(reader, source, progress, limit_s)
     finally:
         reader.progress.stop.set()
-        if reader not in progress.hanging:
+        if not reader.is_abandoned:
             reader.join(JOIN_TIMEOUT_S)
-    if reader.error is not None:
+    if reader.error is not None and not reader.is_abandoned:
         raise reader.error
 
 
+def _take_items(
+    reader: "_Reader", source: str, progress: SourceProgress, limit_s: float
+) -> Iterator[Item]:
+    """Yield the items that the thread of a video puts into its queue, as `read_in_time` does.
+
+    It ends with the video, when the run stops, or when the thread hangs. A thread that hangs is
+    marked as abandoned, and the last item is one with an error.
+    """
+    counted: int | None = 0  # what the video has contributed to the total of the run
+    while not progress.stop.is_set():
+        try:
+            item, total = reader.items.get(timeout=POLL_S)
+        except queue.Empty:
+            hangs = limit_s > 0 and reader.step_s() > limit_s
+            if not hangs:
+                continue
+            log.info("%s hangs: its thread is abandoned", source)
+            reader.is_abandoned = True
+            progress.hanging.append(reader)
+            yield failed(source, too_slow(limit_s, "no frame can be read"))
+            return
+        progress.correct(counted=counted, count=total)
+        counted = total
+        if item is None:
+            return
+        yield item
+
+
 class _Reader(BackgroundThread):
-    """Reads a video into a short queue.
+    """The thread that reads a video into a short queue, from which the run takes the items.
 
     When the process ends, the source that this video is part of is stopped as well.
+
+    Attributes:
+        progress: The progress that the reading function counts in.
+        items: The items, each with the total of `progress` at that time; None behind the last.
+        error: What the reading function raised.
     """
 
     def __init__(
@@ -332,17 +396,16 @@ class _Reader(BackgroundThread):
         super().__init__(stop=self._stop_reading)
         self.progress = SourceProgress()
         self._source_stop = source_stop
-        # Items with the total at that time; None at the end.
         self.items: queue.Queue[tuple[Item | None, int | None]] = queue.Queue(READ_AHEAD)
         self.error: BaseException | None = None
         self._read = read
-        self._last_step = 0  # that was seen
-        self._last_step_time = RunningTime()  # since then
+        self._last_step = 0  # the number of steps when `step_s` was last called
+        self._last_step_time = RunningTime()  # the time since this number changed
 
     def run(self) -> None:
-        """Put the items of the video into the queue, and None at the end; runs on this thread.
+        """Read the video: put its items into the queue, and None behind the last.
 
-        An error is kept for `read_in_time`, which raises it on the thread of the run.
+        The thread runs it. An error is kept in `error`, for the thread of the run to raise.
         """
         try:
             with closing(self._read(self.progress)) as items:
@@ -358,7 +421,10 @@ class _Reader(BackgroundThread):
         self._source_stop.set()
 
     def step_s(self) -> float:
-        """Seconds that the current step has taken."""
+        """Measure for how many seconds the number of steps has not changed.
+
+        A step is a call of the video's library that returned; a thread without any for long hangs.
+        """
         step = self.progress.steps
         if step != self._last_step:
             self._last_step = step
@@ -380,6 +446,7 @@ class _Reader(BackgroundThread):
 
 
 def _too_many_hanging(count: int) -> SourceError:
+    """Make the error of an input that is not read, because so many others hang."""
     return PlaceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",
