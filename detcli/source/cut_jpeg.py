@@ -19,13 +19,18 @@ from detcli.source.limits import FETCH_AGAIN
 from detcli.source.segments import END_MARKER, FRAMES, SCAN, segments
 
 COEFFICIENTS = 64
-"""Of a block; the first is its mean, the others are details."""
+"""How many numbers describe a block of 8x8 pixels; the first is its mean, the others are details.
+
+A sequential JPEG stores all numbers of a block together, from the top of the image down. A
+progressive one has several scans, each of which has some of the numbers, or bits of them, for all
+blocks: first the means, then the details.
+"""
 
 NOISE_BYTES = 4096
-"""Enough for several blocks, which differ somewhere."""
+"""How many random bytes stand for what is missing, enough for several blocks to differ."""
 
 NOISE_PARTS = 16
-"""Between which there are restart markers, where the file has some: two series of eight."""
+"""How many parts of the noise have a restart marker behind them: two series of eight markers."""
 
 SHORTEST_ROOM = 16
 """From this many zeros on, the end of a file counts as missing, not as image data."""
@@ -36,42 +41,57 @@ _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 
 
 class _Scan(NamedTuple):
-    """Which coefficients of which components a scan has."""
+    """What one scan of a JPEG holds: some numbers of each block, in some colour components."""
 
     components: tuple[int, ...]
-    coefficients: range
-    missing_bits: int  # the lowest bits, which later scans have
+    coefficients: range  # of the 64 numbers of a block
+    missing_bits: int  # how many of the lowest bits are left to later scans
 
 
 class _Progress(NamedTuple):
-    """What the scans of a JPEG hold up to its cut."""
+    """Which scans of a JPEG begin before its cut; the last of them may be cut itself."""
 
     is_progressive: bool
-    components: tuple[int, ...]
+    components: tuple[int, ...]  # the colour components of the whole image
     scans: tuple[_Scan, ...]
 
     def has_means(self, scan_count: int) -> bool:
-        """Whether some scans, from the first on, have the mean of each block of each component."""
-        components: set[int] = set()
+        """Whether the first scans, this many of them, hold the mean of each block.
+
+        All colour components have to have it; then something is shown everywhere in the image.
+        """
+        components_with_means: set[int] = set()
         for scan in self.scans[:scan_count]:
-            if 0 in scan.coefficients:
-                components.update(scan.components)
-        return components.issuperset(self.components)
+            if 0 in scan.coefficients:  # the first coefficient is the mean
+                components_with_means.update(scan.components)
+        return components_with_means.issuperset(self.components)
 
     def has_details(self) -> bool:
-        """Whether the scans have all bits of each coefficient."""
+        """Whether the scans hold each coefficient of each component to its last bit.
+
+        A sequential JPEG has them in any case, as far as its rows go.
+        """
         if not self.is_progressive:
             return True
-        complete: dict[int, set[int]] = {component: set() for component in self.components}
+        complete_coefficients: dict[int, set[int]] = {}
+        for component in self.components:
+            complete_coefficients[component] = set()
         for scan in self.scans:
-            if scan.missing_bits == 0:
-                for component in scan.components:
-                    complete.setdefault(component, set()).update(scan.coefficients)
-        return all(len(coefficients) >= COEFFICIENTS for coefficients in complete.values())
+            if scan.missing_bits > 0:
+                continue
+            for component in scan.components:
+                complete_coefficients.setdefault(component, set()).update(scan.coefficients)
+        return all(
+            len(coefficients) >= COEFFICIENTS for coefficients in complete_coefficients.values()
+        )
 
 
 def without_room(data: bytes) -> bytes:
-    """A file without the zeros at its end."""
+    """Cut the zeros off the end of a file, if they are too many to be image data.
+
+    A file system makes room for a file before its content is there; a copy that broke off leaves
+    this room filled with zeros.
+    """
     content = data.rstrip(b"\0")
     if len(data) - len(content) < SHORTEST_ROOM:
         return data
@@ -79,28 +99,37 @@ def without_room(data: bytes) -> bytes:
 
 
 def check_cut(data: bytes) -> None:
-    """Refuse a JPEG that is cut before anything of it can be decoded.
+    """Refuse a JPEG that is cut before its image data begin, so that nothing can be decoded.
 
     Raises:
         DecodeError: It has no scan.
     """
-    if not _progress_of(data).scans:
+    if not _read_progress(data).scans:
         raise _nothing_is_there()
 
 
 def describe_cut(data: bytes) -> str:
-    """How much of a cut JPEG is there, in words.
+    """Say in words how much of a cut JPEG can be decoded: how many rows, and how finely.
+
+    A progressive JPEG may have all rows coarsely, while the scans with their details are missing.
+
+    Args:
+        data: The file up to its cut.
+
+    Returns:
+        A warning such as "cut off: 40 of its 301 rows (13%) were decoded, the others are missing".
 
     Raises:
         DecodeError: Not one row is there.
     """
-    progress = _progress_of(data)
+    progress = _read_progress(data)
     scan_count = len(progress.scans)
     height, rows = _rows_before_cut(data)
     if not progress.has_means(scan_count):
         raise _nothing_is_there()
     if rows == height and progress.has_details():
         return f"cut off: all of its {height} rows were decoded, only its end is missing"
+    # The last scan is the one that is cut. If those before it have all means, it has details.
     is_cut_in_details = progress.is_progressive and progress.has_means(scan_count - 1)
     if is_cut_in_details:
         return f"cut off: all of its {height} rows were decoded, but without their last details"
@@ -113,11 +142,12 @@ def describe_cut(data: bytes) -> str:
 
 
 def _nothing_is_there() -> DecodeError:
+    """Make the error of a JPEG of which nothing can be shown."""
     return DecodeError("a damaged JPEG: cut off before its first row is complete", FETCH_AGAIN)
 
 
-def _progress_of(data: bytes) -> _Progress:
-    """The scans up to the cut, by the segments of the file."""
+def _read_progress(data: bytes) -> _Progress:
+    """Read from the segments of a cut JPEG which scans begin before the cut."""
     is_progressive = False
     components: tuple[int, ...] = ()
     scans = []
@@ -127,66 +157,102 @@ def _progress_of(data: bytes) -> _Progress:
                 is_progressive = marker in _PROGRESSIVE
                 components = tuple(payload[6::3])
             elif marker == SCAN:
-                scans.append(_scan_of(payload))
+                scans.append(_read_scan(payload))
     except struct.error:  # cut in the header of a segment
         pass
     return _Progress(is_progressive, components, tuple(scans))
 
 
-def _scan_of(payload: bytes) -> _Scan:
-    (count,) = struct.unpack_from("B", payload)
-    components = tuple(payload[1 : 1 + 2 * count : 2])
-    first, last, bits = struct.unpack_from("BBB", payload, 1 + 2 * count)
-    return _Scan(components, range(first, last + 1), missing_bits=bits & 0x0F)
+def _read_scan(payload: bytes) -> _Scan:
+    """Read what a scan holds from the segment that begins it.
+
+    Its layout: the number of components in a byte; the number and the tables of each component in
+    two bytes; the first and the last coefficient; and a byte with two counts of bits, of which the
+    lower half tells how many bits are left to later scans.
+
+    Raises:
+        struct.error: The segment is cut.
+    """
+    (component_count,) = struct.unpack_from("B", payload)
+    end_of_components = 1 + 2 * component_count
+    components = tuple(payload[1:end_of_components:2])
+    first, last, bit_counts = struct.unpack_from("BBB", payload, end_of_components)
+    return _Scan(components, range(first, last + 1), missing_bits=bit_counts & 0x0F)
 
 
 def _rows_before_cut(data: bytes) -> tuple[int, int]:
-    """The height as stored, and how many rows from the top what is missing cannot change."""
-    beginning = data.rstrip(b"\xff")  # which would make a marker of the noise
+    """Count the rows of a cut JPEG that no bytes behind the cut can change.
+
+    The image is decoded twice, with different noise in place of what is missing. The first row in
+    which the two images differ is the first that is not there.
+
+    Args:
+        data: The file up to its cut.
+
+    Returns:
+        The height of the image as it is stored, and how many rows from the top are there.
+
+    Raises:
+        DecodeError: It cannot be decoded.
+    """
+    beginning = data.rstrip(b"\xff")  # a marker begins so: the noise would complete it
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)
+    opposite_noise = 0xFF - noise  # every bit differs
     images = []
-    for values in (noise, 0xFF - noise):  # of which every bit differs
-        rest = _with_restarts(values, _next_restart(data))
+    for missing_bytes in (noise, opposite_noise):
+        rest = _with_restarts(missing_bytes, _next_restart(data))
         file = np.frombuffer(beginning + rest + END_MARKER, np.uint8)
         image = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if image is None:
             raise _nothing_is_there()
         images.append(image)
+
     height = images[0].shape[0]
-    differs = np.any(images[0] != images[1], axis=(1, 2))
+    differs = np.any(images[0] != images[1], axis=(1, 2))  # for each row
     if not differs.any():
         return height, height
-    return height, int(np.argmax(differs))
+    first_different_row = int(np.argmax(differs))
+    return height, first_different_row
 
 
-def _with_restarts(noise: np.ndarray, number: int | None) -> bytes:
-    """Noise with restart markers in it, from a number on; without them if that is None.
+def _with_restarts(noise: np.ndarray, marker_number: int | None) -> bytes:
+    """Put restart markers between parts of the noise, if the JPEG has such markers.
 
-    A decoder that waits for such a marker reads nothing before it.
+    They are numbered from 0 to 7 in turn. A decoder that waits for a certain one skips everything
+    before it, so noise without markers would change nothing.
+
+    Args:
+        noise: Bytes that stand for the missing image data.
+        marker_number: The number of the marker that comes next; None if the file has none.
     """
-    if number is None:
+    if marker_number is None:
         return noise.tobytes()
-    parts = []
-    for part in np.split(noise, NOISE_PARTS):
-        parts.append(part.tobytes())
-        parts.append(bytes([0xFF, _FIRST_RESTART + number]))
+    number = marker_number
+    pieces = []
+    for noise_part in np.split(noise, NOISE_PARTS):
+        pieces.append(noise_part.tobytes())
+        pieces.append(bytes([0xFF, _FIRST_RESTART + number]))
         number = (number + 1) % _RESTARTS
-    return b"".join(parts)
+    return b"".join(pieces)
 
 
 def _next_restart(data: bytes) -> int | None:
-    """The number of the restart marker that comes next; None if the file has none."""
+    """Find the number, 0 to 7, of the restart marker that comes next behind the cut of a JPEG.
+
+    None means that the file has no restart markers: it says so with an interval of 0, or with none.
+    """
     has_restarts = False
-    number = 0
+    next_number = 0
     with contextlib.suppress(struct.error):  # cut in the header of a segment
         for marker, payload in segments(data):
             if marker == _RESTART_INTERVAL:
                 has_restarts = any(payload)
-            elif marker == SCAN:
-                number = 0
+            elif marker == SCAN:  # each scan numbers its markers anew
+                next_number = 0
             elif _FIRST_RESTART <= marker < _FIRST_RESTART + _RESTARTS:
-                number = (marker - _FIRST_RESTART + 1) % _RESTARTS
+                number = marker - _FIRST_RESTART
+                next_number = (number + 1) % _RESTARTS
     if not has_restarts:
         return None
-    return number
+    return next_number
