@@ -12,13 +12,18 @@ from detcli.source.names import identity, is_media
 
 
 def check_inputs(names: Sequence[str], inputs: Inputs) -> None:
-    """Require names and options of inputs that can be used together.
+    """Require that the names and options of inputs can be used together.
+
+    Args:
+        names: What the user named as inputs; "-" is standard input.
+        inputs: The options that concern inputs.
 
     Raises:
         UsageError: Standard input is named twice, its frames have no times that --every needs, or
             a video would end before it starts.
     """
-    if [*names, inputs.files_from].count(STDIN) > 1:
+    names_and_list = [*names, inputs.files_from]  # a list of inputs may come on stdin, too
+    if names_and_list.count(STDIN) > 1:
         raise UsageError("standard input can be read only once", "name - once")
     if STDIN in names and inputs.every is not None and inputs.fps is None:
         raise UsageError(
@@ -35,7 +40,8 @@ def check_inputs(names: Sequence[str], inputs: Inputs) -> None:
 def check_followed(names: Sequence[str], written: Sequence[Path]) -> None:
     """Require that all names are folders, and that the run does not write into any of them.
 
-    A run that follows a folder would take its own outputs there for new inputs, without end.
+    With --follow, a run waits for new files in these folders. It would take its own outputs there
+    for new inputs, without end.
 
     Args:
         names: The folders to follow, here or in an object store.

@@ -23,23 +23,29 @@ _HINT = "make it progressive first: ffmpeg -i FILE -vf bwdif NEW.mp4"
 
 @contextmanager
 def filled_memory() -> Iterator[None]:
-    """Fill what is allocated meanwhile, where the C library can."""
+    """Let the C library fill memory that is allocated within this context with the byte FILL.
+
+    Where it cannot, nothing is filled, and `require_converted` accepts everything.
+    """
     fill = _memory_filler()
     if fill is None:
         yield
         return
-    fill(FILL ^ 0xFF)
+    fill(FILL ^ 0xFF)  # glibc inverts the bits of its value
     try:
         yield
     finally:
-        fill(0)
+        fill(0)  # which ends it
 
 
 def require_converted(image: Pixels) -> None:
-    """Require that a frame was written to its filled memory.
+    """Require that OpenCV wrote a frame into memory that was filled before.
+
+    Args:
+        image: The first frame of a video, made within `filled_memory`.
 
     Raises:
-        DecodeError: It was not.
+        DecodeError: All bytes are still FILL, as OpenCV leaves them for an interlaced video.
     """
     if _memory_filler() is not None and (image == FILL).all():
         raise DecodeError("interlaced, which OpenCV cannot convert to colours", _HINT)
@@ -47,7 +53,11 @@ def require_converted(image: Pixels) -> None:
 
 @cache
 def _memory_filler() -> Callable[[int], object] | None:
-    """What makes the C library fill memory with a byte, inverted, or with 0 no longer."""
+    """Return a function that tells the C library which byte to fill new memory with.
+
+    The function takes that byte with its bits inverted, or 0 to fill no more. None if the C library
+    has nothing like it: only glibc on Linux does.
+    """
     if sys.platform != "linux":
         return None
     try:

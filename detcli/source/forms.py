@@ -33,9 +33,12 @@ Reader = Callable[[bytes, int], Pixels | None]
 
 
 def _refuse_black_and_white(data: bytes, max_pixels: int) -> None:  # noqa: ARG001 - as the others
-    """Refuse a Sun raster of one bit a pixel, which OpenCV reads as a negative."""
-    header = data[:16].ljust(16, b"\0")
-    _, _, _, bits_per_pixel = struct.unpack(">4I", header)
+    """Refuse a Sun raster of one bit a pixel, which OpenCV reads as a negative.
+
+    Like the other readers in `READERS`, it returns None for what OpenCV reads rightly.
+    """
+    header = data[:16].ljust(16, b"\0")  # OpenCV refuses a file that is shorter
+    _, _, _, bits_per_pixel = struct.unpack(">4I", header)  # magic number, width, height, bits
     if bits_per_pixel == 1:
         raise DecodeError("a Sun raster of 1 bit a pixel, which is not read", RESAVE)
 
@@ -50,9 +53,15 @@ READERS: dict[str, Reader] = {
 
 
 def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Pixels | None:
-    """Decode a form that OpenCV gets wrong to 8 bits in blue, green and red.
+    """Decode an image file of a form that OpenCV would show with wrong pixels.
 
-    None means that OpenCV reads this form rightly.
+    Args:
+        data: The file.
+        format_name: Its format, such as "TIFF".
+        max_pixels: The most pixels that it may have.
+
+    Returns:
+        The image (H, W, 3) in blue, green and red; None if OpenCV reads its form rightly.
 
     Raises:
         DecodeError: The form is not read, or the file is damaged or too large.

@@ -3,22 +3,31 @@
 _HEADER_BYTES = 13  # with the size of the canvas
 _EXTENSION, _IMAGE = 0x21, 0x2C
 _DESCRIPTOR_BYTES = 10
-_HAS_COLOURS = 0x80
+_HAS_PALETTE = 0x80
 
 
 def count_frames(data: bytes, limit: int) -> int:
-    """Count the frames of a GIF, up to a limit, with or without graphic control extensions."""
+    """Count the frames of a GIF, up to a limit.
+
+    Behind its header, a GIF is a series of extensions and images. Both begin with a byte that tells
+    which of them it is, and end with a series of data blocks. An image is a frame, whether or not
+    an extension before it says how long it is shown.
+
+    Args:
+        data: The file; of one that is cut, the frames before the cut are counted.
+        limit: Where to stop counting.
+    """
     count = 0
     try:
-        position = _HEADER_BYTES + _bytes_of_colours(data[10])
+        position = _HEADER_BYTES + _bytes_of_palette(data[10])
         while count < limit:
             if data[position] == _EXTENSION:
-                position = _end_of_blocks(data, position + 2)
+                position = _end_of_blocks(data, position + 2)  # behind its kind
             elif data[position] == _IMAGE:
                 count += 1
-                colours = _bytes_of_colours(data[position + 9])
-                code_size = position + _DESCRIPTOR_BYTES + colours
-                position = _end_of_blocks(data, code_size + 1)
+                palette_bytes = _bytes_of_palette(data[position + 9])
+                code_size_position = position + _DESCRIPTOR_BYTES + palette_bytes
+                position = _end_of_blocks(data, code_size_position + 1)
             else:  # the end, or damage
                 break
     except IndexError:  # cut, which the decoder reports
@@ -26,15 +35,23 @@ def count_frames(data: bytes, limit: int) -> int:
     return count
 
 
-def _bytes_of_colours(flags: int) -> int:
-    """The length of a table of colours, as the flags before it say."""
-    if not flags & _HAS_COLOURS:
+def _bytes_of_palette(flags: int) -> int:
+    """Compute the length of a palette from the byte of flags before it; 0 if there is none.
+
+    The number of its colours is a power of two, whose exponent is 1 more than the lowest three bits
+    of the flags. Each colour takes three bytes.
+    """
+    if not flags & _HAS_PALETTE:
         return 0
-    return 3 << (flags & 7) + 1
+    colour_count = 1 << ((flags & 7) + 1)
+    return 3 * colour_count
 
 
 def _end_of_blocks(data: bytes, position: int) -> int:
-    """Where a series of blocks ends, each of which begins with its length; 0 is the last."""
+    """Find the end of a series of data blocks that begins at a position.
+
+    Each block begins with a byte that tells its length; the last has the length 0.
+    """
     while data[position]:
         position += 1 + data[position]
     return position + 1
