@@ -48,7 +48,8 @@ _STRIP_OFFSETS, _SAMPLES, _STRIP_BYTES, _PLANAR = 273, 277, 279, 284
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
 _ROWS_OF_STRIP, _PREDICTOR, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 278, 317, 338, 339
 _FILL_ORDER, _ORIENTATION, _PALETTE_COLOURS, _JPEG_TABLES = 266, 274, 320, 347
-_PARTS = (_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES)
+# Where the strips or tiles of an image are in the file, and how long they are: one value for each.
+_POSITIONS_AND_LENGTHS = (_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES)
 _SAME_IN_PLANES = (
     _WIDTH,
     _HEIGHT,
@@ -70,7 +71,17 @@ _VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
 def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Tag, type, length and value of the fields in metadata; a struct.error if they are cut."""
+    """Yield the fields of the first directory of a classic TIFF, as they are stored.
+
+    EXIF is laid out like that. A field takes 12 bytes: its tag and type in two bytes each, then the
+    number of its values and the value itself, or its position, in four bytes each.
+
+    Yields:
+        Tag, type, number of values, and the last four bytes as a number.
+
+    Raises:
+        struct.error: The data end before the fields do.
+    """
     order = _byte_order(tiff)
     (start,) = struct.unpack_from(f"{order}I", tiff, 4)
     (count,) = struct.unpack_from(f"{order}H", tiff, start)
@@ -81,24 +92,28 @@ def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _byte_order(tiff: bytes) -> str:
-    """The order of bytes that a file begins with, as `struct` writes it."""
+    """Return the order of bytes of a TIFF, as `struct` writes it: < or >."""
     if tiff.startswith(b"I"):
         return "<"
     return ">"
 
 
 class _Layout(NamedTuple):
-    """How the numbers of a directory are written, in a classic TIFF or a BigTIFF."""
+    """How a directory is stored, which is a list of fields: in a classic TIFF or in a BigTIFF.
+
+    A BigTIFF has offsets and counts of eight bytes in place of four and two.
+    """
 
     order: str  # < or >, as in `struct`
     offset: str  # the format of an offset in the file
     count_format: str  # of the number of fields
     first_position: int  # where the offset of the first directory is
-    field: str
+    field: str  # the format of a field: tag, type, number of values, value or offset
     field_bytes: int
 
     @classmethod
     def of(cls, tiff: bytes) -> "_Layout":
+        """Choose the layout by the first four bytes of a file."""
         order = _byte_order(tiff)
         if tiff[:4] in BIG:
             return cls(
@@ -120,7 +135,13 @@ class _Layout(NamedTuple):
 
 
 class Directory:
-    """The fields of a page; none if there is no such page.
+    """The fields of a page of a TIFF, which describe it and tell where its pixels are.
+
+    Attributes:
+        data: The whole file.
+        layout: How its directories are stored.
+        fields: Type, number of values, and position of the values in the file, by tag; empty if
+            there is no such page.
 
     Raises:
         DecodeError: It is cut, or has more fields than any writer makes.
@@ -129,64 +150,83 @@ class Directory:
     def __init__(self, data: bytes, page: int = 0) -> None:
         self.data = data
         self.layout = _Layout.of(data)
-        self.fields: dict[int, tuple[int, int, int]] = {}  # type, length, and where the value is
+        self.fields: dict[int, tuple[int, int, int]] = {}
         try:
-            self._read(page)
+            self._read_page(page)
         except (struct.error, OverflowError):  # an offset beyond any file
             raise damaged_tiff() from None
 
-    def _read(self, page: int) -> None:
+    def _read_page(self, page: int) -> None:
+        """Read all fields of a page, which counts from 0.
+
+        A directory begins with the number of its fields. Behind them is the position of the
+        directory of the next page, or 0. The first one's position is in the header of the file.
+        """
         layout = self.layout
+        count_bytes = struct.calcsize(layout.count_format)
         start = self._unpack(layout.offset, layout.first_position)
         for _ in range(page):
             if start == 0:
                 return
-            count = self._unpack(layout.count_format, start)
-            next_position = (
-                start + struct.calcsize(layout.count_format) + count * layout.field_bytes
-            )
-            start = self._unpack(layout.offset, next_position)
+            field_count = self._unpack(layout.count_format, start)
+            end_of_fields = start + count_bytes + field_count * layout.field_bytes
+            start = self._unpack(layout.offset, end_of_fields)
         if start == 0:
             return
-        count = self._unpack(layout.count_format, start)
-        if count > MAX_FIELDS:
-            raise DecodeError(f"a TIFF with {count} fields, more than any writer makes", RESAVE)
-        first_field = start + struct.calcsize(layout.count_format)
-        for index in range(count):
+
+        field_count = self._unpack(layout.count_format, start)
+        if field_count > MAX_FIELDS:
+            raise DecodeError(
+                f"a TIFF with {field_count} fields, more than any writer makes", RESAVE
+            )
+        first_field = start + count_bytes
+        for index in range(field_count):
             self._read_field(first_field + index * layout.field_bytes)
 
     def _read_field(self, position: int) -> None:
+        """Read the field at a position of the file, and add it to `fields`.
+
+        Values that take more bytes than an offset are elsewhere in the file, and the field ends
+        with their offset. Others are in its last bytes themselves.
+        """
         layout = self.layout
-        tag, kind, length, value = struct.unpack_from(layout.field, self.data, position)
+        tag, value_type, value_count, offset = struct.unpack_from(layout.field, self.data, position)
         inline_bytes = struct.calcsize(layout.offset)
-        value_bytes = length * struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
+        value_bytes = value_count * struct.calcsize(_VALUE_FORMATS.get(value_type, "B"))
         if value_bytes > inline_bytes:
-            value_position = value
+            value_position = offset
         else:
             value_position = position + layout.field_bytes - inline_bytes
-        self.fields.setdefault(tag, (kind, length, value_position))  # libtiff takes the first
+        field = (value_type, value_count, value_position)
+        self.fields.setdefault(tag, field)  # of fields with the same tag, libtiff takes the first
 
     def _unpack(self, number_format: str, position: int) -> int:
+        """Read a number of a format of `struct` at a position of the file."""
         values: tuple[int] = struct.unpack_from(
             self.layout.order + number_format, self.data, position
         )
         return values[0]
 
     def values(self, tag: int, limit: int) -> tuple[int, ...]:
-        """The integers of a field, at most so many; none if it has no such field."""
+        """Read the integers of a field, at most `limit` of them; none if there is no such field.
+
+        Raises:
+            DecodeError: They are not integers, or beyond the end of the file.
+        """
         if tag not in self.fields:
             return ()
-        kind, length, position = self.fields[tag]
-        if kind not in _VALUE_FORMATS:
+        value_type, value_count, position = self.fields[tag]
+        if value_type not in _VALUE_FORMATS:
             raise damaged_tiff()
-        value_format = f"{self.layout.order}{min(length, limit)}{_VALUE_FORMATS[kind]}"
+        count = min(value_count, limit)
+        value_format = f"{self.layout.order}{count}{_VALUE_FORMATS[value_type]}"
         try:
             return struct.unpack_from(value_format, self.data, position)
         except (struct.error, OverflowError):  # an offset beyond any file
             raise damaged_tiff() from None
 
     def value(self, tag: int, default: int) -> int:
-        """The first integer of a field."""
+        """Read the first integer of a field; the default if there is no such field."""
         values = self.values(tag, 1)
         if not values:
             return default
@@ -194,21 +234,33 @@ class Directory:
 
     @property
     def size(self) -> Size:
+        """Height and width of the image as it is stored."""
         return (self.value(_HEIGHT, 0), self.value(_WIDTH, 0))
 
 
 def has_second_page(data: bytes) -> bool:
-    """Whether there is a page behind the first; thumbnails and masks are none."""
+    """Whether a TIFF has a second page with an image of its own.
+
+    Thumbnails of the first page and masks for it do not count, nor does a page that is cut.
+    """
     try:
         directory = Directory(data, page=1)
-        kind = directory.value(_NEW_SUBFILE_TYPE, 0)
+        page_kind = directory.value(_NEW_SUBFILE_TYPE, 0)
     except DecodeError:  # cut
         return False
-    return bool(directory.fields) and not kind & _THUMBNAIL_OR_MASK
+    is_thumbnail_or_mask = bool(page_kind & _THUMBNAIL_OR_MASK)
+    return bool(directory.fields) and not is_thumbnail_or_mask
 
 
 def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
-    """Decode a form that OpenCV gets wrong by itself; None if it reads the form rightly.
+    """Decode a TIFF that OpenCV would show with wrong pixels; None if it shows the right ones.
+
+    OpenCV decodes it all the same, but in another way, or of a file that is changed in memory: see
+    `TiffWay`.
+
+    Args:
+        data: The file.
+        max_pixels: The most pixels that the image may have.
 
     Raises:
         DecodeError: The form is in no row of `FORMS`, or the file is damaged or too large.
@@ -223,16 +275,26 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     _check_complete(directory, form)
     orientation = directory.value(_ORIENTATION, 1)
     is_tiled = _TILE_WIDTH in directory.fields
-    if is_tiled and orientation in _TURNED:  # libtiff would mirror each tile by itself
-        lying = Directory(_with_value(directory, _ORIENTATION, 1))
-        return turn_upright(_read(lying, form, way), orientation)
+    if is_tiled and orientation in _TURNED:
+        # libtiff would mirror each tile by itself, so it is told that the image is upright.
+        as_if_upright = Directory(_with_value(directory, _ORIENTATION, 1))
+        return turn_upright(_decode_in_way(as_if_upright, form, way), orientation)
     if way is TiffWay.COLOURS:
         return None
-    return _read(directory, form, way)
+    return _decode_in_way(directory, form, way)
 
 
-def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
-    """The image in blue, green and red, as OpenCV turns it."""
+def _decode_in_way(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
+    """Decode the image of a TIFF by OpenCV, asked in a way that gives the right pixels.
+
+    Args:
+        directory: The fields of the image, and its file.
+        form: The form of its pixels.
+        way: What OpenCV is asked for, and of which changed file.
+
+    Returns:
+        The image (H, W, 3) in blue, green and red, turned as OpenCV turns it.
+    """
     if way is TiffWay.COLOURS:
         return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.COLOURS_AS_STORED:
@@ -244,24 +306,27 @@ def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
     if way is TiffWay.VALUES:
         values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
     elif way is TiffWay.FIRST_PLANE:
-        values = _decode(_plane(directory, 0), cv2.IMREAD_UNCHANGED)
+        values = _decode(_with_one_plane(directory, 0), cv2.IMREAD_UNCHANGED)
     else:
         planes = []
         for plane in (2, 1, 0):  # blue, green, red
-            planes.append(_decode(_plane(directory, plane), cv2.IMREAD_UNCHANGED))
+            as_grey = _with_one_plane(directory, plane)
+            planes.append(_decode(as_grey, cv2.IMREAD_UNCHANGED))
         values = np.dstack(planes)
     return _as_colours(values, is_negative=form.photometric == MIN_IS_WHITE)
 
 
 def form_of(directory: Directory) -> TiffForm:
-    """The form of an image.
+    """Read from the fields of a TIFF which form it has: its colours, bits and layout.
 
     Raises:
         DecodeError: Its samples differ in their kind, or fields are missing.
     """
     samples = directory.value(_SAMPLES, 1)
-    bits = set(directory.values(_BITS, min(samples, MAX_FIELDS))) or {1}
-    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MAX_FIELDS))) or {UNSIGNED}
+    limit = min(samples, MAX_FIELDS)
+    # Both have a value for each sample; the standard says what holds without the field.
+    bits = set(directory.values(_BITS, limit)) or {1}
+    sample_formats = set(directory.values(_SAMPLE_FORMAT, limit)) or {UNSIGNED}
     photometrics = directory.values(_PHOTOMETRIC, 1)
     if not photometrics:
         raise damaged_tiff()
@@ -281,26 +346,30 @@ def form_of(directory: Directory) -> TiffForm:
 
 
 def damaged_tiff() -> DecodeError:
-    """The error of a file that OpenCV does not decode."""
+    """Make the error of a TIFF that OpenCV does not decode, or whose fields are cut."""
     return DecodeError("a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE)
 
 
 def _refused(form: TiffForm) -> DecodeError:
-    """The error of a form that is not read, in words."""
-    number = {SIGNED: " signed", FLOAT: " floating point"}.get(form.sample_format, "")
+    """Make the error of a TIFF whose form is not read, with a description of the form."""
+    number_kinds = {SIGNED: " signed", FLOAT: " floating point"}
+    number_kind = number_kinds.get(form.sample_format, "")
     layout = ""
     if form.has_planes:
         layout = " in separate planes"
     return DecodeError(
-        f"a TIFF of a form that is not read: {form.samples}{number} samples of {form.bits} bits a "
-        f"pixel{layout}, photometric interpretation {form.photometric}, "
+        f"a TIFF of a form that is not read: {form.samples}{number_kind} samples of "
+        f"{form.bits} bits a pixel{layout}, photometric interpretation {form.photometric}, "
         f"compression {form.compression}",
         "save it as PNG, or as TIFF with 8 or 16 bits a value in grey or RGB",
     )
 
 
 def _check_tiles(directory: Directory) -> None:
-    """Refuse a tile that is much larger than the image."""
+    """Refuse a TIFF whose tiles are much larger than the image, as no writer makes them.
+
+    libtiff allocates a whole tile, however small the image is that it holds.
+    """
     height, width = directory.size
     tile_pixels = directory.value(_TILE_WIDTH, 0) * directory.value(_TILE_HEIGHT, 0)
     if tile_pixels > max(MAX_TILE_PIXELS, 4 * height * width):
@@ -312,14 +381,32 @@ def _check_complete(directory: Directory, form: TiffForm) -> None:
 
     Without its end, libtiff shows some as if nothing were missing: a palette is black then, and so
     are all planes but the first.
+
+    Raises:
+        DecodeError: Bytes are missing.
     """
+    end = max(_end_of_tables(directory), _end_of_pixels(directory, form))
+    require_bytes(directory.data, end, "TIFF")
+
+
+def _end_of_tables(directory: Directory) -> int:
+    """Find where the palette or the JPEG tables end in the file; 0 if it has neither."""
     end = 0
     for tag in (_PALETTE_COLOURS, _JPEG_TABLES):
         if tag in directory.fields:
-            kind, length, position = directory.fields[tag]
-            bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
-            end = max(end, position + length * bytes_per_value)
+            value_type, value_count, position = directory.fields[tag]
+            bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(value_type, "B"))
+            end = max(end, position + value_count * bytes_per_value)
+    return end
 
+
+def _end_of_pixels(directory: Directory, form: TiffForm) -> int:
+    """Find where the last strip or tile of an image ends in the file.
+
+    Strips and tiles are the pieces in which a TIFF stores its pixels: some whole rows, or a
+    rectangle. Its fields tell where each begins, and how many bytes it has.
+    """
+    end = 0
     for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
         offsets = directory.values(offsets_tag, MAX_PARTS)
         lengths = directory.values(bytes_tag, MAX_PARTS)
@@ -327,13 +414,25 @@ def _check_complete(directory: Directory, form: TiffForm) -> None:
             lengths = _without_padding(directory, form, lengths)
         for offset, length in zip(offsets, lengths, strict=False):
             end = max(end, offset + length)
-    require_bytes(directory.data, end, "TIFF")
+    return end
 
 
 def _without_padding(
     directory: Directory, form: TiffForm, lengths: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The bytes of each uncompressed strip that hold pixels: some writers say that it has more."""
+    """Limit the lengths of uncompressed strips to the bytes that hold pixels.
+
+    Some writers say that a strip has more, as when the last one has fewer rows than the others. A
+    file that lacks only these bytes is complete.
+
+    Args:
+        directory: The fields of the image.
+        form: The form of its pixels.
+        lengths: How many bytes each strip has, as the file says.
+
+    Returns:
+        How many bytes of each strip have to be there.
+    """
     height, width = directory.size
     rows_of_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
     if rows_of_strip == 0:
@@ -341,17 +440,21 @@ def _without_padding(
     samples_in_row = width
     if not form.has_planes:
         samples_in_row *= form.samples
+    # -(-a // b) is a / b, rounded up.
     bytes_of_row = -(-samples_in_row * form.bits // 8)
     strips_of_plane = -(-height // rows_of_strip)
-    shortened = []
+
+    lengths_of_pixels = []
     for index, length in enumerate(lengths):
-        first_row = index % strips_of_plane * rows_of_strip
+        strip_in_plane = index % strips_of_plane  # the strips of one plane follow on another's
+        first_row = strip_in_plane * rows_of_strip
         row_count = min(rows_of_strip, height - first_row)
-        shortened.append(min(length, row_count * bytes_of_row))
-    return tuple(shortened)
+        lengths_of_pixels.append(min(length, row_count * bytes_of_row))
+    return tuple(lengths_of_pixels)
 
 
 def _decode(data: bytes, flags: int) -> np.ndarray:
+    """Decode a TIFF by OpenCV with some of its flags for reading; a DecodeError if it refuses."""
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
         raise damaged_tiff()
@@ -359,17 +462,29 @@ def _decode(data: bytes, flags: int) -> np.ndarray:
 
 
 def _with_value(directory: Directory, tag: int, value: int) -> bytes:
-    """The file with another first value of a field; unchanged if it has no such field."""
+    """Copy the file of a TIFF with another first value in one of its fields.
+
+    A file without such a field is returned as it is.
+    """
     if not directory.values(tag, 1):
         return directory.data
-    kind, _, position = directory.fields[tag]
+    value_type, _, position = directory.fields[tag]
+    value_format = directory.layout.order + _VALUE_FORMATS[value_type]
     changed = bytearray(directory.data)
-    struct.pack_into(directory.layout.order + _VALUE_FORMATS[kind], changed, position, value)
+    struct.pack_into(value_format, changed, position, value)
     return bytes(changed)
 
 
-def _plane(directory: Directory, plane: int) -> bytes:
-    """The file with another directory, which has one plane alone, as grey."""
+def _with_one_plane(directory: Directory, plane: int) -> bytes:
+    """Copy the file of a TIFF of separate planes so that it shows one of them as a grey image.
+
+    OpenCV reads only the first plane of such a file. The copy has a directory of its own, which
+    names the strips or tiles of the one plane alone.
+
+    Args:
+        directory: The fields of the image.
+        plane: The number of the plane; of colours, 0 is red, 1 green and 2 blue.
+    """
     fields = {
         _BITS: directory.values(_BITS, 1),
         _PHOTOMETRIC: (MIN_IS_BLACK,),
@@ -381,41 +496,50 @@ def _plane(directory: Directory, plane: int) -> bytes:
         if tag in directory.fields:
             fields[tag] = directory.values(tag, 1)
 
-    samples = directory.value(_SAMPLES, 1)
-    for tag in _PARTS:
+    plane_count = directory.value(_SAMPLES, 1)
+    for tag in _POSITIONS_AND_LENGTHS:
         if tag in directory.fields:
-            of_all_planes = directory.values(tag, MAX_PARTS)
-            count = len(of_all_planes) // samples
-            fields[tag] = of_all_planes[plane * count : (plane + 1) * count]
+            values_of_all_planes = directory.values(tag, MAX_PARTS)  # one plane after the other
+            values_per_plane = len(values_of_all_planes) // plane_count
+            first = plane * values_per_plane
+            fields[tag] = values_of_all_planes[first : first + values_per_plane]
     return _with_fields(directory, fields)
 
 
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
-    """The file with a directory at its end that has these fields, and the same JPEG tables."""
+    """Copy the file of a TIFF, and give it another directory at its end.
+
+    Args:
+        directory: The fields that the image has. Of these, only the JPEG tables are taken over.
+        fields: The values of the new fields, by tag.
+
+    Returns:
+        The file, whose header leads to the new directory.
+    """
     layout = directory.layout
     value_format = layout.offset  # all as LONG or LONG8
     value_type = 4
     if value_format == "Q":
         value_type = 16
     file = bytearray(directory.data)
-    file += bytes(-len(file) % 16)
+    file += bytes(-len(file) % 16)  # up to the next multiple of 16
 
     entries: dict[int, bytes] = {}
     for tag, values in fields.items():
-        packed = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
-        position_or_value = packed
+        value_or_position = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
         if len(values) != 1:
-            position_or_value = struct.pack(layout.order + value_format, len(file))
-            file += packed
-        entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
-        entries[tag] = entry + position_or_value
-
+            position = len(file)
+            file += value_or_position  # several values are outside the directory
+            value_or_position = struct.pack(layout.order + value_format, position)
+        beginning = struct.pack(layout.field[:-1], tag, value_type, len(values))
+        entries[tag] = beginning + value_or_position
     if _JPEG_TABLES in directory.fields:  # which stay where they are
         kind, length, position = directory.fields[_JPEG_TABLES]
         entries[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
 
-    start = struct.pack(layout.order + layout.offset, len(file))
-    file[layout.first_position : layout.first_position + len(start)] = start
+    directory_position = struct.pack(layout.order + layout.offset, len(file))
+    end_of_position = layout.first_position + len(directory_position)
+    file[layout.first_position : end_of_position] = directory_position
     file += struct.pack(layout.order + layout.count_format, len(entries))
     for _, entry in sorted(entries.items()):
         file += entry
@@ -424,16 +548,26 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
 
 
 def _colours_of_lab(image: np.ndarray) -> Pixels:
-    """Colours of lightness and two axes with a sign, which come in the order b, a, L."""
+    """Convert CIE L*a*b* to blue, green and red.
+
+    Args:
+        image: What OpenCV decodes if it takes L, a and b for red, green and blue: an array
+            (H, W, 3) in the order b, a, L, where a and b have a sign.
+    """
     lab = np.ascontiguousarray(image[..., ::-1])
-    lab[..., 1:] += np.uint8(128)  # OpenCV has no sign there
+    lab[..., 1:] += np.uint8(128)  # cv2.cvtColor takes 128 for the zero of a and b
     return np.asarray(cv2.cvtColor(lab, cv2.COLOR_Lab2BGR), np.uint8)
 
 
 def _as_colours(values: np.ndarray, *, is_negative: bool) -> Pixels:
-    """Values in 8 bits, in blue, green and red; in a negative 0 is white."""
+    """Convert stored values to 8 bits in blue, green and red.
+
+    Args:
+        values: Grey (H, W), or colours with alpha or without (H, W, 3 or 4).
+        is_negative: Whether 0 is white.
+    """
     if values.dtype == np.uint16:
-        values = (values >> 8).astype(np.uint8)
+        values = (values >> 8).astype(np.uint8)  # the higher byte
     image = to_eight_bits(values)
     if is_negative:
         image = np.asarray(255 - image, np.uint8)
