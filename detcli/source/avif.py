@@ -15,13 +15,20 @@ _LARGE_INDEX_FLAG = 1  # of the box `ipma`, whose indices take two bytes each th
 
 
 def is_sequence(data: bytes) -> bool:
-    """Whether the brands in the first box of a file name a sequence of frames."""
+    """Whether an AVIF file says that it holds a sequence of frames.
+
+    It does so in its first box, which lists four-letter names of standards (brands) it follows.
+    """
     end_of_brands = data[3]  # the last byte of the length of the first box
     return _SEQUENCE in data[8:end_of_brands]
 
 
 def turn_avif(image: Pixels, data: bytes) -> Pixels:
-    """Turn and then mirror an image as libavif tells viewers to.
+    """Turn and then mirror an image as its AVIF file tells viewers to; OpenCV does neither.
+
+    Args:
+        image: The image as OpenCV decoded it.
+        data: Its file.
 
     Raises:
         DecodeError: The boxes with its orientation are damaged.
@@ -37,16 +44,31 @@ def turn_avif(image: Pixels, data: bytes) -> Pixels:
     except (IndexError, KeyError, struct.error):
         raise DecodeError("a damaged AVIF: its orientation cannot be read", RESAVE) from None
     if quarter_turns:
-        rotation = 3 - quarter_turns  # as `cv2.rotate` numbers it
+        # cv2.rotate counts to the right from 0: 0, 1 and 2 are one, two and three quarter turns.
+        rotation = 3 - quarter_turns
         image = np.asarray(cv2.rotate(image, rotation), np.uint8)
-    if flip is not None:
+    if flip is not None:  # 0 swaps top and bottom, 1 left and right, as in cv2.flip
         image = np.asarray(cv2.flip(image, flip), np.uint8)
     return image
 
 
 def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
-    """The contents of the properties of the primary item, by their kinds."""
-    meta = dict(_boxes(_content_of_meta(data)[4:]))
+    """Read the properties of the image in an AVIF file, such as how it is turned (`irot`).
+
+    A file may hold several items: the image, a thumbnail, an alpha channel. The primary item is
+    what viewers show. The properties are in one list for all items, and a table (`ipma`) tells
+    which of them each item has.
+
+    Returns:
+        The content of each property of the primary item, by its four-letter name.
+
+    Raises:
+        KeyError: A box is missing.
+        IndexError: A property or a byte is missing.
+        struct.error: A box is cut.
+    """
+    content_of_meta = _content_of_meta(data)
+    meta = dict(_boxes(content_of_meta[4:]))  # behind version and flags
     primary_item = _primary_item(meta[b"pitm"])
     property_boxes = list(_boxes(meta[b"iprp"]))
     all_properties = list(_boxes(dict(property_boxes)[b"ipco"]))
@@ -55,18 +77,19 @@ def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
     for box_kind, content in property_boxes:
         if box_kind != b"ipma":
             continue
-        for item, indices in _associations(content):
+        for item, indices in _property_indices(content):
             if item != primary_item:
                 continue
             for index in indices:
                 if index == 0:  # which stands for no property
                     continue
-                kind, value = all_properties[index - 1]
-                properties.setdefault(kind, value)  # the first of a kind counts
+                name, value = all_properties[index - 1]
+                properties.setdefault(name, value)  # the first of a name counts
     return properties
 
 
 def _content_of_meta(data: bytes) -> memoryview:
+    """Find the box of an AVIF file that describes its items; a KeyError if there is none."""
     for kind, content in _boxes(memoryview(data)):
         if kind == b"meta":
             return content
@@ -74,40 +97,73 @@ def _content_of_meta(data: bytes) -> memoryview:
 
 
 def _primary_item(pitm: memoryview) -> int:
-    """The number of the primary item, by the content of the box that says it."""
+    """Read the number of the primary item from the content of the box `pitm`.
+
+    The number follows on the version and flags (four bytes). It takes two bytes in version 0 and
+    four in later ones.
+    """
     version = pitm[0]
-    number_format = ">I" if version else ">H"
+    number_format = ">H"
+    if version > 0:
+        number_format = ">I"
     item: int = struct.unpack_from(number_format, pitm, 4)[0]
     return item
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Kind and content of the boxes of an AVIF file, or of those in a box."""
-    while data:
-        size, kind = struct.unpack_from(">I4s", data)
+    """Yield name and content of each box of an AVIF file, or of the boxes within a box.
+
+    A box begins with its length and its name, in four bytes each. A length of 1 means that it
+    follows in eight bytes behind the name, and 0 that the box reaches to the end.
+
+    Raises:
+        struct.error: The data end within the beginning of a box.
+    """
+    rest = data
+    while rest:
+        size, name = struct.unpack_from(">I4s", rest)
         start = 8
         if size == 1:
-            (size,) = struct.unpack_from(">Q", data, 8)
+            (size,) = struct.unpack_from(">Q", rest, 8)
             start = 16
-        end = len(data)
-        if size:
+        end = len(rest)
+        if size > 0:
             end = max(size, start)
-        yield kind, data[start:end]
-        data = data[end:]
+        yield name, rest[start:end]
+        rest = rest[end:]
 
 
-def _associations(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
-    """Items, and the indices of their properties, which count from 1."""
+def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
+    """Read which properties each item of an AVIF file has, from the content of the box `ipma`.
+
+    Behind version and flags (four bytes) is the number of items. Each item then has its number, how
+    many properties it has, and an index for each of them. The highest bit of an index tells whether
+    viewers must know the property, and is dropped here.
+
+    Yields:
+        The number of an item, and the indices of its properties, which count from 1; 0 is none.
+
+    Raises:
+        IndexError: The box is empty.
+        struct.error: It is cut.
+    """
     version = ipma[0]
-    entry_format = ">IB" if version else ">HB"  # the item, and how many properties it has
-    index_format, index_bytes, index_mask = "B", 1, 0x7F  # the highest bit is a flag
-    if ipma[3] & _LARGE_INDEX_FLAG:
-        index_format, index_bytes, index_mask = "H", 2, 0x7FFF
+    flags = ipma[3]
+    entry_format = ">HB"  # the number of an item, and how many properties it has
+    if version > 0:
+        entry_format = ">IB"
+    index_format = "B"
+    index_mask = 0x7F  # all bits but the highest
+    if flags & _LARGE_INDEX_FLAG:
+        index_format = "H"
+        index_mask = 0x7FFF
+
     (item_count,) = struct.unpack_from(">I", ipma, 4)
     position = 8
     for _ in range(item_count):
         item, index_count = struct.unpack_from(entry_format, ipma, position)
         position += struct.calcsize(entry_format)
-        numbers = struct.unpack_from(f">{index_count}{index_format}", ipma, position)
-        position += index_count * index_bytes
-        yield item, [number & index_mask for number in numbers]
+        indices_format = f">{index_count}{index_format}"
+        indices = struct.unpack_from(indices_format, ipma, position)
+        position += struct.calcsize(indices_format)
+        yield item, [index & index_mask for index in indices]

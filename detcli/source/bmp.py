@@ -27,6 +27,8 @@ _FIFTEEN_BITS = (0x7C00, 0x03E0, 0x001F)  # red, green and blue of 16 bits where
 
 @frozen
 class _BmpHeader:
+    """How the pixels of a BMP are stored."""
+
     size: Size
     is_top_down: bool
     bits_per_pixel: int
@@ -35,20 +37,32 @@ class _BmpHeader:
 
     @property
     def bytes_per_row(self) -> int:
+        """The length of a row of pixels in the file, which is filled up to a multiple of four."""
         _, width = self.size
         return (width * self.bits_per_pixel + 31) // 32 * 4
 
 
 class _Channel(NamedTuple):
-    """Where the bits of a colour are, and the byte of each of its values."""
+    """Where the bits of a colour are in a pixel, and which byte each of its values becomes."""
 
-    shift: int
-    maximum: int
-    bytes_of: np.ndarray
+    shift: int  # how many lower bits the pixel has
+    maximum: int  # the largest value of the colour
+    bytes_by_value: np.ndarray  # 0 to 255 for each value from 0 to the maximum
 
 
 def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
-    """Decode 16 bits a pixel and bit fields; None if OpenCV reads the form rightly."""
+    """Decode a BMP of 16 bits a pixel, or whose header tells which bits are red, green and blue.
+
+    Args:
+        data: The file.
+        max_pixels: The most pixels that it may have.
+
+    Returns:
+        The image (H, W, 3) in blue, green and red; None for other BMPs, which OpenCV reads rightly.
+
+    Raises:
+        DecodeError: It is damaged or too large, or its bits are of a form that is not read.
+    """
     header = _read_header(data)
     if header is None:
         return None
@@ -58,21 +72,33 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
     channels = []
     for mask in reversed(header.masks):  # blue, green, red
         channels.append(_channel_of(mask, header.bits_per_pixel))
+
     image: Pixels = np.empty((height, width, 3), np.uint8)
-    rows_of_a_block = max(1, BLOCK_PIXELS // width)
+    rows_of_a_block = max(1, BLOCK_PIXELS // width)  # some rows at a time take less memory
     for top in range(0, height, rows_of_a_block):
         bottom = min(top + rows_of_a_block, height)
-        pixels = _pixels(data, header, top, bottom)
+        pixels = _read_rows(data, header, top, bottom)
         for index, channel in enumerate(channels):
             values = (pixels >> channel.shift) & channel.maximum
-            image[top:bottom, :, index] = channel.bytes_of[values]
+            image[top:bottom, :, index] = channel.bytes_by_value[values]
     if not header.is_top_down:
         image = np.ascontiguousarray(image[::-1])
     return image
 
 
 def _read_header(data: bytes) -> _BmpHeader | None:
-    """The header of a form that is read here."""
+    """Read the header of a BMP of 16 bits a pixel or with bit fields.
+
+    A file header of 14 bytes, in which the position of the pixels is at byte 10, is followed by an
+    info header, whose first four bytes are its length. With bit fields there are three masks at byte
+    54: numbers in which the bits of red, green and blue are set.
+
+    Returns:
+        The header; None for other forms, which are left to OpenCV.
+
+    Raises:
+        DecodeError: The header is damaged, or the form is not read.
+    """
     if len(data) < _FILE_HEADER_BYTES + _INFO.size:
         return None
     (start,) = struct.unpack_from("<I", data, 10)
@@ -103,9 +129,17 @@ def _read_header(data: bytes) -> _BmpHeader | None:
 
 
 def _channel_of(mask: int, bits_per_pixel: int) -> _Channel:
-    shift = (mask & -mask).bit_length() - 1
+    """Compute how to read a colour whose bits in a pixel are those that are set in a mask.
+
+    The mask 0x7E0 is a colour of six bits above five others: a shift of 5, and a maximum of 63.
+
+    Raises:
+        DecodeError: The bits of the mask are not adjacent, too many, or beyond the pixel.
+    """
+    lowest_bit = mask & -mask
+    shift = lowest_bit.bit_length() - 1
     maximum = mask >> max(shift, 0)
-    is_contiguous = mask > 0 and maximum & (maximum + 1) == 0
+    is_contiguous = mask > 0 and maximum & (maximum + 1) == 0  # 0b111 & 0b1000 is 0
     is_short = maximum.bit_length() <= LARGEST_MASK_BITS
     is_within_pixel = mask.bit_length() <= bits_per_pixel
     if not (is_contiguous and is_short and is_within_pixel):
@@ -114,19 +148,24 @@ def _channel_of(mask: int, bits_per_pixel: int) -> _Channel:
             RESAVE,
         )
     values = np.arange(maximum + 1)
-    scaled = (values * 255 + maximum // 2) // maximum
+    scaled = (values * 255 + maximum // 2) // maximum  # values / maximum * 255, rounded
     return _Channel(shift, maximum, scaled.astype(np.uint8))
 
 
-def _pixels(data: bytes, header: _BmpHeader, top: int, bottom: int) -> np.ndarray:
-    """Some rows (height, width) of the file, in its order."""
+def _read_rows(data: bytes, header: _BmpHeader, top: int, bottom: int) -> np.ndarray:
+    """Read the rows from `top` up to `bottom` of a BMP, in the order in which they are stored.
+
+    Returns:
+        The pixels (rows, width) as the file stores them, in numbers of 16 or 32 bits.
+    """
     _, width = header.size
     pixel_type = np.dtype(f"<u{header.bits_per_pixel // 8}")
-    rows = np.frombuffer(
+    row_count = bottom - top
+    file_bytes = np.frombuffer(
         data,
         np.uint8,
-        count=(bottom - top) * header.bytes_per_row,
+        count=row_count * header.bytes_per_row,
         offset=header.start + top * header.bytes_per_row,
     )
-    lines = rows.reshape(bottom - top, header.bytes_per_row).view(pixel_type)
-    return lines[:, :width]
+    rows = file_bytes.reshape(row_count, header.bytes_per_row).view(pixel_type)
+    return rows[:, :width]  # without what fills them up

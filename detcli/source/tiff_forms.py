@@ -17,7 +17,7 @@ _FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
 
 
 class TiffWay(Enum):
-    """How OpenCV is asked for an image."""
+    """What OpenCV is asked for, so that it shows the right pixels of a TIFF."""
 
     COLOURS = auto()  # as colours
     COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already
@@ -28,9 +28,9 @@ class TiffWay(Enum):
 
 
 class TiffForm(NamedTuple):
-    """What tells one form of TIFF from another."""
+    """How the pixels of a TIFF are stored, as far as OpenCV makes a difference."""
 
-    photometric: int
+    photometric: int  # the colour space, as the field PhotometricInterpretation numbers it
     bits: int  # of a sample
     sample_format: int
     samples: int  # of a pixel
@@ -41,7 +41,10 @@ class TiffForm(NamedTuple):
 
 @frozen
 class TiffFormRow:
-    """Forms that are read in one way."""
+    """A row of the table `FORMS`: forms of TIFF that OpenCV is asked for in the same way.
+
+    A form is of this row if each of its properties is among those that are listed here.
+    """
 
     name: str
     way: TiffWay
@@ -54,7 +57,7 @@ class TiffFormRow:
     compressions: frozenset[int] = _COMPRESSIONS
 
     def fits(self, form: TiffForm) -> bool:
-        """Whether a form is one of these."""
+        """Whether a form belongs to this row of the table."""
         return (
             form.photometric in self.photometrics
             and form.bits in self.bits
@@ -211,7 +214,7 @@ FORMS = (
 
 
 def way_of(form: TiffForm) -> TiffWay | None:
-    """How a form is read; None if it is refused."""
+    """Look up in `FORMS` how images of a form are read; None if the form is refused."""
     for row in FORMS:
         if row.fits(form):
             return row.way
