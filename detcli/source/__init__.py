@@ -20,6 +20,7 @@ stdin.py               an image or a stream of JPEGs on standard input
 archives.py            images in tar files and in Parquet, and what a damaged one becomes
 tar.py, columns.py     how a tar file is walked; which column of a Parquet file has images
 video.py, live.py      frames of files; cameras and streams
+video_frames.py        the reader of a video file, and the number and time of each frame
 capture.py             how OpenCV opens them, and what it says of them
 conversion.py          whether OpenCV converted a frame to colours
 part_file.py           a file object for OpenCV, read by a function

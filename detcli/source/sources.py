@@ -374,7 +374,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         `public` is the name of the path or address `entry` in records, without passwords.
         """
-        from detcli.source import capture, video
+        from detcli.source import capture, video, video_frames
 
         def readable_address() -> str:
             # The address of an object is signed anew each time, because signatures expire.
@@ -395,7 +395,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             address = entry
         else:
             address = os.path.abspath(entry)
-        source = video.VideoSource(public, reopen, address, read_part, file_stamp(entry))
+        source = video_frames.VideoSource(public, reopen, address, read_part, file_stamp(entry))
         read = partial(video.read_video, source, self._inputs)
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 

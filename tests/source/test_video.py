@@ -18,7 +18,8 @@ from detcli.data.record import Video
 from detcli.source.capture import open_file, read_part
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
-from detcli.source.video import VideoSource, read_video
+from detcli.source.video import read_video
+from detcli.source.video_frames import VideoSource
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,318 @@
+"""The frames of a video file, one after the other, with their numbers and times."""
+
+import math
+import time
+from collections.abc import Generator
+from contextlib import closing
+
+from detcli.config.config import EPSILON_S
+from detcli.core import frozen
+from detcli.core.opencv import cv2
+from detcli.data.geometry import Pixels
+from detcli.source.capture import Reopen, frame_count, frames_per_second, position_s, retrieve
+from detcli.source.containers import is_mirrored
+from detcli.source.conversion import filled_memory, require_converted
+from detcli.source.loading import SourceProgress
+from detcli.source.mp4 import Part, Track, read_movie
+
+DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
+
+PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
+REORDERED = 32  # more frames than any codec stores before one that is shown earlier
+
+
+def _read_nothing(_start: int, _size: int) -> bytes:
+    """Read a video whose file itself cannot be read, see `Part`."""
+    return b""
+
+
+@frozen
+class VideoSource:
+    """A video file, here or at an address."""
+
+    name: str  # in records, without credentials
+    open: Reopen
+    address: str | None = None  # of its sound, see `Video`
+    part: Part = _read_nothing  # reads the file itself
+    stamp: str | None = None  # size and time of the file, see `Origin`
+
+
+def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
+    """Return the code with which `cv2.flip` mirrors the frames of a video; None for no mirroring.
+
+    OpenCV turns frames as the file says, but does not mirror them. The code is 1, left and right,
+    for frames that are turned by 90 or 270 degrees, and 0, up and down, for others.
+    """
+    degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
+    if degrees % 90 or not is_mirrored(part):
+        return None
+    if degrees % 180:  # turned to a side
+        return 1
+    return 0
+
+
+def _movie_track(part: Part) -> Track | None:
+    """Return what an MP4 or MOV file says of its first video track, the one that OpenCV reads.
+
+    It is None for other containers, and for a file without a video track. `part` reads bytes of
+    the file, from an offset and of a size.
+    """
+    movie = read_movie(part)
+    if movie is None:
+        return None
+    for track in movie.tracks:
+        if track.is_video:
+            return track
+    return None
+
+
+class VideoFrames:
+    """Reads the frames of a video in order, and knows the number and time of the current one."""
+
+    def __init__(self, video: VideoSource, progress: SourceProgress) -> None:
+        self.capture = video.open()
+        self.video = video
+        self._progress = progress
+        self._flip = _flip_of(self.capture, video.part)
+        self._is_conversion_checked = False
+        self.rate = frames_per_second(self.capture)
+        self.track = _movie_track(video.part)
+        self.declared = frame_count(self.capture)
+        self.has_hidden_frames = False  # frames that are not to be shown
+        if self.track is not None:
+            shown_frames = self.track.shown_frames()
+            if shown_frames is not None:
+                self.declared = shown_frames
+                self.has_hidden_frames = shown_frames != self.track.sample_count
+
+        self.number = -1  # of the frame grabbed last; damaged frames count
+        self.time_s = -EPSILON_S  # its time; never decreases
+        if self.rate:
+            self.time_s = -1 / self.rate
+        self._has_looked_ahead = False  # whether the next frame was grabbed already
+        self._has_next = False  # whether there was one, then
+        self._current_image: Pixels | None = None  # the frame before it, then
+
+        self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
+        # For program streams, see `_time_in_program_stream`.
+        self._regular_time_s = self.time_s  # of the last frame, before times are made to increase
+        self._rejected_jump_s = 0.0  # how much later a frame claimed to be, last rejected
+        self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
+        self.damaged = 0  # frames that could not be decoded
+        self.at_end = True  # whether no more frames could be grabbed
+
+    def advance(self) -> bool:
+        """Grab the next frame; False when there are no more.
+
+        OpenCV fails on a damaged frame and continues with the next; at the end it always fails.
+        """
+        remaining = 0
+        if self.declared is not None:
+            remaining = self.declared - self.number
+        attempts = min(max(remaining, 100), 1000)
+        give_up = time.monotonic() + DAMAGE_TIMEOUT_S
+        for skipped in range(attempts):
+            if self._progress.stop.is_set():
+                return False
+            if skipped and time.monotonic() > give_up:
+                return False
+            if self._grab_next():
+                self.damaged += skipped
+                self.number += skipped + 1
+                self.time_s = self._time_of_frame(skipped)
+                return True
+        return False
+
+    def _time_of_frame(self, skipped: int) -> float:
+        """Return the time in seconds of the frame grabbed last, later than the one before.
+
+        The time comes from the file if it says one that is later, and else from the frame rate.
+        `skipped` is how many damaged frames there were since the frame before.
+        """
+        position = position_s(self.capture)
+        step_s = 0.0
+        if self.rate:
+            step_s = (skipped + 1) / self.rate
+        if self._is_program_stream and step_s:
+            self._regular_time_s = self._time_in_program_stream(
+                file_time_s=position, expected_s=self._regular_time_s + step_s, step_s=step_s
+            )
+            # A frame must come after the one before, even where the times go back.
+            return max(self._regular_time_s, self.time_s + step_s / 8)
+        if position > self.time_s:
+            return position
+        return self.time_s + step_s
+
+    def _time_in_program_stream(
+        self, *, file_time_s: float, expected_s: float, step_s: float
+    ) -> float:
+        """Return the time in seconds of the current frame of an MPEG program stream.
+
+        Only some of its frames have a stored time. To others FFmpeg gives the time of a frame near
+        by, and if that were believed, all frames after it would be late. So a frame is taken to
+        come one step after the one before, as expected. A later time counts only if there is
+        evidence of a gap: see `_is_gap`. An earlier time counts if it takes back the last gap.
+
+        Args:
+            file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
+            expected_s: The time of the frame if it follows the one before at the frame rate.
+            step_s: The time between two frames; with damaged frames skipped, a multiple of it.
+        """
+        if not file_time_s > 0:  # unknown
+            return expected_s
+        jump_s = file_time_s - expected_s
+        tolerance_s = step_s / 2
+        if abs(jump_s) <= tolerance_s:
+            return file_time_s
+        if jump_s > 0:
+            if not self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s):
+                return expected_s
+            self._accepted_jump_s = jump_s
+            self._rejected_jump_s = 0.0
+            return file_time_s
+
+        takes_back_gap = abs(jump_s + self._accepted_jump_s) <= tolerance_s
+        if not takes_back_gap:
+            return expected_s
+        self._accepted_jump_s = 0.0
+        return file_time_s
+
+    def _is_gap(self, jump_s: float, *, file_time_s: float, step_s: float) -> bool:
+        """Return whether a frame of a program stream really comes later than the frame rate says.
+
+        There are three kinds of evidence: the jump is longer than frames can be out of order, the
+        frame before jumped by the same time, or the next frame follows one step after this one.
+        To learn the next frame's time, it is grabbed already.
+
+        Args:
+            jump_s: How many seconds the frame is later than expected.
+            file_time_s: The time that FFmpeg gives the frame.
+            step_s: The time between two frames.
+        """
+        tolerance_s = step_s / 2
+        if jump_s > REORDERED * step_s:
+            return True
+        if abs(jump_s - self._rejected_jump_s) <= tolerance_s:
+            return True
+        self._rejected_jump_s = jump_s
+        next_s = self._look_ahead()
+        # The comparison is false if the next time is unknown (NaN).
+        return abs(next_s - file_time_s - step_s) <= tolerance_s
+
+    def _look_ahead(self) -> float:
+        """Grab the frame after the current one, and return its time in seconds.
+
+        The current frame is decoded and stored first, because OpenCV can only decode the frame that
+        was grabbed last. The time is NaN if there is no next frame, or if its time is unknown.
+        """
+        self._current_image = self._retrieve_from_capture()
+        self._has_looked_ahead = True
+        self._has_next = self._grab(self.capture)
+        if not self._has_next:
+            return math.nan
+        return position_s(self.capture)
+
+    def _grab_next(self) -> bool:
+        """Grab the next frame, unless that was done already."""
+        if not self._has_looked_ahead:
+            return self._grab(self.capture)
+        self._has_looked_ahead = False
+        self._current_image = None
+        return self._has_next
+
+    def _grab(self, capture: cv2.VideoCapture) -> bool:
+        """Grab from a capture, as one step of the reader."""
+        grabbed = capture.grab()
+        self._progress.steps += 1
+        return grabbed and not self._progress.stop.is_set()
+
+    def retrieve(self) -> Pixels | None:
+        """The frame grabbed last; None, and counted, if it is damaged."""
+        if self._has_looked_ahead:
+            image = self._current_image
+        else:
+            image = self._retrieve_from_capture()
+        if image is None:
+            self.damaged += 1
+        return image
+
+    def _retrieve_from_capture(self) -> Pixels | None:
+        """The frame grabbed last; the first one is checked to hold what the file does."""
+        if self._is_conversion_checked:
+            return retrieve(self.capture, self._flip)
+        with filled_memory():
+            image = retrieve(self.capture, self._flip)
+        if image is not None:
+            self._is_conversion_checked = True
+            require_converted(image)
+        return image
+
+    def packets(self) -> Generator[cv2.VideoCapture]:
+        """Go through the packets of the file, without decoding them."""
+        capture = self.video.open()
+        try:
+            capture.set(cv2.CAP_PROP_FORMAT, -1)
+            while self._grab(capture):
+                yield capture
+        finally:
+            capture.release()
+
+    def seek(self, start_s: float) -> bool:
+        """Seek to a frame before `start_s` seconds, and find out the number of this frame.
+
+        Returns:
+            Whether this succeeded. If not, the file has to be opened again: FFmpeg came out behind
+            the time, or the number of the frame cannot be counted.
+        """
+        # FFmpeg seeks by key frames, and may come out somewhat later than it was asked to. So it is
+        # asked for a time that is one second earlier.
+        self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
+        if not self.capture.grab():
+            return False
+        self.time_s = position_s(self.capture)
+        if not 0 < self.time_s < start_s - EPSILON_S:
+            return False
+        number = None
+        # Frames are numbered by counting packets, which do not tell what frames are hidden.
+        if not self.has_hidden_frames:
+            number = self._count_before(self.time_s)
+        if number is None:
+            return False
+        self.number = number
+        self._regular_time_s = self.time_s
+        return True
+
+    def _count_before(self, time_s: float) -> int | None:
+        """Return how many frames are shown before the one at `time_s`; None if that is unknown.
+
+        The frame rate does not tell it, because it may vary. So the file's packets, each of which
+        holds one frame, are counted. Those before the first key frame are never shown. Nothing is
+        known if packets have no time, if some have the same time, or if none has `time_s`.
+        """
+        times = self._packet_times_until(time_s)
+        are_times_unique = len(set(times)) == len(times)
+        if not are_times_unique or any(math.isnan(time) for time in times):
+            return None
+        if time_s not in times:
+            return None
+        first_s = times[0]
+        return sum(1 for time in times if first_s <= time < time_s)
+
+    def _packet_times_until(self, time_s: float) -> list[float]:
+        """Return the times in seconds of the file's packets, from its first key frame on.
+
+        Packets are stored in the order in which they are decoded, so that some of an earlier time
+        follow later ones. So it goes on until `REORDERED` packets were later than `time_s`.
+        """
+        times: list[float] = []
+        later = 0
+        with closing(self.packets()) as packets:
+            for packet in packets:
+                if times or packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
+                    position = position_s(packet)
+                    times.append(position)
+                    if position > time_s:
+                        later += 1
+                if later == REORDERED:
+                    break
+        return times
