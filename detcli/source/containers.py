@@ -73,7 +73,10 @@ class Length:
 
 
 def declared_length(part: Part) -> Length | None:
-    """How long a file says that it is; None if it says nothing."""
+    """Return the length that a video file says that it has; None if it says nothing, or is damaged.
+
+    `part` reads bytes of the file, from an offset and of a size.
+    """
     try:
         return _declared_length(part)
     except (struct.error, ValueError, IndexError):  # damage
@@ -105,10 +108,14 @@ def _declared_length(part: Part) -> Length | None:
 
 
 def _is_missing(part: Part, length: int) -> bool:
-    """Whether a file that can be read anywhere has fewer bytes."""
+    """Return whether a file has fewer bytes than `length`, by trying to read the last of these.
+
+    It is False if the length is implausible, and if the file can only be read from its beginning,
+    as a pipe or on some servers: what cannot be read there is not missing.
+    """
     if not 0 < length < 1 << 62:
         return False
-    can_seek = bool(part(1, 1))  # not in a pipe, nor on some servers
+    can_seek = bool(part(1, 1))
     return can_seek and not part(length - 1, 1)
 
 
@@ -169,10 +176,7 @@ def _frame_list_end(part: Part, start: int, end: int) -> int:
 
 
 def _matroska_length(part: Part) -> int | None:
-    """Return the length of a Matroska or WebM file: the end of its segment, which holds all frames.
-
-    It is None if the segment has no length, as in a recording that was not closed.
-    """
+    """Return where the segment of a Matroska or WebM file ends; None if it was not closed."""
     head = part(0, 4096)
     for number, body, end in _elements(head, 0, len(head)):
         if number == SEGMENT:
@@ -200,6 +204,7 @@ def _asf_length(part: Part) -> int | None:
 
 
 def _flv_length(part: Part) -> int | None:
+    """Return the length of an FLV file, which its metadata call "filesize"; None without it."""
     match = _FLV_LENGTH.search(part(0, 1 << 16))
     if match is None:
         return None
@@ -215,17 +220,19 @@ def _flv_bytes(number: bytes) -> int | None:
 
 
 def _mxf_length(part: Part) -> int | None:
-    """Return the least length of an MXF file: where its footer begins, and the footer's name.
+    """Return how long an MXF file is at least: up to the key with which its footer begins.
 
-    It is None if the file was not closed, as then the footer's offset is 0. The header is a name
-    of 16 bytes, a length of one or more bytes, and fields; the offset is 24 bytes into the fields.
+    It is None if the file was not closed, as then the footer's offset is 0. The file begins with a
+    key of 16 bytes, a length, and fields. The length takes one byte if that is below 128; else the
+    lower 7 bits of the byte say how many bytes of length follow. The offset of the footer is the 8
+    bytes from the 24th byte of the fields on.
     """
     head = part(0, 64)
-    is_long_form = head[16] & 0x80  # of the length of the partition's key
-    length_bytes = 0
-    if is_long_form:
-        length_bytes = head[16] & 0x7F
-    fields = 17 + length_bytes
+    first_length_byte = head[16]
+    more_length_bytes = 0
+    if first_length_byte & 0x80:
+        more_length_bytes = first_length_byte & 0x7F
+    fields = 17 + more_length_bytes
     footer = int.from_bytes(head[fields + 24 : fields + 32])
     if footer == 0:
         return None
@@ -242,6 +249,7 @@ def is_whole(part: Part) -> bool:
     if match is None:
         return False
     if match["segment"]:
+        # Matroska counts the bytes behind this number.
         end = match.end() + int.from_bytes(match["segment"])
     elif match["asf"]:
         end = int.from_bytes(match["asf"], "little")
@@ -279,7 +287,12 @@ def is_mirrored(part: Part) -> bool:
 
 
 def _find_moov(part: Part) -> bytes:
-    """The box of a MOV or MP4 file that says what its tracks are; empty if there is none."""
+    """Return the bytes of the box "moov" of a MOV or MP4 file, which describes its tracks.
+
+    A file is a sequence of boxes: 4 bytes of size, 4 of kind, and content. A size of 1 says that
+    the real one is in the 8 bytes behind the kind, and 0 that the box goes up to the end of the
+    file. The bytes are empty without such a box, and at most `MAX_MOOV`.
+    """
     position = 0
     for _ in range(MAX_BOXES):
         header = part(position, 16)
@@ -386,7 +399,10 @@ class TrackChoice:
 
 
 def choose_track(part: Part) -> TrackChoice | None:
-    """Choose the track that FFmpeg would, usually the largest; None without several tracks."""
+    """Choose the video track that FFmpeg's own programs would, which is usually the largest.
+
+    It is None if the file has fewer than two tracks, so that there is no choice, or is damaged.
+    """
     try:
         tracks = _video_tracks(part)
     except (struct.error, ValueError, IndexError):  # damage
@@ -402,6 +418,11 @@ def choose_track(part: Part) -> TrackChoice | None:
 
 
 def _video_tracks(part: Part) -> list[VideoTrack]:
+    """List the video tracks and cover images of a file, in the order in which FFmpeg counts them.
+
+    The first bytes of the file tell its container; one that is not known here has no tracks. A
+    damaged file may raise a struct.error, ValueError or IndexError.
+    """
     head = part(0, 16)
     if head.startswith(EBML.to_bytes(4)):
         return list(_matroska_tracks(part(0, MAX_HEADER)))
@@ -416,8 +437,13 @@ def _video_tracks(part: Part) -> list[VideoTrack]:
 
 
 def _movie_tracks(movie: Movie) -> list[VideoTrack]:
-    """The tracks of images in an MP4, and its cover images, as FFmpeg numbers them."""
-    thumbnails: set[int] = set()
+    """List the video tracks and cover images of an MP4 or MOV, in the order of their boxes.
+
+    FFmpeg takes a track for data, and no longer for images, when the kinds of its box and of its
+    handler are "free", which are the bytes that hide it. The kind of a box is 4 bytes behind its
+    start. A track with the thumbnails of another track's chapters counts as a cover image.
+    """
+    thumbnails: set[int] = set()  # numbers of tracks
     for track in movie.tracks:
         thumbnails.update(track.chapters)
 
@@ -480,15 +506,22 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
 
 
 def _ranges_by_number(head: bytes, start: int, end: int) -> dict[int, tuple[int, int | None]]:
-    """Where elements begin and end, by their numbers; of a number, the last one counts."""
+    """Return where the contents of Matroska elements begin and end, by the number of their kind.
+
+    The elements are in `head` from `start` to `end`. Of several of a kind, the last one counts. An
+    end is None if the element does not say its length.
+    """
     ranges = {}
-    for number, first, last in _elements(head, start, end):
-        ranges[number] = (first, last)
+    for number, content_start, content_end in _elements(head, start, end):
+        ranges[number] = (content_start, content_end)
     return ranges
 
 
 def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
-    """Height and width in an element that describes images; zeros without it."""
+    """Return the height and width of a Matroska track's frames; zeros if they are not told.
+
+    `video` is where the content of the track's element Video begins and ends in `head`.
+    """
     if video is None or video[1] is None:
         return 0, 0
     ranges = _ranges_by_number(head, video[0], video[1])
@@ -498,7 +531,7 @@ def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
 
 
 def _unsigned(head: bytes, content: tuple[int, int | None] | None, default: int) -> int:
-    """The value of an element, or a default without it."""
+    """Return the number in the range `content` of a Matroska file; a default without a range."""
     if content is None:
         return default
     start, end = content
