@@ -59,19 +59,19 @@ class Splitter:
         self._max_bytes = max_bytes
         self._start = start
         if start == JPEG:
-            self._find = self._find_jpeg_end
+            self._find_end = self._find_jpeg_end
         elif start == _PNG:
-            self._find = self._find_png_end
+            self._find_end = self._find_png_end
         else:
-            self._find = self._find_pnm_end
+            self._find_end = self._find_pnm_end
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
         self._ended = False  # whether no more data come
-        self._junk = 0  # bytes since the last image
-        self._forget_junk = False  # they follow an image that was reported
+        self._junk_bytes = 0  # bytes since the last image
+        self._is_junk_reported = False  # they follow an image whose error covers them
         self._count = 0  # images and errors so far
         self._has_pixels = False  # whether compressed data of this image have begun
-        self._attached: set[tuple[int, int]] = set()  # spans in the stream, see _read_index
+        self._attached: set[tuple[int, int]] = set()  # spans in the stream, see _attached_spans
         self._parts = self._split()
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
@@ -106,23 +106,23 @@ class Splitter:
             self._skip(start)
             is_attached = any(begin == self._offset for begin, _ in self._attached)
             if is_attached:
-                self._junk = 0  # padding before an attached image
-            if self._junk:
+                self._junk_bytes = 0  # padding before an attached image
+            if self._junk_bytes:
                 yield self._report_junk()
             try:
-                end = yield from self._find_end()
+                end = yield from self._image_end()
             except _BrokenError as broken:
                 # Damage often looks like a start marker, but no compressed data follow.
-                is_reported = self._has_pixels or not self._forget_junk
+                is_reported = self._has_pixels or not self._is_junk_reported
                 self._drop(broken.resume)
-                self._forget_junk = True
+                self._is_junk_reported = True
                 if is_reported:
                     yield self._error(f"an incomplete image in the stream: {broken}")
                 continue
             begin = self._offset
             image = bytes(memoryview(self._data)[:end])
             self._drop(end)
-            self._forget_junk = False
+            self._is_junk_reported = False
             if (begin, self._offset) not in self._attached:
                 self._count += 1
                 yield image
@@ -130,10 +130,10 @@ class Splitter:
                 (begin, end) for begin, end in self._attached if begin >= self._offset
             }
         self._skip(len(self._data))
-        if self._junk and self._count > 1:  # after a single image, it belongs to that file
+        if self._junk_bytes and self._count > 1:  # after a single image, it belongs to that file
             yield self._report_junk()
 
-    def _find_end(self) -> Generator[None, None, int]:
+    def _image_end(self) -> Generator[None, None, int]:
         """Find where the image at the start of the data ends, and return its length.
 
         It yields while it needs more bytes.
@@ -142,7 +142,7 @@ class Splitter:
             _BrokenError: The image is damaged or too large; the error says where to search on.
         """
         self._has_pixels = False
-        end = yield from self._find()
+        end = yield from self._find_end()
         if end > self._max_bytes:
             raise _BrokenError(f"more than {self._max_bytes} bytes", end - 2)
         return end
@@ -156,7 +156,7 @@ class Splitter:
         chunk_start = len(_PNG)
         kind = b""
         while kind != b"IEND":
-            yield from self._wait_for(chunk_start + 12, 2, 0)
+            yield from self._wait_for(chunk_start + 12, resume_if_large=2, broken_segment=0)
             length, kind = struct.unpack_from(">I4s", self._data, chunk_start)
             is_header = kind == b"IHDR"
             is_first = chunk_start == len(_PNG)
@@ -164,15 +164,22 @@ class Splitter:
                 raise _BrokenError("its chunks do not follow one another", 2)
             self._has_pixels = True
             chunk_start += 12 + length
-        yield from self._wait_for(chunk_start, 2, 0)
+        yield from self._wait_for(chunk_start, resume_if_large=2, broken_segment=0)
         return chunk_start
 
     def _find_pnm_end(self) -> Generator[None, None, int]:
-        """The length of the PNM at the start of the data, as its header says."""
-        while (header := _PNM.match(self._data)) is None:
+        """Find where the binary PNM at the start of the data ends, and return its length.
+
+        The header in text says the kind (6 is in colour), the width, the height and the highest
+        value of a sample; the samples follow. It yields while it needs more bytes.
+        """
+        header = _PNM.match(self._data)
+        while header is None:
             if len(self._data) > _PNM_HEADER:
                 raise _BrokenError("its header has no size", 2)
-            yield from self._wait_for(len(self._data) + 1, 2, 0)
+            one_more_byte = len(self._data) + 1
+            yield from self._wait_for(one_more_byte, resume_if_large=2, broken_segment=0)
+            header = _PNM.match(self._data)
         self._has_pixels = True
         kind, width, height, max_value = (int(number) for number in header.groups())
         sample_count = width * height
@@ -182,73 +189,110 @@ class Splitter:
         if max_value >= 256:
             sample_bytes = 2
         end = header.end() + sample_count * sample_bytes
-        yield from self._wait_for(end, 2, 0)
+        yield from self._wait_for(end, resume_if_large=2, broken_segment=0)
         return end
 
     def _find_jpeg_end(self) -> Generator[None, None, int]:
-        """Go through the segments at the start of the data; returns their length."""
-        data = self._data
-        at = 2  # the next byte to read
-        segment = 0  # where the segment before it begins
-        while True:
-            yield from self._wait_for(at + 2, at, segment)
-            code = data[at + 1]
-            is_marker = data[at] == 0xFF and (code >= _MIN_CODE or code in _RESTARTS)
-            if not is_marker or (code == _END and not self._has_pixels):
-                raise _BrokenError("its segments do not follow one another", segment + 2)
-            if code == _END:
-                break
-            if code == _START:
-                raise _BrokenError("the next one begins before its end", at)
-            if code == 0xFF:  # padding
-                at += 1
-            elif code in _RESTARTS:
-                at += 2
-            else:
-                end = yield from self._pass_segment(code, at, segment)
-                segment = at
-                at = end
-        return at + 2
+        """Find where the JPEG at the start of the data ends, and return its length.
 
-    def _pass_segment(self, code: int, at: int, before: int) -> Generator[None, None, int]:
-        """Where the segment ends that begins at a byte, with compressed data behind it."""
+        A JPEG is a sequence of segments. Each begins with a marker, which is the byte 0xFF and a
+        code; most then have a length. It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: Something else is where a marker should be, or the next image begins.
+        """
         data = self._data
-        yield from self._wait_for(at + 4, at, before)
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-        if end < at + 4:
-            raise _BrokenError("a segment has no length", before + 2)
-        yield from self._wait_for(end, at, before)
+        position = 2  # behind the marker that starts the image
+        last_segment = 0  # where the segment before `position` begins
+        while True:
+            yield from self._wait_for(
+                position + 2, resume_if_large=position, broken_segment=last_segment
+            )
+            code = data[position + 1]
+            is_marker = data[position] == 0xFF and (code >= _MIN_CODE or code in _RESTARTS)
+            if not is_marker or (code == _END and not self._has_pixels):
+                raise _BrokenError("its segments do not follow one another", last_segment + 2)
+            if code == _END:
+                return position + 2
+            if code == _START:
+                raise _BrokenError("the next one begins before its end", position)
+            if code == 0xFF:  # padding
+                position += 1
+            elif code in _RESTARTS:
+                position += 2
+            else:
+                segment_end = yield from self._pass_segment(code, position, last_segment)
+                last_segment = position
+                position = segment_end
+
+    def _pass_segment(
+        self, code: int, position: int, last_segment: int
+    ) -> Generator[None, None, int]:
+        """Return the offset behind a JPEG segment, and behind the compressed data that follow it.
+
+        Only the header of a scan is followed by compressed data. The images that an index of a
+        camera names are noted as attached. It yields while it needs more bytes.
+
+        Args:
+            code: The code of the segment's marker.
+            position: The offset of the marker in the data.
+            last_segment: The offset of the segment before it.
+        """
+        data = self._data
+        content = position + 4  # behind two bytes of the marker, and two of the length
+        yield from self._wait_for(content, resume_if_large=position, broken_segment=last_segment)
+        # The length includes its own two bytes.
+        end = position + 2 + int.from_bytes(data[position + 2 : content], "big")
+        if end < content:
+            raise _BrokenError("a segment has no length", last_segment + 2)
+        yield from self._wait_for(end, resume_if_large=position, broken_segment=last_segment)
         if code == _APP2:
-            self._attached |= _read_index(bytes(data[at + 4 : end]), self._offset + at + 4)
+            self._attached |= _attached_spans(bytes(data[content:end]), self._offset + content)
         if code != _SCAN:
             return end
-        self._has_pixels = True
-        while (marker := _IN_SCAN.search(data, end)) is None:
-            end = max(end, len(data) - 1)
-            yield from self._wait_for(len(data) + 1, end, at)
-        return marker.start()
 
-    def _wait_for(self, end: int, at: int, segment: int) -> Iterator[None]:
-        """Wait until there are data up to `end`."""
+        self._has_pixels = True
+        while True:
+            marker = _IN_SCAN.search(data, end)
+            if marker is not None:
+                return marker.start()
+            # The last byte may be the first one of a marker.
+            end = max(end, len(data) - 1)
+            yield from self._wait_for(len(data) + 1, resume_if_large=end, broken_segment=position)
+
+    def _wait_for(self, end: int, *, resume_if_large: int, broken_segment: int) -> Iterator[None]:
+        """Yield until the data reach up to the offset `end`.
+
+        Args:
+            end: How many bytes are needed from the start of the image.
+            resume_if_large: Where the next image is searched if this one exceeds the limit.
+            broken_segment: Where the segment begins that is incomplete if the stream ends; the
+                next image is searched behind its two bytes of a marker.
+
+        Raises:
+            _BrokenError: The image is larger than the limit, or the stream ends in it.
+        """
         while len(self._data) < end:
             if len(self._data) > self._max_bytes:
-                raise _BrokenError(f"more than {self._max_bytes} bytes", at)
+                raise _BrokenError(f"more than {self._max_bytes} bytes", resume_if_large)
             if self._ended:
-                raise _BrokenError("the stream ends in it", segment + 2)
+                raise _BrokenError("the stream ends in it", broken_segment + 2)
             yield
 
     def _skip(self, count: int) -> None:
-        if not self._forget_junk:
-            self._junk += count
+        """Remove bytes that belong to no image, and count them unless an error covers them."""
+        if not self._is_junk_reported:
+            self._junk_bytes += count
         self._drop(count)
 
     def _drop(self, count: int) -> None:
+        """Remove bytes from the start of the data."""
         del self._data[:count]
         self._offset += count
 
     def _report_junk(self) -> DecodeError:
-        count = self._junk
-        self._junk = 0
+        count = self._junk_bytes
+        self._junk_bytes = 0
         return self._error(f"{count} bytes in the stream belong to no image")
 
     def _error(self, text: str) -> DecodeError:
@@ -256,11 +300,18 @@ class Splitter:
         return DecodeError(text, "check the program that writes the stream")
 
 
-def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
-    """Start and end in the stream of the images that a camera appended to the main one.
+def _attached_spans(segment: bytes, offset: int) -> set[tuple[int, int]]:
+    """Return where the images begin and end in a stream that a camera appended to its main one.
 
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
-    lists them in an APP2 segment, with offsets relative to it.
+    lists them in an APP2 segment of the main image, as a small TIFF; its offsets count from that.
+
+    Args:
+        segment: The content of an APP2 segment of a JPEG, which may be of another kind.
+        offset: Where the content begins in the stream.
+
+    Returns:
+        Pairs of a start and an end; none if the segment is of another kind, or damaged.
     """
     index = segment[4:]
     if not segment.startswith(b"MPF\0") or index[:4] not in CLASSIC:
@@ -275,16 +326,27 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
 
 
 def _index_spans(index: bytes, base: int, first: int, size: int) -> set[tuple[int, int]]:
-    """Start and end of the images in a list of `size` bytes that begins at `first`.
+    """Read the list of images in an index of the Multi-Image Format, but for the main image.
 
-    The offsets in the list count from `base`; that of the main image is 0, and left out.
+    An entry has 16 bytes: 4 of attributes, 4 of a length, 4 of an offset, and 4 of others. The
+    offset of the main image is 0.
+
+    Args:
+        index: The index, which begins as a TIFF does: with I for little-endian numbers.
+        base: The position in the stream from which the offsets count.
+        first: The offset of the first entry in the index.
+        size: The size of all entries in bytes.
+
+    Returns:
+        Where each image begins and ends in the stream.
     """
     entry_format = ">4xII"
     if index.startswith(b"I"):
         entry_format = "<4xII"
     spans = set()
-    for at in range(first, first + size - _MPF_ENTRY_BYTES + 1, _MPF_ENTRY_BYTES):
-        length, start = struct.unpack_from(entry_format, index, at)
+    last = first + size - _MPF_ENTRY_BYTES
+    for entry_offset in range(first, last + 1, _MPF_ENTRY_BYTES):
+        length, start = struct.unpack_from(entry_format, index, entry_offset)
         if start:
             spans.add((base + start, base + start + length))
     return spans
@@ -320,11 +382,11 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
         chunks = itertools.chain([head], chunks)
         start = _stream_start(head)
         if start:
-            yield from _split(chunks, options, progress, start)
+            yield from _read_stream(chunks, options, progress, start)
         else:
             data = gather(chunks, options.max_bytes)
-            if _holds_several(data):
-                raise _several()
+            if _holds_several_images(data):
+                raise _several_images_error()
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         unreadable = SourceError(
@@ -337,15 +399,23 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
 
 
 def _stream_start(head: bytes) -> bytes:
-    """How each image of a stream begins, as the first does; empty if it cannot be a stream."""
+    """Return the bytes with which each image of a stream begins, as its first bytes show.
+
+    They are empty if the format is none of those that can be a stream (JPEG, PNG, binary PNM).
+    """
     for start in _STARTS:
         if head.startswith(start):
             return start
     return b""
 
 
-def _holds_several(data: bytes) -> bool:
-    """Whether another image follows the first, in a format that cannot be a stream."""
+def _holds_several_images(data: bytes) -> bool:
+    """Return whether another image seems to follow the first one, in a format without streams.
+
+    Args:
+        data: All bytes of standard input, which begin with an image but no JPEG, PNG or binary PNM.
+    """
+    # Images of one program begin alike, so that a second one repeats the first bytes.
     if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
         return True
     if data[:4] in CLASSIC | BIG:  # a TIFF of a camera may hold others
@@ -353,7 +423,7 @@ def _holds_several(data: bytes) -> bool:
     return _NEXT.search(data, HEAD) is not None
 
 
-def _several() -> DecodeError:
+def _several_images_error() -> DecodeError:
     """The error of images that follow one another, of which a decoder would take the first."""
     return DecodeError(
         "several images: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
@@ -362,7 +432,12 @@ def _several() -> DecodeError:
 
 
 def _refuse_videos(head: bytes) -> None:
-    """Say how ffmpeg makes images of a video that begins like this, encoded or raw."""
+    """Require that the first bytes of standard input are those of an image.
+
+    Raises:
+        DecodeError: They are those of a video file, or of no known format, as with raw frames. It
+            says how ffmpeg makes images of these.
+    """
     if _VIDEO.match(head):
         raise DecodeError(
             "a video, and standard input takes images, one after the other",
@@ -375,14 +450,24 @@ def _refuse_videos(head: bytes) -> None:
         )
 
 
-def _split(
+def _read_stream(
     chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, start: bytes
 ) -> Iterator[Item]:
-    """Yield the images of what may be a stream, or the single one that it turns out to be."""
+    """Yield the images of what may be a stream, or the single one that it turns out to be.
+
+    It is a stream if a second image follows, or if nothing follows the first one for a second. A
+    single file is passed to the decoder whole, with whatever is behind its image.
+
+    Args:
+        chunks: The bytes as they come; an empty chunk after each second of silence.
+        options: How the images are decoded, and which of a stream are used.
+        progress: Learns that the number of inputs is unknown if this is a stream.
+        start: The bytes with which each image begins.
+    """
     splitter = Splitter(options.max_bytes, start)
     frames = _StreamFrames(options)
     begin = bytearray()  # everything, until it is clear whether this is a stream
-    parts: list[bytes | DecodeError] = []
+    parts: list[bytes | DecodeError] = []  # images and errors that are not yielded yet
     is_stream = False
 
     for chunk in chunks:
@@ -409,7 +494,7 @@ def _split(
     if images:
         behind = bytes(begin[len(images[0]) :])
     if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
-        raise _several()
+        raise _several_images_error()
     yield _item(bytes(begin), options)
 
 
@@ -422,7 +507,11 @@ class _StreamFrames:
         self._last_step = -1
 
     def items(self, parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
-        """Yield the items of those that are used; an error always is."""
+        """Yield the items of the next images of the stream that the options select.
+
+        They may select every Nth, or one for each span of seconds at the rate of `--fps`. An error
+        in place of an image is yielded always.
+        """
         inputs = self._options.inputs
         for part in parts:
             number = self._count
@@ -434,7 +523,13 @@ class _StreamFrames:
 
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
-    """The item of an image or an error; `frame` is its number in a stream."""
+    """Return the item of an image on standard input, or of the error in place of one.
+
+    Args:
+        part: The bytes of the image file, or the error.
+        options: How the image is decoded; the rate of the stream gives it a time.
+        frame: The number of the image in a stream; None for a single image.
+    """
     rate = options.inputs.fps
     time_s = None
     if frame is not None and rate is not None:
