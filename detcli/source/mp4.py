@@ -87,7 +87,11 @@ class Movie:
 
 
 def read_movie(part: Part) -> Movie | None:
-    """Read the tables of a file; None if it is no MP4 or MOV, or is damaged."""
+    """Read what an MP4 or MOV file says of its tracks, from its box "moov".
+
+    It is None if the file is in another format, has no such box, or is damaged. `part` reads bytes
+    of the file, from an offset and of a size.
+    """
     moov = _first_of_kind(top_boxes(part), b"moov")
     if moov is None or moov.end - moov.start > MAX_MOOV:
         return None
@@ -126,9 +130,15 @@ def top_boxes(part: Part) -> Iterator[Box]:
 
 
 def fragment_samples(part: Part, track: Track) -> int | None:
-    """How many frames all fragments of a track hold; None if the file does not end with an index.
+    """Count the frames of a track in an MP4 file that is written in fragments.
 
-    Without the index at its end, a file may have been cut between two fragments.
+    Each fragment is a box "moof" that tells how many frames it has. The file ends with an index of
+    them, "mfra". The count is None without it, as the file may then have been cut between two
+    fragments.
+
+    Args:
+        part: Reads bytes of the file, from an offset and of a size.
+        track: The track whose frames are counted.
     """
     count = 0
     last_kind = b""
@@ -136,39 +146,51 @@ def fragment_samples(part: Part, track: Track) -> int | None:
         last_kind = box.kind
         if box.kind == b"moof" and box.end - box.start <= MAX_MOOV:
             data = part(box.start, box.end - box.start)
-            count += _samples_in_fragment(data, track.number)
+            count += _count_samples_in_fragment(data, track.number)
     if last_kind != b"mfra":
         return None
     return count
 
 
-def _samples_in_fragment(data: bytes, track_number: int) -> int:
-    """How many frames of a track a fragment holds, by the bytes of its box."""
+def _count_samples_in_fragment(data: bytes, track_number: int) -> int:
+    """Count the frames of a track in a fragment of an MP4 file.
+
+    A fragment has a box "traf" for each track. In this, "tfhd" tells the number of the track, and
+    each "trun" how many frames it has; both numbers are 4 bytes behind the begin of the content.
+
+    Args:
+        data: The bytes of the fragment's box "moof".
+        track_number: The number by which the file refers to the track.
+    """
     count = 0
-    for fragment in _children(data, Box(b"moof", 0, 8, len(data))):
+    for fragment in _child_boxes(data, Box(b"moof", 0, 8, len(data))):
         if fragment.kind != b"traf":
             continue
-        header = _find(data, fragment, b"tfhd")
-        if header is None or _number(data, header.body + 4) != track_number:
+        header = _find_box(data, fragment, b"tfhd")
+        if header is None or _uint32(data, header.body + 4) != track_number:
             continue
-        for run in _children(data, fragment):
+        for run in _child_boxes(data, fragment):
             if run.kind == b"trun":
-                count += _number(data, run.body + 4)
+                count += _uint32(data, run.body + 4)
     return count
 
 
-def _children(data: bytes, parent: Box) -> Iterator[Box]:
-    """The boxes in a box."""
+def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
+    """Yield the boxes directly in a box of an MP4 file.
+
+    A box has 4 bytes of size, 4 of its kind, and the content. A size of 1 says that the real one is
+    in the 8 bytes behind these, and 0 that the box ends with the one that it is in.
+    """
     start = parent.body
     while start + 8 <= parent.end:
-        size = _number(data, start)
+        size = _uint32(data, start)
         kind = data[start + 4 : start + 8]
         body = start + 8
         if size == 1:
             size = int.from_bytes(data[start + 8 : start + 16])
             body = start + 16
         end = start + size
-        if size == 0:  # up to the end of the box that it is in
+        if size == 0:
             end = parent.end
         if end < body:
             return
@@ -176,39 +198,54 @@ def _children(data: bytes, parent: Box) -> Iterator[Box]:
         start = end
 
 
-def _find(data: bytes, parent: Box, *path: bytes) -> Box | None:
-    """The first box at a path of kinds below a box."""
+def _find_box(data: bytes, parent: Box, *path: bytes) -> Box | None:
+    """Find the first box at a path of kinds below a box, as in "mdia", "minf", "stbl".
+
+    Only the first box of each kind is searched further. It is None if one is missing.
+    """
     box: Box | None = parent
     for kind in path:
         if box is None:
             return None
-        box = _first_of_kind(_children(data, box), kind)
+        box = _first_of_kind(_child_boxes(data, box), kind)
     return box
 
 
 def _first_of_kind(boxes: Iterator[Box], kind: bytes) -> Box | None:
+    """Return the first box of a kind; None if there is none."""
     for box in boxes:
         if box.kind == kind:
             return box
     return None
 
 
-def _number(data: bytes, offset: int) -> int:
-    """An unsigned number of four bytes."""
+def _uint32(data: bytes, offset: int) -> int:
+    """Read an unsigned number of four bytes, the highest first."""
     value: int = struct.unpack_from(">I", data, offset)[0]
     return value
 
 
 def _parse_movie(data: bytes, moov: Box) -> Movie:
-    """Parse the bytes of the box of a movie, which tells where they are in the file."""
+    """Parse the box "moov" of an MP4 or MOV file, which describes all of its tracks.
+
+    Offsets in the movie count from the beginning of the file, but those of boxes here from the
+    beginning of `data`.
+
+    Args:
+        data: The bytes of the box, with its header.
+        moov: Where the box is in the file.
+
+    Raises:
+        struct.error, ValueError, IndexError, OverflowError: The box is damaged.
+    """
     root = Box(b"moov", 0, moov.body - moov.start, len(data))
-    header = _find(data, root, b"mvhd")
+    header = _find_box(data, root, b"mvhd")
     movie_scale = 0
     if header is not None:
         movie_scale = _time_scale(data, header)
-    is_fragmented = _find(data, root, b"mvex") is not None
+    is_fragmented = _find_box(data, root, b"mvex") is not None
     tracks: list[Track] = []
-    for box in _children(data, root):
+    for box in _child_boxes(data, root):
         if box.kind == b"trak":
             track = _parse_track(
                 data,
@@ -224,14 +261,15 @@ def _parse_movie(data: bytes, moov: Box) -> Movie:
 
 
 def _time_scale(data: bytes, header: Box) -> int:
-    """Units in a second, by the header of a movie or of a track's media."""
-    return _number(data, header.body + _offset_behind_times(data, header))
+    """Read how many units of time a second has, from the header of a movie or a track's media."""
+    return _uint32(data, header.body + _offset_behind_times(data, header))
 
 
 def _offset_behind_times(data: bytes, header: Box) -> int:
-    """Where the number behind the times of creation and modification is in a header's body.
+    """Return the offset, in a header's content, of the number behind two times.
 
-    In version 1 these have 8 bytes each, otherwise 4.
+    The content begins with a version and flags, in 4 bytes together. Then come the times of
+    creation and modification, which have 8 bytes each in version 1, and 4 otherwise.
     """
     version = data[header.body]
     if version == 1:
@@ -242,23 +280,34 @@ def _offset_behind_times(data: bytes, header: Box) -> int:
 def _parse_track(
     data: bytes, box: Box, *, data_offset: int, movie_scale: int, is_fragmented: bool
 ) -> Track:
-    """Parse the box of a track in the bytes of a movie, which are at an offset in the file."""
-    header = _find(data, box, b"tkhd")
-    media_header = _find(data, box, b"mdia", b"mdhd")
-    handler = _find(data, box, b"mdia", b"hdlr")
-    table = _find(data, box, b"mdia", b"minf", b"stbl")
+    """Parse the box "trak" of an MP4 or MOV file, which describes a track.
+
+    Args:
+        data: The bytes of the box "moov", in which that of the track is.
+        box: The box of the track; its offsets count from the beginning of `data`.
+        data_offset: Where `data` begins in the file.
+        movie_scale: How many units of time the movie has in a second; edits are told in these.
+        is_fragmented: Whether the frames are described in fragments, outside of this box.
+
+    Raises:
+        ValueError: A box that every track has is missing.
+    """
+    header = _find_box(data, box, b"tkhd")
+    media_header = _find_box(data, box, b"mdia", b"mdhd")
+    handler = _find_box(data, box, b"mdia", b"hdlr")
+    table = _find_box(data, box, b"mdia", b"minf", b"stbl")
     if header is None or media_header is None or handler is None or table is None:
         raise ValueError("a track without its boxes")
 
-    sizes = _find(data, table, b"stsz")
+    sizes = _find_box(data, table, b"stsz")
     sample_count = 0
     if sizes is not None:
-        sample_count = _number(data, sizes.body + 8)
-    number = _number(data, header.body + _offset_behind_times(data, header))
+        sample_count = _uint32(data, sizes.body + 8)
+    number = _uint32(data, header.body + _offset_behind_times(data, header))
     media_scale = _time_scale(data, media_header)
     times = None
     if not is_fragmented:
-        times = _sample_times(data, table, sample_count)
+        times = _compute_sample_times(data, table, sample_count)
 
     return Track(
         number=number,
@@ -270,13 +319,17 @@ def _parse_track(
         chapters=_chapter_tracks(data, box),
         sample_count=sample_count,
         times=times,
-        edits=_edits(data, box, movie_scale, media_scale),
+        edits=_read_edits(data, box, movie_scale, media_scale),
     )
 
 
 def _frame_size(data: bytes, table: Box) -> Size:
-    """Height and width in the first description of a track's samples; zeros without one."""
-    description = _find(data, table, b"stsd")
+    """Read the height and width of a track's frames; zeros if they are not described.
+
+    They are in the box "stsd" of the track's tables: behind 4 bytes of a version and 4 of a count,
+    the first description begins, in which the width is 32 bytes further.
+    """
+    description = _find_box(data, table, b"stsd")
     if description is None or description.end - description.body < 44:
         return 0, 0
     width, height = struct.unpack_from(">HH", data, description.body + 40)
@@ -284,17 +337,31 @@ def _frame_size(data: bytes, table: Box) -> Size:
 
 
 def _chapter_tracks(data: bytes, track: Box) -> tuple[int, ...]:
-    """The numbers of the tracks that a track refers to for its chapters."""
-    references = _find(data, track, b"tref", b"chap")
+    """Read the numbers of the tracks that hold the chapters of this one; none without chapters."""
+    references = _find_box(data, track, b"tref", b"chap")
     if references is None:
         return ()
     count = (references.end - references.body) // 4
     return struct.unpack_from(f">{count}I", data, references.body)
 
 
-def _edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple[Edit, ...]:
-    """The edits of a track; their durations become the track's units, rounded as FFmpeg does."""
-    listing = _find(data, track, b"edts", b"elst")
+def _read_edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple[Edit, ...]:
+    """Read the edit list of a track, which tells what parts of it are shown.
+
+    The box "elst" has a version and flags in 4 bytes, a count in 4, and the entries: a duration, a
+    start, and a speed, which is ignored. In version 1 the first two have 8 bytes instead of 4.
+
+    Args:
+        data: The bytes of the box "moov".
+        track: The box of the track.
+        movie_scale: Units of time in a second of the movie, in which durations are stored.
+        media_scale: Units in a second of the track, in which starts are stored.
+
+    Returns:
+        The edits; none if all of the track is shown. Their durations are turned into units of the
+        track, rounded as FFmpeg does.
+    """
+    listing = _find_box(data, track, b"edts", b"elst")
     if listing is None or not movie_scale:
         return ()
     entry_format = ">Iii"
@@ -303,37 +370,58 @@ def _edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple
     entry_bytes = struct.calcsize(entry_format)
 
     edits: list[Edit] = []
-    for index in range(_number(data, listing.body + 4)):
+    for index in range(_uint32(data, listing.body + 4)):
         offset = listing.body + 8 + index * entry_bytes
         if offset + entry_bytes > listing.end:
             break
         duration, start, _ = struct.unpack_from(entry_format, data, offset)
-        scaled = (duration * media_scale + movie_scale // 2) // movie_scale
-        edits.append(Edit(start, scaled))
+        half_unit = movie_scale // 2  # so that the division rounds instead of cutting off
+        track_duration = (duration * media_scale + half_unit) // movie_scale
+        edits.append(Edit(start, track_duration))
     return tuple(edits)
 
 
-def _sample_times(data: bytes, table: Box, sample_count: int) -> npt.NDArray[np.int64] | None:
-    """When each sample is shown, in the order of decoding; None for tables that contradict it."""
+def _compute_sample_times(data: bytes, table: Box, sample_count: int) -> npt.NDArray[np.int64] | None:
+    """Compute when each sample (frame) of a track is shown, in the order in which they are decoded.
+
+    The table "stts" tells the time from each sample to the next. The table "ctts", which may be
+    missing, tells by how much each sample is shown later than it is decoded.
+
+    Args:
+        data: The bytes of the box "moov".
+        table: The box "stbl" with the tables of the track.
+        sample_count: How many samples the track has.
+
+    Returns:
+        `(N,)` times in units of the track; None if the samples are too many to be real, or have
+        no times.
+    """
     if sample_count > MAX_SAMPLES:
         return None
-    steps = _repeated(data, _find(data, table, b"stts"), sample_count)
-    if len(steps) < sample_count:
+    durations = _expand_table(data, _find_box(data, table, b"stts"), sample_count)
+    if len(durations) < sample_count:
         return None
-    times = np.cumsum(steps) - steps
-    shifts = _repeated(data, _find(data, table, b"ctts"), sample_count)
+    times = np.cumsum(durations) - durations  # the first sample is decoded at 0
+    shifts = _expand_table(data, _find_box(data, table, b"ctts"), sample_count)
     times[: len(shifts)] += shifts
     return times
 
 
-def _repeated(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.int64]:
-    """A table of counts and values as one value for each sample, for a number of samples at most.
+def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.int64]:
+    """Expand a table of counts and values to an array with the value of each sample.
 
-    Shifts may be negative, also in version 0 of their box, as FFmpeg reads it.
+    The rows (2, 40) and (1, 50) become 40, 40, 50. The box has a version and flags in 4 bytes, how
+    many rows there are in 4, and the rows. Values may be negative in any version, as FFmpeg reads
+    them.
+
+    Args:
+        data: The bytes of the box "moov".
+        box: The box with the table; None if the track has none.
+        limit: How many values are returned at most, however large the counts are.
     """
     if box is None:
         return np.zeros(0, np.int64)
-    declared_rows = _number(data, box.body + 4)
+    declared_rows = _uint32(data, box.body + 4)
     stored_rows = (box.end - box.body - 8) // 8
     row_count = min(declared_rows, stored_rows)
     numbers = np.frombuffer(data, ">i4", 2 * row_count, box.body + 8)
@@ -345,8 +433,13 @@ def _repeated(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.int64]
 
 
 def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:
-    """Where boxes with cover images start, below a box."""
-    for box in _children(data, parent):
+    """Yield the offsets in `data` of the boxes "covr", with cover images, anywhere below a box.
+
+    Only the boxes that may contain them are searched: those with users' data and metadata, and
+    tracks. "meta" has a version and flags, in 4 bytes, before its boxes in MP4 but not in MOV,
+    where "hdlr" is the kind of its first box.
+    """
+    for box in _child_boxes(data, parent):
         if box.kind == b"covr":
             yield box.start
         elif box.kind in {b"udta", b"ilst", b"trak"}:

@@ -509,8 +509,8 @@ class _StreamFrames:
     def items(self, parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
         """Yield the items of the next images of the stream that the options select.
 
-        They may select every Nth, or one for each span of seconds at the rate of `--fps`. An error
-        in place of an image is yielded always.
+        They may select every Nth image, or one for each span of seconds; the rate of the stream
+        then tells the times. An error in place of an image is yielded always.
         """
         inputs = self._options.inputs
         for part in parts:

@@ -93,7 +93,7 @@ def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | Deco
             if member.real_size is None:
                 yield member.name, content
             else:
-                yield member.name, _expanded(member, content)
+                yield member.name, _expand_sparse(member, content)
     reader.require_nothing_more()
 
 
@@ -119,7 +119,7 @@ def decompressed(file: BinaryIO) -> BinaryIO:
 
 
 class TarReader:
-    """Goes from header to header."""
+    """Reads a tar file without its compression, from the header of one member to the next."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -144,11 +144,11 @@ class TarReader:
                 if has_extended_header:
                     raise TarError("it breaks off: an extended header has no member")
                 return None
-            header = _parsed(block)
+            header = _parse_header(block)
             if header.type not in EXTENDED_TYPES:
                 return self._member(block, header, records, long_name)
             has_extended_header = header.type != PAX_OF_ALL
-            content = self._extended(header.size)
+            content = self._extended_content(header.size)
             if header.type == LONG_NAME:
                 long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
             elif header.type == PAX_OF_ALL:
@@ -159,14 +159,16 @@ class TarReader:
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
 
     def read(self, size: int) -> bytes:
-        """The content of a member."""
+        """Read the content of a member, and skip the bytes that pad it to whole blocks."""
         content = self._read(size)
-        self._skip(-size % BLOCK)
+        padding = -size % BLOCK
+        self._skip(padding)
         return content
 
     def skip(self, size: int) -> None:
-        """Pass over the content of a member."""
-        self._skip(size + -size % BLOCK)
+        """Skip the content of a member, and the bytes that pad it to whole blocks."""
+        padding = -size % BLOCK
+        self._skip(size + padding)
 
     def require_nothing_more(self) -> None:
         """Read the zeros behind the end, and with them the checksum of a compressed file.
@@ -178,7 +180,7 @@ class TarReader:
         if block is None:
             return
         try:
-            _parsed(block)
+            _parse_header(block)
         except TarError:  # the rest of what was on a tape before
             return
         raise TarError("another archive follows its end, which is not read: give each its own file")
@@ -205,7 +207,11 @@ class TarReader:
         return None
 
     def _header_block(self) -> bytes:
-        """The next block of the file, which is a header or the end."""
+        """Read the next block of the file, which is a header, or zeros at the end of the archive.
+
+        Raises:
+            TarError: The file ends before it, or within it.
+        """
         block = self._file.read(BLOCK)
         if not block and not self._position:
             raise TarError("it is empty")
@@ -223,11 +229,21 @@ class TarReader:
         records: list[tuple[str, bytes]],
         long_name: str | None,
     ) -> Member:
-        """What a header says, and the records before it; reads the map of a sparse file."""
+        """Return the member that a header describes, together with extended headers before it.
+
+        What the extended headers say counts more than the header itself. A sparse file, whose
+        zeros are not stored, gets a map of its stored regions, unless that precedes its content.
+
+        Args:
+            block: The bytes of the header.
+            header: The same header, parsed.
+            records: Keys and values of all pax headers that apply; the last of a key counts.
+            long_name: The name from a GNU header for long names; None without one.
+        """
         fields = dict(records)
         size = header.size
         if "size" in fields:
-            size = _number(fields["size"])
+            size = _decimal_number(fields["size"])
         has_content = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
         stored_size = 0
         if has_content:
@@ -236,25 +252,39 @@ class TarReader:
         if "path" in fields:
             member.name = fields["path"].decode("utf-8", "surrogateescape")
         if header.type == SPARSE:
-            member.regions = self._old_regions(block)
-            member.real_size = _octal(block[HEADER_REAL_SIZE])
+            member.regions = self._regions_in_headers(block)
+            member.real_size = _header_number(block[HEADER_REAL_SIZE])
         elif any(key.startswith("GNU.sparse.") for key in fields):
             _describe_sparse(member, fields, records)
         return member
 
-    def _extended(self, size: int) -> bytes:
+    def _extended_content(self, size: int) -> bytes:
+        """Read the content of an extended header; a TarError if it is too large to be sensible."""
         if size > MAX_EXTENDED_BYTES:
             raise TarError(f"a name or header of {size} bytes")
         return self.read(size)
 
     def _note_common(self, records: list[tuple[str, bytes]]) -> None:
-        """Keep the records of all members that matter here; there may be any number of others."""
+        """Remember the names and sizes that a global pax header gives to all members after it.
+
+        Other records are dropped, because there may be any number of them.
+        """
         for key, value in records:
             if key in {"path", "size"}:
                 self._common[key] = value
 
-    def _old_regions(self, block: bytes) -> Regions:
-        """The map of a sparse file in its header and the blocks that follow it."""
+    def _regions_in_headers(self, block: bytes) -> Regions:
+        """Read the map of a sparse file in the old format of GNU tar.
+
+        The header has room for four regions. A flag says that a further block follows with 21
+        more, which has such a flag itself.
+
+        Args:
+            block: The header of the file; the further blocks are read.
+
+        Returns:
+            The offset and the size of each region that is stored.
+        """
         regions = _region_fields(block[HEADER_MAP:], HEADER_REGIONS)
         continues = block[HEADER_CONTINUES]
         while continues:
@@ -266,6 +296,7 @@ class TarReader:
         return regions
 
     def _read(self, size: int) -> bytes:
+        """Read bytes of the archive; a TarError if it ends before."""
         content = io.BytesIO()
         missing_bytes = size
         while missing_bytes > 0:
@@ -278,16 +309,22 @@ class TarReader:
         return content.getvalue()
 
     def _skip(self, size: int) -> None:
+        """Read bytes of the archive and drop them; a TarError if it ends before."""
         self._position += size
-        while size > 0:
-            chunk = self._file.read(min(size, CHUNK))
+        missing_bytes = size
+        while missing_bytes > 0:
+            chunk = self._file.read(min(missing_bytes, CHUNK))
             if not chunk:
                 raise TarError("it breaks off within a member")
-            size -= len(chunk)
+            missing_bytes -= len(chunk)
 
 
-def _parsed(block: bytes) -> tarfile.TarInfo:
-    """The fields of one header."""
+def _parse_header(block: bytes) -> tarfile.TarInfo:
+    """Parse the block of a header.
+
+    Raises:
+        TarError: The block is no header, as its checksum says, or its size is negative.
+    """
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError as error:
@@ -298,31 +335,39 @@ def _parsed(block: bytes) -> tarfile.TarInfo:
 
 
 def pax_records(content: bytes) -> list[tuple[str, bytes]]:
-    """The keys and values of a pax header, each written as `LENGTH KEY=VALUE` and a newline."""
+    """Parse the content of a pax header into its keys and values, in their order.
+
+    A record is written as `LENGTH KEY=VALUE` and a newline; the length is that of all of this. A
+    zero byte ends the records.
+
+    Raises:
+        TarError: A length is missing or wrong.
+    """
     records = []
-    at = 0
-    while at < len(content) and content[at] != 0:
-        space = content.find(b" ", at, at + 20)
-        length = content[at : max(space, at)]
+    start = 0
+    while start < len(content) and content[start] != 0:
+        space = content.find(b" ", start, start + 20)
+        length = content[start : max(space, start)]  # empty without a space
         if not length.isdigit():
             raise TarError("a pax header without lengths")
-        end = at + int(length)
+        end = start + int(length)
+        newline = content[end - 1 : end]
         key, equals, value = content[space + 1 : end - 1].partition(b"=")
-        if not equals or content[end - 1 : end] != b"\n":
+        if not equals or newline != b"\n":
             raise TarError("a pax header with a wrong length")
         records.append((key.decode("utf-8", "replace"), value))
-        at = end
+        start = end
     return records
 
 
-def _number(text: bytes) -> int:
+def _decimal_number(text: bytes) -> int:
     """A decimal number of a pax record."""
     if not text.isdigit() or len(text) > 20:
         raise TarError(f"a pax header with the number {text[:40]!r}")
     return int(text)
 
 
-def _octal(field: bytes) -> int:
+def _header_number(field: bytes) -> int:
     """A number of a header, in octal digits or base 256."""
     try:
         return tarfile.nti(field)  # type: ignore[attr-defined, no-any-return]
@@ -331,27 +376,41 @@ def _octal(field: bytes) -> int:
 
 
 def _region_fields(fields: bytes, count: int) -> Regions:
-    """The regions in a header, which end with the first that is empty."""
+    """Parse the regions of a sparse file in a header; they end with the first that is empty.
+
+    A region has 12 bytes of an offset and 12 of a size. `fields` begins with the first region, and
+    has room for `count` of them.
+    """
     regions = []
-    for at in range(0, count * REGION, REGION):
-        offset = fields[at : at + 12]
-        size = fields[at + 12 : at + REGION]
+    for start in range(0, count * REGION, REGION):
+        offset = fields[start : start + 12]
+        size = fields[start + 12 : start + REGION]
         if not offset.strip(b"\0 "):
             break
-        regions.append((_octal(offset), _octal(size)))
+        regions.append((_header_number(offset), _header_number(size)))
     return regions
 
 
 def _describe_sparse(
     member: Member, fields: dict[str, bytes], records: list[tuple[str, bytes]]
 ) -> None:
-    """Take the name, the size and the map of a sparse file from pax records, of any version."""
+    """Set the name, the real size and the map of a sparse file, as its pax records say.
+
+    GNU tar has had three versions of these. In version 1.0, which has a record "major", the map
+    precedes the content and is not read here. In 0.1 it is one record of numbers with commas; in
+    0.0 it is two records for each region.
+
+    Args:
+        member: The file, which is changed.
+        fields: The records by their key.
+        records: The same records in their order, with keys that come again.
+    """
     if "GNU.sparse.name" in fields:
         member.name = fields["GNU.sparse.name"].decode("utf-8", "surrogateescape")
     size = fields.get("GNU.sparse.realsize", fields.get("GNU.sparse.size"))
     if size is None:
         raise TarError("a sparse file without a size")
-    member.real_size = _number(size)
+    member.real_size = _decimal_number(size)
     if "GNU.sparse.major" in fields:
         return
     if "GNU.sparse.map" in fields:
@@ -359,51 +418,72 @@ def _describe_sparse(
     else:
         keys = {"GNU.sparse.offset", "GNU.sparse.numbytes"}
         numbers = [value for key, value in records if key in keys]
-    member.regions = _paired(numbers)
+    member.regions = _pair_regions(numbers)
 
 
-def _paired(numbers: list[bytes]) -> Regions:
-    """Offsets and sizes that follow one another."""
+def _pair_regions(numbers: list[bytes]) -> Regions:
+    """Return the regions of a sparse file from numbers that are an offset and a size by turns."""
     if len(numbers) % 2:
         raise TarError("a sparse map with an odd number of numbers")
-    values = [_number(number) for number in numbers]
+    values = [_decimal_number(number) for number in numbers]
     offsets = values[::2]
     sizes = values[1::2]
     return list(zip(offsets, sizes, strict=True))
 
 
-def _expanded(member: Member, stored: bytes) -> bytes | DecodeError:
-    """The content of a sparse file with its holes, or the error of a damaged map."""
+def _expand_sparse(member: Member, stored: bytes) -> bytes | DecodeError:
+    """Return the content of a sparse file with its zeros, or the error of a damaged map.
+
+    `stored` are the bytes in the archive, which begin with the map if the member has none yet.
+    """
     try:
         regions = member.regions
         if regions is None:
-            regions, stored = _regions_before(stored)
-        return _with_holes(regions, stored, real_size=member.real_size or 0)
+            regions, stored = _take_leading_map(stored)
+        return _fill_regions(regions, stored, real_size=member.real_size or 0)
     except TarError as error:
         return DecodeError(f"a damaged member: {error}", "see how the archive was made")
 
 
-def _with_holes(regions: Regions, stored: bytes, real_size: int) -> bytes:
-    """The stored bytes, each where it belongs in a file of zeros."""
+def _fill_regions(regions: Regions, stored: bytes, real_size: int) -> bytes:
+    """Return a file of zeros in which the stored bytes are where they belong.
+
+    Args:
+        regions: The offset and the size of each region, in the order of the stored bytes.
+        stored: The bytes of all regions, one behind the other.
+        real_size: The length of the file.
+
+    Raises:
+        TarError: A region is not within the file, or its bytes are not stored.
+    """
     content = bytearray(real_size)
-    at = 0
+    stored_start = 0
     for offset, size in regions:
-        if min(offset, size) < 0 or offset + size > real_size or at + size > len(stored):
+        stored_end = stored_start + size
+        if min(offset, size) < 0 or offset + size > real_size or stored_end > len(stored):
             raise TarError("a sparse map leads out of its file")
-        content[offset : offset + size] = stored[at : at + size]
-        at += size
+        content[offset : offset + size] = stored[stored_start:stored_end]
+        stored_start = stored_end
     return bytes(content)
 
 
-def _regions_before(stored: bytes) -> tuple[Regions, bytes]:
-    """The map before the content of a sparse file, in lines with a number each, and the content."""
-    begin, newline, _ = stored.partition(b"\n")
-    count = _number(begin)
+def _take_leading_map(stored: bytes) -> tuple[Regions, bytes]:
+    """Split what is stored of a sparse file into the map at its beginning and the content.
+
+    The map is text with a number in each line: how many regions there are, and then the offset and
+    the size of each. Zeros pad it to whole blocks of the archive.
+
+    Raises:
+        TarError: The map is damaged or not complete.
+    """
+    first_line, newline, _ = stored.partition(b"\n")
+    number_count = 2 * _decimal_number(first_line)
     lines: list[bytes] = []
-    if 2 * count < len(stored):  # else it cannot hold so many numbers
-        lines = stored.split(b"\n", 2 * count + 1)
-    if not newline or len(lines) != 2 * count + 2:
+    if number_count < len(stored):  # else it cannot hold so many numbers
+        lines = stored.split(b"\n", number_count + 1)
+    # The first line, one for each number, and what is behind the last of them.
+    if not newline or len(lines) != number_count + 2:
         raise TarError("a sparse map breaks off")
     map_size = len(stored) - len(lines[-1])
-    map_size += -map_size % BLOCK
-    return _paired(lines[1:-1]), stored[map_size:]
+    padding = -map_size % BLOCK
+    return _pair_regions(lines[1:-1]), stored[map_size + padding :]
