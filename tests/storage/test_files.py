@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from small_disk import small_disk
 
-from detcli.core.errors import DetcliWarning, OutputError
+from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.storage.files import (
     AppendedFile,
     AtomicFile,
@@ -24,7 +24,11 @@ from detcli.storage.files import (
     make_folder,
     open_output,
     open_regular,
+    output_states,
+    read_json,
     read_text,
+    temporary,
+    temporary_file_errors,
     unwritable,
     write_file,
     write_output,
@@ -550,3 +554,96 @@ def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):
     output = AppendedFile(path)
     output.commit()
     assert len(output.first_line) == 65536
+
+
+def test_the_reader_of_a_pipe_sees_its_end_when_the_output_is_discarded(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    output = open_output(path)
+    output.discard()
+    assert os.read(reader, 10) == b""  # while it is open, nobody can say whether more will come
+    os.close(reader)
+
+
+def lowest_free_descriptor():
+    """The number that the next file to be opened gets."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor
+
+
+@pytest.mark.parametrize("end", [AtomicFile.commit, AtomicFile.discard])
+def test_a_file_that_has_ended_leaves_nothing_open(tmp_path, end):
+    before = lowest_free_descriptor()
+    file = AtomicFile(tmp_path / "a.jpg")
+    end(file)
+    assert lowest_free_descriptor() == before
+
+
+def test_a_file_that_cannot_begin_leaves_nothing_open(tmp_path):
+    (tmp_path / "a.jpg").mkdir()
+    before = lowest_free_descriptor()
+    with pytest.raises(OutputError, match=r"a\.jpg"):
+        AtomicFile(tmp_path / "a.jpg")
+    assert lowest_free_descriptor() == before
+
+
+def test_a_file_that_is_committed_is_not_discarded_any_more(tmp_path):
+    file = AtomicFile(tmp_path / "a.jpg")
+    file.commit()
+    file.written.write_text("of somebody else")
+    file.discard()
+    assert file.written.read_text() == "of somebody else"
+
+
+def test_the_states_of_files_are_noted_and_those_of_other_outputs_are_not(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("four")
+    states = output_states([path, "s3://bucket/a.jsonl", None])
+    assert states == {path: OutputState.of(path)}
+    assert states[path].size == 4
+
+
+def test_a_lock_is_of_a_folder_and_of_no_file(tmp_path):
+    path = tmp_path / "a"
+    path.touch()
+    with pytest.raises(OutputError, match="Not a directory"), locked(path):
+        pass
+
+
+def test_a_regular_file_is_opened_with_further_flags(tmp_path):
+    path = tmp_path / "a.json"
+    path.touch()
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    open_regular(path, flags=os.O_NOFOLLOW).close()
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(link, flags=os.O_NOFOLLOW)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "it is not JSON"),
+        (b"\xff{}", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"\x1f\x8b", "Compressed file ended before the end-of-stream marker was reached"),
+    ],
+    ids=["cut off", "no text", "too deep", "gzip cut off"],
+)
+def test_a_file_that_is_not_json_is_the_error_of_its_reader(tmp_path, content, reason):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_json(path, lambda path, reason: UsageError(f"{path.name}: {reason}"))
+    assert str(caught.value) == f"a.json: {reason}"
+
+
+def test_a_temporary_file_is_in_memory_up_to_8_mib_and_then_in_a_folder(tmp_path, monkeypatch):
+    """So that a large one does not fill the memory; here the folder is missing."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with temporary() as file:
+        file.write(bytes(8 << 20))
+        with pytest.raises(OutputError, match="missing"), temporary_file_errors():
+            file.write(b"x")
