@@ -381,7 +381,9 @@ def _read_edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> 
     return tuple(edits)
 
 
-def _compute_sample_times(data: bytes, table: Box, sample_count: int) -> npt.NDArray[np.int64] | None:
+def _compute_sample_times(
+    data: bytes, table: Box, sample_count: int
+) -> npt.NDArray[np.int64] | None:
     """Compute when each sample (frame) of a track is shown, in the order in which they are decoded.
 
     The table "stts" tells the time from each sample to the next. The table "ctts", which may be

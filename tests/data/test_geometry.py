@@ -9,6 +9,7 @@ from detcli.data.geometry import (
     Image,
     Letterbox,
     area,
+    bottom_centres,
     clipped,
     common,
     new_image,
@@ -160,3 +161,25 @@ def test_what_two_boxes_share(one, other, shared, iou):
     assert rows.dtype == np.float32
     assert area(common(left, right)) <= area(left)
     assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]
+
+
+def test_an_object_stands_in_the_middle_of_the_lower_side_of_its_box():
+    boxes = np.array([[10, 20, 30, 50], [0, 0, 4, 8], [1, 2, 2, 3]], np.float32)
+    points = bottom_centres(boxes, (100, 200))
+    assert points.tolist() == [[20, 50], [2, 8], [1.5, 3]]
+
+
+def test_an_object_stands_within_the_image():
+    beyond_the_end = np.array([[150, 50, 250, 120]], np.float32)
+    assert bottom_centres(beyond_the_end, (100, 200)).tolist() == [[175, 100]]
+
+
+def test_an_object_outside_of_the_image_stands_nowhere():
+    boxes = np.array([[210, 10, 220, 20], [10, 10, 20, 20]], np.float32)
+    points = bottom_centres(boxes, (100, 200))
+    assert np.isnan(points[0]).all()
+    assert points[1].tolist() == [15, 20]
+
+
+def test_no_objects_stand_nowhere():
+    assert bottom_centres(np.empty((0, 4), np.float32), (100, 200)).shape == (0, 2)

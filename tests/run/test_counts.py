@@ -224,3 +224,25 @@ def test_errors_are_kept_without_what_was_read():
     counts = Counts()
     counts.add(replace(failure(), error=caught.value))
     assert counts.messages[0][1].__traceback__ is None  # type: ignore[union-attr]
+
+
+def test_errors_are_kept_without_those_that_they_come_from():
+    """These have tracebacks of their own."""
+    error = DecodeError("it is torn")
+    error.__cause__ = ValueError("a byte is missing")
+    error.__context__ = error.__cause__
+    counts = Counts()
+    counts.add(replace(failure(), error=error))
+    _, message = counts.messages[0]
+    assert message.__cause__ is None  # type: ignore[union-attr]
+    assert message.__context__ is None  # type: ignore[union-attr]
+
+
+def test_a_device_is_counted_with_its_precision():
+    counts = Counts()
+    counts.add(replace(image(), device="openvino:CPU", precision="bf16"))
+    counts.add(replace(image(), device="openvino:CPU", precision="bf16"))
+    counts.add(image())
+    assert counts.devices == {"openvino:CPU (bf16)": 2, "cpu": 1}
+    expected = "3 images, 3 detections, 1.50 s, 2.0/s on cpu, openvino:CPU (bf16)"
+    assert next(counts.summary(1.5)) == expected

@@ -307,3 +307,9 @@ def test_a_line_without_a_field_that_every_record_has_is_refused(path, missing):
         file.write(json.dumps(fields) + "\n")
     with pytest.raises(UsageError, match="line 2 is not a record of detcli"):
         Journal(path)
+
+
+def test_other_settings_are_refused_unless_the_caller_says_otherwise(path):
+    written_with(path, image("a"))
+    with pytest.raises(UsageError, match=r"conf 0\.25 instead of 0\.5"):
+        Journal(path, SETTINGS | {"conf": 0.5})  # type: ignore[arg-type]

@@ -202,3 +202,10 @@ def test_a_name_that_no_retry_writes_is_no_part(store, tmp_path, name):
 )
 def test_three_names_are_shown(count, text):
     assert shortened(NAMES[:count], count) == text
+
+
+def test_a_shard_of_the_manifest_is_of_no_retry(store):
+    manifest = written(store, NAMES, 4)
+    shard = manifest.shard(1)
+    assert shard.attempt == 0
+    assert manifest.part(shard.number, shard.attempt) == "part-00001.jsonl"

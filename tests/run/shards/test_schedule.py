@@ -250,3 +250,11 @@ def test_a_name_fails_at_its_third_death(make, deaths, fails):
     game.play(lambda _: next(kills, False))
     (record,) = game.records()
     assert ("error" in record) == fails
+
+
+def test_after_a_success_sixteen_names_in_a_row_that_kill_end_the_run(make):
+    game = make(names=17, size=1, workers=1)
+    kills = iter([False])
+    with pytest.raises(InferenceError, match="workers keep dying"):
+        game.play(lambda _: next(kills, True))
+    assert len(game.completed) == 16
