@@ -17,7 +17,7 @@ from detcli.model.graph import PRODUCTS
 
 
 class Activation(StrEnum):
-    """What the nodes that make scores show."""
+    """The activation function that the nodes of a graph apply to scores."""
 
     SIGMOID = "sigmoid"  # or a product of such
     SOFTMAX = "softmax"
@@ -25,7 +25,7 @@ class Activation(StrEnum):
 
 
 class BoxDecode(StrEnum):
-    """How the four numbers of a box come about."""
+    """The method by which the four numbers of a box are computed from what layers predict."""
 
     DISTANCES = "distances"  # from an anchor point to the four edges
     GRID = "grid"  # cell and size of an anchor box, by sigmoids
@@ -40,20 +40,20 @@ class Decoded(NamedTuple):
 
     method: BoxDecode
     box_format: BoxFormat
-    # whether a product or quotient behind the decode makes fractions of the input of them, or
-    # pixels; None where there is none
+    # True if a product or quotient behind the decoding makes them fractions of the input's size,
+    # False if it makes them pixels, None if there is none
     fractions: bool | None = None
 
 
 class Queries(StrEnum):
-    """What the queries of a transformer begin with."""
+    """What a transformer's decoder starts from: the queries that it turns into boxes."""
 
     LEARNT = "learnt"  # the same for every image
     MAPS = "maps"  # the best places of maps, as convolutions leave them
     ENCODED = "encoded"  # the best places behind a transformer's encoder
 
 
-BOX_COORDINATES = 4
+BOX_COORDINATES = 4  # numbers of a box: two corners, or centre and size
 HEAD_RANK = 3  # axes of a tensor of boxes or scores: batch, anchors, channels
 SUPPRESSION = frozenset(
     {"BatchedNMS_TRT", "EfficientNMS_TRT", "MultiClassNMS", "NonMaxSuppression"}
@@ -93,7 +93,7 @@ SCORES = (HeadPart.CLASSES, HeadPart.OBJECTNESS, HeadPart.PAIR)
 
 
 class Offset(StrEnum):
-    """How boxes lie about their anchors."""
+    """How a family's layers give the position and size of a box relative to its anchor."""
 
     DISTANCES = "distances"  # to four edges, in strides; distributed, if there are more than four
     EXPONENTIAL = "exponential"  # in sizes of the anchor, of which width and height have logarithms
@@ -177,7 +177,7 @@ class GridHead:
     anchor_count: int  # N at the size that was looked at
 
     def anchors(self, scale: int) -> Anchors:
-        """The anchors of a cell."""
+        """Return the anchors of a cell, by default one that is as large as the scale's stride."""
         if self.spec.anchors:
             return self.spec.anchors[scale]
         stride = self.strides[scale]
