@@ -185,9 +185,12 @@ class _PageOfRecords:
         if self._hidden:
             edit_image = partial(self._hidden.in_image, boxes_to_hide)
             record = self._hidden.without_texts(record, boxes_to_hide)
-        self._page.add(record, partial(self._finder.shown, record, edit_image))
+        # The page calls this for the image, if and when it needs it.
+        load_image = partial(self._finder.shown, record, edit_image)
+        self._page.add(record, load_image)
         self._record_count += 1
-        self._dropped_hidden_count += len(boxes_to_hide) - len(self._hidden.boxes(record))
+        remaining_hidden_count = len(self._hidden.boxes(record))
+        self._dropped_hidden_count += len(boxes_to_hide) - remaining_hidden_count
 
     def summary(self, address: Path) -> "Iterator[str]":
         """Yield the lines to print at the end: what was written, and what of it is hidden.

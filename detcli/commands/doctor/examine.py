@@ -259,7 +259,14 @@ def ask(function: str, *arguments: str) -> Outcome:
 
 
 def evaluate(expression: str) -> Outcome:
-    """Evaluate a Python expression, whose value JSON can hold, in a separate process of Python."""
+    """Evaluate a Python expression in a separate process, which may crash or hang.
+
+    Args:
+        expression: The expression. JSON must be able to hold its value.
+
+    Returns:
+        The value; or the error, such as a crash or no answer within TIMEOUT_S.
+    """
     code = FRAME.format(path=sys.path, expression=expression)
     try:
         process = subprocess.run(  # noqa: S603 - this very Python, and constants
@@ -294,12 +301,14 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
             reason = ": it was built for a newer CPU"
         return Outcome(error=f"crashed with {name}{reason}")
     try:
-        answer = json.loads(process.stdout.rstrip("\n").rpartition("\n")[2])
+        _, _, last_output_line = process.stdout.rstrip("\n").rpartition("\n")
+        answer = json.loads(last_output_line)
     except ValueError:
-        last_line = process.stderr.strip().rpartition("\n")[2]
-        return Outcome(error=scrub(last_line) or f"exited with code {process.returncode}")
+        _, _, last_error_line = process.stderr.strip().rpartition("\n")
+        reason = scrub(last_error_line) or f"exited with code {process.returncode}"
+        return Outcome(error=reason)
     if "error" in answer:
-        first_line = answer["error"].strip().partition("\n")[0]
+        first_line, _, _ = answer["error"].strip().partition("\n")
         return Outcome(error=scrub(first_line))
     return Outcome(value=answer["value"])
 

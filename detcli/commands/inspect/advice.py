@@ -242,7 +242,8 @@ def advise_on_graph(
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
-        objection, _, _ = str(error).partition("==> Context")  # then the node
+        # The checker adds a "context", the node that it was looking at, which is left out.
+        objection, _, _ = str(error).partition("==> Context")
         message = " ".join(objection.split())  # on one line
         yield ModelAdvice("invalid", f"the ONNX checker objects: {message}", "export it again")
 

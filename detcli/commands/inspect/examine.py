@@ -288,7 +288,8 @@ def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> M
 def describe_tensor(value: ValueInfoProto) -> TensorInfo:
     """Describe a tensor by its name, dtype and shape.
 
-    An axis is None if its size is unknown, or if its symbol is a whole formula of an exporter.
+    An axis of the shape is a number, or a symbol such as "batch". It is None if its size is
+    unknown, or if the symbol is so long that it must be a formula which an exporter has derived.
     """
     dims: list[int | str | None] = []
     for dim in shape(value):
