@@ -332,7 +332,23 @@ def compare_models(
             "in a batch, the output for an image depends on the others: by "
             f"{batch_difference:.3g} of the largest value ({tolerance.tensor:g} allowed)"
         )
-    difference = Difference(
+    difference = _difference_of(report, item, tolerance, batch_difference)
+    return difference, tuple(failures)
+
+
+def _difference_of(
+    report: DetectionsReport, item: Item, tolerance: Tolerance, batch_difference: float | None
+) -> Difference:
+    """Collect the figures of a comparison for the report of the conversion.
+
+    Args:
+        report: How the detections of the old model (left) and the new one (right) differ.
+        item: The image that they were compared on.
+        tolerance: How much they may differ.
+        batch_difference: How much the new output for an image depends on the others of its batch;
+            None if it was not measured.
+    """
+    return Difference(
         source=item.origin.source,
         conf=report.conf,
         old=report.left,
@@ -349,7 +365,6 @@ def compare_models(
         boxes_tolerance=tolerance.boxes,
         batch=batch_difference,
     )
-    return difference, tuple(failures)
 
 
 def _tolerance(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Tolerance:

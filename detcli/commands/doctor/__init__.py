@@ -89,29 +89,41 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
         yield from _problem(problem, "problem: ", "red")
     for problem in report.cache.distrusted:
         yield from _problem(problem, "not used: ", "yellow")
-    reported_problems: Sequence[DoctorProblem] = ()  # those of the device before
+    reported_problems: Sequence[DoctorProblem] = ()
     for device in report.devices:
         title = f"{device.name:<9} "
         if device.usable:
             yield styled_line(
                 (title, "bold"), ("usable", "green"), (": the test detector ran on it", "")
             )
-            continue
-        yield styled_line((title, "bold"), ("not usable", "red"))
-        new_problems = []
-        for problem in device.problems:
-            if problem not in reported_problems:
-                new_problems.append(problem)
-        if len(new_problems) < len(device.problems):
-            same_reasons = f"{INDENT}for the same reasons"
-            if new_problems:
-                same_reasons += ", and:"
-            yield styled_line((same_reasons, ""))
-        for problem in new_problems:
-            yield from _problem(problem, INDENT, "")
-        reported_problems = device.problems
+        else:
+            yield styled_line((title, "bold"), ("not usable", "red"))
+            yield from _problems_of_device(device.problems, reported_problems)
+            reported_problems = device.problems
     yield styled_line(("", ""))
     yield facts_table(_facts(report))
+
+
+def _problems_of_device(
+    problems: "Sequence[DoctorProblem]", reported_problems: "Sequence[DoctorProblem]"
+) -> Iterator["Text"]:
+    """Yield the lines about what a device lacks.
+
+    Args:
+        problems: What it lacks.
+        reported_problems: What the device above it lacks, which is not repeated in full.
+    """
+    new_problems = []
+    for problem in problems:
+        if problem not in reported_problems:
+            new_problems.append(problem)
+    if len(new_problems) < len(problems):
+        same_reasons = f"{INDENT}for the same reasons"
+        if new_problems:
+            same_reasons += ", and:"
+        yield styled_line((same_reasons, ""))
+    for problem in new_problems:
+        yield from _problem(problem, INDENT, "")
 
 
 def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:

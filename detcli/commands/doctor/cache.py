@@ -59,12 +59,14 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         folder = cache_folder()
     except OutputError:
         return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
-    sizes_of_parts = {name: dict(_cached_files(folder, name)) for name in CACHE_FOLDERS}
     parts = []
-    cached_paths = []
-    for name, sizes in sizes_of_parts.items():
-        parts.append(CachePart(name, files=len(sizes), size_bytes=sum(sizes.values())))
-        cached_paths += [folder / name, *sizes]
+    cached_paths = []  # whose permissions decide whether the cache can be trusted
+    for name in CACHE_FOLDERS:
+        size_of_file = dict(_cached_files(folder, name))
+        total_bytes = sum(size_of_file.values())
+        parts.append(CachePart(name, files=len(size_of_file), size_bytes=total_bytes))
+        cached_paths.append(folder / name)
+        cached_paths.extend(size_of_file)
     title = _cache_title(folder)
     return Cache(
         title,

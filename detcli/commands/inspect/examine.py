@@ -526,10 +526,10 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
 
 
 def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
-    """Find out how many detections of an image the dropped nodes select at most.
+    """Find out how many detections of an image the nodes behind the cut select at most.
 
     That is the size of the output, (batch, detections, 6), or else the smallest `k` of the TopK
-    nodes; None if the graph does not say.
+    nodes, each of which keeps the `k` best values; None if the graph does not say.
     """
     output_shape = index.shapes.get(index.graph.output[0].name, [])
     if len(output_shape) == 3:
