@@ -399,6 +399,7 @@ def _compare_detections(
         tolerance: How much the detections may differ.
     """
     image = item.load()
+    # A graph that selects detections itself limits their number.
     max_det = rows_of(new) or settings.max_det
     limit_of_old = old.detector().max_detections
     if limit_of_old:

@@ -215,8 +215,12 @@ class Steps:
     def _half(self) -> tuple[ModelProto, str]:
         """Make the network compute in float16, except where that would be too coarse or overflow.
 
-        Boxes are decoded in float32. Where values may exceed the range of float16 is seen by
-        running the network on the images for calibration.
+        Nodes that decode boxes stay in float32, as float16 has too few digits for pixels. So do
+        nodes whose values might exceed the range of float16, as observed on the images for
+        calibration.
+
+        Raises:
+            ModelError: The network is quantised.
         """
         graph = self._shaped.graph
         if is_half(self._shaped):

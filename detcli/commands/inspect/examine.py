@@ -480,7 +480,11 @@ def _box_reason(reading: Reading) -> str:
 
 
 def _score_reason(reading: Reading) -> str:
-    """Say what the scores of the head are: probabilities, logits, or products with objectness."""
+    """Say what the scores of a detector are, for the report.
+
+    They may be probabilities, logits (whose sigmoid is the probability), or products with an
+    objectness, which is the probability that there is any object.
+    """
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
     head = reading.adaptation.head
