@@ -21,14 +21,13 @@ from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 
 SAME_IOU = 0.5  # intersection over union from which on two detections are the same object
-MIN_COVERED = (
-    0.7  # part of a cut detection within another from which on it is a piece of that object
-)
+# The share of a cut detection inside another detection from which on it is a piece of that object.
+MIN_COVERED = 0.7
 
 DUPLICATE_IOU = 0.9
 """Intersection over union above which two detections of a class are duplicates in any case."""
 
-SEAM_WIDTH = 0.01  # part of a tile's size; a box that comes this close to a seam may be cut there
+SEAM_WIDTH = 0.01  # share of a tile's size; a box that comes this close to a seam may be cut there
 
 Floats = npt.NDArray[np.float32]
 IndexArray = npt.NDArray[np.intp]
@@ -37,49 +36,65 @@ IndexArray = npt.NDArray[np.intp]
 def merge(
     detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float = 0
 ) -> Detections:
-    """Merge the detections of all areas: one for each object, best first.
+    """Merge the detections of overlapping areas of an image into one detection for each object.
 
-    A detection that ends at a seam, an inner edge of its tile, is cut: it may be a piece of an
-    object.
+    The detector runs on each tile of a large image, and on the whole image. So an object may be
+    detected several times, and one that reaches beyond a tile is cut off at the tile's edge. Such
+    an edge inside the image is a seam, and a detection that ends there is called cut.
 
-    1. Of the detections that are not cut, the best is an object. Each other area has at most one
-       detection of the same object: that of the same class with the highest intersection over
-       union, at least SAME_IOU. The next best that is left is the next object, and so on.
-    2. A cut detection is a piece of such an object of its class if the two have an intersection
-       over union of SAME_IOU within what both areas see, or if the share MIN_COVERED of the piece
-       is in the object.
-    3. Cut detections that are pieces of none but agree in what both areas see, the best with the
-       best, are pieces of one object, whose box is around them all.
-
-    An object has the highest score of its detections. Of objects of a class with an intersection
-    over union above DUPLICATE_IOU, which even one area may show, the best is left.
+    1. The best detection that is not cut is the first object. In each other area, the most similar
+       detection of the same class is the same object, if it is similar enough (SAME_IOU). The best
+       detection that remains is the next object, and so on.
+    2. A cut detection is a piece of the most similar of these objects, if there is one that is
+       similar enough in the region that both areas show, or that contains most of it (MIN_COVERED).
+    3. The remaining cut detections that are similar in the region that both areas show are pieces
+       of one object, whose box encloses them all.
+    4. Of two objects of a class whose boxes are nearly the same (DUPLICATE_IOU), the better one is
+       left.
 
     Args:
-        detections_by_area: In pixels of each area; boxes may reach beyond it.
-        areas: As from `Tiling.areas`; one that holds another comes later.
-        small: Size in pixels up to which detections count only where a tile shows them uncut.
-            Anything that fits into the overlap lies entirely within some tile.
+        detections_by_area: The detections of each area, in pixels of the area. Boxes may reach
+            beyond it.
+        areas: The areas in pixels of the image, as from `Tiling.areas`: an area that contains
+            others comes after them.
+        small: Length in pixels of the longer side up to which an object counts only if a tile shows
+            it uncut, and not if the whole image alone does. No more than the tiles overlap, so that
+            some tile shows such an object uncut.
+
+    Returns:
+        The objects in pixels of the image, the best first. Each has the highest score of its
+        detections.
     """
     if len(detections_by_area) == 1:
         merged = detections_by_area[0]
     else:
         merged = _merge_areas(detections_by_area, areas, small)
-    best = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))
-    return merged[best]
+    remaining = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))
+    return merged[remaining]
 
 
 def _merge_areas(
     detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
 ) -> Detections:
-    """Assign every detection to an object by the rules of `merge`, and return one for each object.
+    """Find out which detections of several areas show the same object, and merge these.
 
-    The last step of `merge`, suppression of detections that overlap by more than DUPLICATE_IOU, is
-    left to the caller.
+    An uncut detection shows a whole object; a cut one, which ends at an edge of its tile, may show
+    a piece. So the objects are those of the uncut detections first, and then cut detections are
+    added to them, or joined to further objects.
+
+    Args:
+        detections_by_area: The detections of each area, in pixels of the area.
+        areas: The areas in pixels of the image, the whole image last.
+        small: Length in pixels of the longer side up to which an object counts only if a tile shows
+            it uncut; 0 for none.
+
+    Returns:
+        One detection for each object in pixels of the image, the best first.
     """
     candidates = _Candidates(detections_by_area, areas, small)
     assignment = _Assignment(candidates)
-    # Uncut detections come first, each group by descending score. The sort is stable, so of equal
-    # scores the detection of the lower area is first.
+    # The last key of `lexsort` is the first to decide: uncut detections come before cut ones. In
+    # both groups, the highest score comes first, and of equal scores that of the lower area.
     order = np.lexsort([-candidates.score, candidates.is_cut])
     for detection in order.tolist():
         if detection not in assignment.representatives:
@@ -90,15 +105,18 @@ def _merge_areas(
 class _Assignment:
     """Which object each detection belongs to, where several areas may show the same object.
 
-    Detections are named by their index among the candidates. An object is named by one of its
-    detections, its representative.
+    A detection is an index into the candidates. An object is known by one of its detections, its
+    representative.
 
     Attributes:
-        representatives: The representative of each detection that has been assigned.
-        members_by_object: The detections of each object that is put together from cut ones.
+        representatives: By detection, the representative of its object. Detections that have not
+            been assigned to an object yet are missing.
+        members_by_object: By representative, all detections of an object that consists of cut
+            detections only.
     """
 
     def __init__(self, candidates: "_Candidates") -> None:
+        """Find the detections that may show the same object; none is assigned to one yet."""
         self._candidates = candidates
         self.representatives: dict[int, int] = {}
         self.members_by_object: dict[int, list[int]] = {}
@@ -113,9 +131,14 @@ class _Assignment:
             self._matches[second].append(first)
 
     def assign(self, detection: int) -> None:
-        """Assign a detection to an object, a new one if it matches none.
+        """Assign a detection to an object.
 
-        It must not be assigned yet, and every uncut detection must be assigned before a cut one.
+        An uncut detection becomes a new object. A cut one, which ends at an edge of its tile, is a
+        piece of the object of the most similar uncut detection; if it is similar to none, it is
+        joined with cut detections that are similar.
+
+        The detection must not be assigned yet, and all uncut ones have to be assigned before the
+        first cut one.
         """
         is_cut = self._candidates.is_cut
         uncut_matches = [match for match in self._matches[detection] if not is_cut[match]]
@@ -130,7 +153,13 @@ class _Assignment:
     def _start_object(self, detection: int, uncut_matches: list[int]) -> None:
         """Make an uncut detection the representative of a new object.
 
-        The object also gets the most similar of its unassigned matches in each other area.
+        In each other area, the most similar detection that is not assigned yet is assigned to the
+        object as well: an area shows an object only once.
+
+        Args:
+            detection: The detection.
+            uncut_matches: The uncut detections of other areas that may show the same object, the
+                most similar first.
         """
         unassigned = [match for match in uncut_matches if match not in self.representatives]
         self.representatives[detection] = detection
@@ -138,18 +167,21 @@ class _Assignment:
             self.representatives[match] = detection
 
     def _join_cut_objects(self, detection: int) -> None:
-        """Join a cut detection and the objects of the cut detections that match it.
+        """Join a cut detection and the objects of the cut detections that are similar to it.
 
         An object that is larger than a tile is detected in pieces, one in each tile that shows a
         part of it. The pieces become one object, whose representative is the first of them. In each
-        area only the most similar match counts.
+        area only the most similar detection counts.
+
+        Args:
+            detection: A cut detection that is similar to no uncut one.
         """
-        assigned_matches = []
+        matches_in_pieces = []  # that belong to an object of cut detections only
         for match in self._matches[detection]:
             if self.representatives.get(match) in self.members_by_object:
-                assigned_matches.append(match)
+                matches_in_pieces.append(match)
         objects = set()
-        for match in self._candidates.first_of_each_area(assigned_matches):
+        for match in self._candidates.first_of_each_area(matches_in_pieces):
             objects.add(self.representatives[match])
 
         members: list[int] = []
@@ -178,6 +210,15 @@ class _Candidates:
     def __init__(
         self, detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
     ) -> None:
+        """Collect the detections of all areas, and find out which of them are cut at a seam.
+
+        Args:
+            detections_by_area: The detections of each area, in pixels of the area. What reaches
+                beyond the area is clipped.
+            areas: The areas in pixels of the image, the whole image last.
+            small: Length in pixels of the longer side up to which a detection is dropped unless a
+                tile shows it uncut; 0 for none.
+        """
         self.names = detections_by_area[0].names
         self.areas: Boxes = np.array(areas, np.float32)
         visible = []
@@ -196,7 +237,7 @@ class _Candidates:
             self._drop_small(small)
 
     def _ends_at_seams(self, area_of_detection: Boxes) -> npt.NDArray[np.bool_]:
-        """Tell of each box whether it ends at a seam, an edge of its area inside the image.
+        """Tell of each box whether it ends at a seam, which is an edge of its area in the image.
 
         Args:
             area_of_detection: `(N, 4)`, left, top, right, bottom of the area of each detection.
@@ -204,7 +245,9 @@ class _Candidates:
         Returns:
             `(N,)`, true where one of the four sides of the box is close to such an edge.
         """
-        image = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])  # (4,)
+        left_top = self.areas[:, :2].min(axis=0)
+        right_bottom = self.areas[:, 2:].max(axis=0)
+        image = np.hstack([left_top, right_bottom])  # (4,)
         sizes = area_of_detection[:, 2:] - area_of_detection[:, :2]  # (N, 2) width, height
         tolerance = SEAM_WIDTH * np.tile(sizes, 2)  # (N, 4) in pixels
         is_near_edge = np.abs(self.boxes - area_of_detection) <= tolerance  # (N, 4)
@@ -216,7 +259,8 @@ class _Candidates:
     def _drop_small(self, small: float) -> None:
         """Drop the small detections, except those that a tile shows uncut.
 
-        A tile shows a small object larger than the whole image does, which is the last area.
+        A tile shows a small object larger than the whole image does, so its detection is better.
+        The whole image is the last area.
 
         Args:
             small: Length in pixels of the longer side up to which a detection is small.
@@ -234,12 +278,14 @@ class _Candidates:
     def matching_pairs(self) -> Iterator[tuple[float, int, int]]:
         """Yield the pairs of detections of different areas that may show the same object.
 
-        Two boxes are similar by their intersection over union. Where one of them is cut at a seam,
-        only their parts in the region that both areas see are compared. A cut box also matches an
-        uncut one that covers most of it.
+        They are of the same class, and their boxes have an intersection over union of at least
+        SAME_IOU. If one of them is cut at an edge of its tile, only the parts of the boxes in the
+        region that both areas show are compared. A cut box and an uncut one also match if the uncut
+        one contains most of the cut one.
 
         Yields:
-            The similarity of a pair, and the indices of the two detections.
+            The similarity of a pair, which is that intersection over union, and the indices of the
+            two detections.
         """
         for area_index, this_area in enumerate(self.areas):
             first, second = self._overlapping_pairs(area_index)
@@ -285,7 +331,14 @@ class _Candidates:
         return first[boxes_overlap], second[boxes_overlap]
 
     def first_of_each_area(self, detections: Iterable[int]) -> Iterator[int]:
-        """Yield of these detections, given by index, the first in each area."""
+        """Yield the first detection of each area, of some detections in a given order.
+
+        Args:
+            detections: The indices of the detections.
+
+        Yields:
+            The index of each detection that is the first of its area, in the same order.
+        """
         seen_areas = set()
         for detection in detections:
             area_index = self.area_index[detection]
