@@ -9,7 +9,10 @@ YOLO_NAS_BINS = 17  # into which YOLO-NAS distributes a distance; YOLOv8 has 16
 
 
 def has_grid_boxes_apart(head: Head) -> bool:
-    """True if boxes and scores are two tensors, and the boxes those of the cells of a grid."""
+    """True if boxes and scores are two tensors, and each box belongs to a cell of a grid.
+
+    Convolutional detectors lay grids over the image, and predict boxes relative to their cells.
+    """
     if head.layout is not Layout.PAIR or head.of_queries:
         return False
     return head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
@@ -47,9 +50,11 @@ def is_detr(head: Head) -> bool:
 
 
 def is_yolo_nas(head: Head) -> bool:
-    """True if boxes are distances from a point to corners, with a bin more than YOLOv8's.
+    """True if a head is that of YOLO-NAS: boxes of two corners, from distances with 17 bins.
 
-    Such networks give a distance as shares of several bins, whose weighted mean it is.
+    The network predicts the distances from a point to the sides of a box. A distance is not a
+    number but a distribution over bins, of which the mean is taken; YOLOv8 has 16 bins. A head
+    whose number of bins the graph does not show counts as one of YOLO-NAS too.
     """
     if not has_grid_boxes_apart(head) or head.best_class_only or head.decoded is None:
         return False

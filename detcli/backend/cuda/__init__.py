@@ -27,7 +27,15 @@ __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
-    """Load a model on a GPU, with its kernels."""
+    """Load a model on a GPU, and the kernels for all that surrounds the network.
+
+    If a part cannot be loaded, the GPU is released again.
+
+    Args:
+        model: The model to load.
+        device: The GPU, and whether TensorRT runs the network on it.
+        options: The settings of the device.
+    """
     _require_runtime(device)
     from detcli.backend.cuda.driver import Gpu  # needs cuda-core
     from detcli.backend.cuda.network import open_network
@@ -37,7 +45,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         stack.callback(gpu.close)
         gpu.load_kernels()  # now, instead of in the first image
         network = open_network(model, device, gpu.stream, options)
-        stack.pop_all()
+        stack.pop_all()  # all is loaded, so the backend closes the GPU from now on
     return CudaBackend(
         gpu=gpu,
         network=network,
@@ -50,7 +58,14 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> "TensorSession":
-    """Load any graph on a GPU."""
+    """Load any ONNX graph on a GPU, with arrays on the host as its inputs and outputs.
+
+    Args:
+        graph: The content of an ONNX file.
+        title: What errors call it.
+        device: The GPU, and whether TensorRT runs the graph on it.
+        options: The settings of the device.
+    """
     _require_runtime(device)
     import onnx
 

@@ -80,6 +80,7 @@ class DeviceMemory:
         self.size = int(buffer.size)
 
     def close(self) -> None:
+        """Free the memory, after the work that was enqueued before."""
         self._buffer.close()  # in the order of its stream, which it keeps alive
 
 
@@ -92,6 +93,7 @@ class PinnedMemory(DeviceMemory):
         self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(view)
 
     def close(self) -> None:
+        """Free the memory; `array` is empty from then on, as it must not be read any more."""
         self.array = self.array[:0].copy()
         super().close()
 
@@ -104,6 +106,7 @@ class Event:
         self._gpu = gpu
 
     def record(self) -> None:
+        """Move the event behind all work that has been enqueued so far."""
         self._gpu.call(self._gpu.queue.record, self._event)
 
     def wait(self) -> None:
@@ -147,6 +150,11 @@ class Gpu:
     """A GPU by its CUDA ordinal, with the two streams of a detector."""
 
     def __init__(self, ordinal: int) -> None:
+        """Begin to use a GPU: create a stream for uploads and one for all other work.
+
+        Raises:
+            DeviceError: There is no such GPU, or it does not work.
+        """
         # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
         # hides, and is missing in some containers.
         count = count_gpus()
@@ -229,11 +237,19 @@ class Gpu:
     def launch(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
     ) -> None:
-        """Enqueue a kernel of `kernels/` by its name."""
+        """Enqueue a kernel of `kernels/`.
+
+        Args:
+            kernel: The name of the kernel.
+            grid: The number of blocks along x, y and z.
+            block: The number of threads in each block.
+            *arguments: The kernel's arguments in their order.
+        """
         config = LaunchConfig(grid=grid, block=block)
         self.call(launch, self.queue, config, self.kernel(kernel), *arguments)
 
     def graph(self) -> Graph:
+        """Return an empty graph, to which kernels and copies can be appended."""
         return Graph(self)
 
     def load_kernels(self) -> None:
@@ -276,6 +292,7 @@ class Gpu:
         _check(self.call(driver.cuCtxSynchronize))
 
     def close(self) -> None:
+        """Wait for all work and destroy the streams; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self.synchronize()
@@ -320,6 +337,7 @@ class Gpu:
 
 
 def _check(result: tuple[Any, ...]) -> None:
+    """Raise an error if a function of cuda-bindings failed, whose result begins with a status."""
     if result[0] != SUCCESS:
         raise _failure(result[0].name)
 

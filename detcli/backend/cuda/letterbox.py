@@ -50,9 +50,13 @@ class LetterboxBatch:
         dtype: np.dtype[Any],
         preprocessing: Preprocessing = DEFAULT,
     ) -> None:
-        """Lay out the staging area; nothing is copied yet.
+        """Lay out all that the kernel reads, as offsets in one block; nothing is copied yet.
 
-        Images are `(H, W, 3)` uint8 BGR, may be views, and share a canvas.
+        Args:
+            images: `(H, W, 3)` uint8 BGR each, which may be views.
+            letterboxes: Where each image lies on the network's input, the canvas, which all share.
+            dtype: The type of the network's input, float32 or float16.
+            preprocessing: How images are resized and what their values become.
         """
         self.shape = (len(images), 3, *letterboxes[0].canvas)
         self.size = 0
@@ -84,7 +88,9 @@ class LetterboxBatch:
             descriptors, resized_images, letterboxes, strict=True
         ):
             self._describe(descriptor, image, letterbox)
-        for page_locked in (False, True):  # the latter beyond what is staged
+        # Images in page-locked memory come last, since they are uploaded from where they are. What
+        # lies before them is staged, which ends at `self.staged`.
+        for page_locked in (False, True):
             self.staged = self.size
             for descriptor, image in zip(descriptors, resized_images, strict=True):
                 if is_page_locked(image) == page_locked:
@@ -98,10 +104,17 @@ class LetterboxBatch:
         tensor: int,
         uploaded: Callable[[], None] = lambda: None,
     ) -> None:
-        """Stage everything, upload it and fill the tensor.
+        """Copy everything to page-locked memory, and enqueue its upload and the kernel.
 
         Images are copied before this returns, unless they lie in page-locked memory. The rest is
         asynchronous: neither these nor `staging` may change until the upload is done.
+
+        Args:
+            gpu: The GPU that letterboxes the images.
+            staging: Page-locked memory of at least `self.staged` bytes.
+            device: Memory of the GPU of at least `self.size` bytes.
+            tensor: The device address that the network's input is written to.
+            uploaded: Is called after the upload has been enqueued, and before the kernel.
         """
         copies = [(device.address, staging.address, self.staged)]
         for offset, part in self._parts:
@@ -144,7 +157,10 @@ class LetterboxBatch:
         descriptor["height"] = height
 
     def _reserve(self, part: npt.NDArray[Any]) -> int:
-        """Reserve room for a part, which may still change, and return its offset."""
+        """Reserve room for an array in what is uploaded, and return its offset there.
+
+        The array is copied by `enqueue`, so its content may still change.
+        """
         offset = self.size
         self._parts.append((offset, part))
         self.size += math.ceil(part.nbytes / ALIGNMENT) * ALIGNMENT
@@ -159,7 +175,15 @@ class LetterboxBatch:
 
 @functools.lru_cache(maxsize=256)  # a few KiB each; most images share a few sizes
 def column_taps(source: int, target: int) -> Taps:
-    """Taps along x, from a width of `source` pixels to one of `target`."""
+    """Return from which source pixels each output column is made, and with which weights.
+
+    Args:
+        source: The width of the image in pixels.
+        target: The width that it is resized to.
+
+    Returns:
+        `(target, 4)`: for each output column, two source columns and their weights.
+    """
     near, fraction = _positions(source, target)
     # Beyond the centre of the first or last pixel, that pixel has full weight.
     fraction[(near < 0) | (near >= source - 1)] = 0
@@ -168,19 +192,34 @@ def column_taps(source: int, target: int) -> Taps:
 
 @functools.lru_cache(maxsize=256)
 def row_taps(source: int, target: int) -> Taps:
-    """Taps along y, from a height of `source` pixels to one of `target`.
+    """Return from which source pixels each output row is made, and with which weights.
 
-    Beyond the first or last row both taps are that row and the weights stay, which need not round
-    to the same result as one tap of full weight.
+    Beyond the centre of the first or last row, both source rows are that row. Their weights stay,
+    as in OpenCV, which need not round to the same result as one row of full weight.
+
+    Args:
+        source: The height of the image in pixels.
+        target: The height that it is resized to.
+
+    Returns:
+        `(target, 4)`: for each output row, two source rows and their weights.
     """
     near, fraction = _positions(source, target)
     return _taps(near, fraction, source)
 
 
 def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Source pixel before each output pixel's centre, and the centre's distance behind it.
+    """Find where the centre of each output pixel lies among the source pixels of an axis.
 
     The centre is computed in float64 and rounded to float32 before it is split, as in OpenCV.
+
+    Args:
+        source: The number of source pixels.
+        target: The number of output pixels.
+
+    Returns:
+        The index of the last source pixel that is not beyond the centre, and the distance from that
+        pixel to the centre, which is below 1; `(target,)` each.
     """
     scale = 1 / (target / source)
     centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
@@ -189,7 +228,18 @@ def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDA
 
 
 def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
-    """Build a table, read-only because all callers share it."""
+    """Build a table of two source pixels and their weights for each output pixel of an axis.
+
+    It is read-only because it is cached, and so all callers share it.
+
+    Args:
+        near: `(length,)`, the source pixel before the centre of each output pixel.
+        fraction: `(length,)`, how far behind it the centre lies, from 0 to 1.
+        source: The number of source pixels; indices beyond the first or last become that one.
+
+    Returns:
+        `(length, 4)`: near and far source pixel, and their weights, which add up to `ONE`.
+    """
     full_weight = np.float32(ONE)
     taps = np.empty((len(near), 4), np.int32)
     taps[:, 0] = np.clip(near, 0, source - 1)

@@ -111,7 +111,11 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
 
 
 def spill_capacity(k: int) -> int:
-    """Keys of device memory that a list of the k largest needs: a power of two, or 0."""
+    """Return how many keys of device memory a kernel needs for a list of the k largest.
+
+    A block of threads keeps a short list in its shared memory, and needs none: 0. A longer list
+    spills into device memory, where sorting needs room for a power of two.
+    """
     if k <= SHARED_LIST:
         return 0
     return 1 << (k - 1).bit_length()
@@ -153,6 +157,7 @@ def download(
 
 
 def _downloaded(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
+    """Return a copy of an array of the GPU in ordinary memory."""
     return download(gpu, array.address, array.shape, array.dtype)
 
 
@@ -229,6 +234,7 @@ def _enqueue(
 
 
 def _address_of_row(array: DeviceArray, row: int) -> int:
+    """Return the device address of a row along the last axis, counted over all leading axes."""
     return array.address + row * array.shape[-1] * array.dtype.itemsize
 
 
@@ -302,12 +308,14 @@ def _contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[i
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    """Allocate an array on the GPU; its content is undefined."""
     memory = gpu.allocate(math.prod(shape) * dtype.itemsize)
     return DeviceArray(memory.address, shape, dtype, memory)
 
 
 @functools.cache
 def _gpu(ordinal: int) -> "Gpu":
+    """Return the GPU with a CUDA ordinal, always the same object."""
     from detcli.backend.cuda.driver import Gpu
 
     return Gpu(ordinal)
