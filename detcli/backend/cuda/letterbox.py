@@ -77,22 +77,16 @@ class LetterboxBatch:
 
         descriptors = np.zeros(len(images), IMAGE)
         self._images = self._reserve(descriptors)
-        if preprocessing.interpolation is Interpolation.LINEAR:
-            resized_images = list(images)
-        else:
-            resized_images = [
-                resize(image, letterbox.resized, preprocessing.interpolation)
-                for image, letterbox in zip(images, letterboxes, strict=True)
-            ]
+        source_images = _resized_on_host(images, letterboxes, preprocessing.interpolation)
         for descriptor, image, letterbox in zip(
-            descriptors, resized_images, letterboxes, strict=True
+            descriptors, source_images, letterboxes, strict=True
         ):
             self._describe(descriptor, image, letterbox)
         # Images in page-locked memory come last, since they are uploaded from where they are. What
         # lies before them is staged, which ends at `self.staged`.
         for page_locked in (False, True):
             self.staged = self.size
-            for descriptor, image in zip(descriptors, resized_images, strict=True):
+            for descriptor, image in zip(descriptors, source_images, strict=True):
                 if is_page_locked(image) == page_locked:
                     descriptor["pixels"] = self._reserve(image)
 
@@ -171,6 +165,21 @@ class LetterboxBatch:
         if id(taps) not in self._tables:
             self._tables[id(taps)] = self._reserve(taps)
         return self._tables[id(taps)]
+
+
+def _resized_on_host(
+    images: Sequence[Pixels], letterboxes: Sequence[Letterbox], interpolation: Interpolation
+) -> list[Pixels]:
+    """Return the images that the kernel reads.
+
+    It resizes with linear interpolation itself. With any other, they are resized here.
+    """
+    if interpolation is Interpolation.LINEAR:
+        return list(images)
+    resized_images = []
+    for image, letterbox in zip(images, letterboxes, strict=True):
+        resized_images.append(resize(image, letterbox.resized, interpolation))
+    return resized_images
 
 
 @functools.lru_cache(maxsize=256)  # a few KiB each; most images share a few sizes
