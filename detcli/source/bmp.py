@@ -90,8 +90,8 @@ def _read_header(data: bytes) -> _BmpHeader | None:
     """Read the header of a BMP of 16 bits a pixel or with bit fields.
 
     A file header of 14 bytes, in which the position of the pixels is at byte 10, is followed by an
-    info header, whose first four bytes are its length. With bit fields there are three masks at byte
-    54: numbers in which the bits of red, green and blue are set.
+    info header, whose first four bytes are its length. With bit fields there are three masks at
+    byte 54: numbers in which the bits of red, green and blue are set.
 
     Returns:
         The header; None for other forms, which are left to OpenCV.

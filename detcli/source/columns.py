@@ -21,9 +21,16 @@ MAX_NAMES = 10  # columns that an error names
 def read_parquet(
     file: BinaryIO, max_bytes: int, column: str | None = None
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
-    """Yield the name and the bytes of each image, or the error of one that cannot be used.
+    """Yield the name and the bytes of each image in a Parquet file.
 
-    `column` is the column that has them; without it, the file has to have a single one.
+    Args:
+        file: The file, which need not be seekable: it is copied first.
+        max_bytes: The most bytes that an image may have.
+        column: The column that has the images; without it, the file has to have a single one.
+
+    Yields:
+        The path that is stored with an image, or else the number of its row; and its bytes, or the
+        error of one that cannot be used.
 
     Raises:
         DecodeError: No column has images, or several have.
@@ -31,20 +38,31 @@ def read_parquet(
     """
     with loading("pyarrow", 'pip install "detcli[parquet]"', DeviceError):
         from pyarrow import parquet
-    with temporary() as copy:  # it is read from its end
+    with temporary() as copy:  # pyarrow reads the end of a file first
         _copy(file, copy)
         reader = parquet.ParquetFile(copy)
         field = image_field(reader.schema_arrow, column)
-        number = 0  # of the row
+        row_number = 0
         for batch in reader.iter_batches(ROWS, columns=[field.name]):
             column_number = _column_number(batch.schema, field.name)
             for name, scalar in _rows(batch.column(column_number)):
-                yield name or str(number), _content(scalar, max_bytes)
-                number += 1
+                yield name or str(row_number), _content(scalar, max_bytes)
+                row_number += 1
 
 
 def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
-    """The column that has the bytes of images: the one of this name, or the only one."""
+    """Choose the column that has the images of a Parquet file.
+
+    Without a name, it is the only one that looks like one of Hugging Face's `datasets`: its values
+    are structs with the field `bytes`.
+
+    Args:
+        schema: The names and types of the file's columns.
+        column: The name that the user gave, if any.
+
+    Raises:
+        DecodeError: There is no such column, or several look like it.
+    """
     if column is not None:
         return _named_field(schema, column)
     candidates = [field.name for field in schema if _holds_images(field.type)]
@@ -59,7 +77,11 @@ def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
 
 
 def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
-    """The column of this name; a DecodeError if there is none, or it cannot have images."""
+    """Return the column of this name, whose values may be structs with bytes, or bytes themselves.
+
+    Raises:
+        DecodeError: There is none, or it cannot have images.
+    """
     if column not in schema.names:
         raise DecodeError(
             f"it has no column {column!r}", f"its columns are {_listed(schema.names)}"
@@ -74,7 +96,11 @@ def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
 
 
 def _without_images(schema: "pa.Schema") -> DecodeError:
-    """The error of a file in which no column is one of images."""
+    """Make the error of a file in which no column looks like one of images.
+
+    It names the column that most likely should be: one of structs whose `bytes` are not of a binary
+    type, or else one of plain bytes, which can be named with --column.
+    """
     for field in schema:
         if _bytes_type(field.type) is not None:
             return DecodeError(
@@ -90,7 +116,7 @@ def _without_images(schema: "pa.Schema") -> DecodeError:
 
 
 def _copy(file: BinaryIO, copy: BinaryIO) -> None:
-    """Copy a file to one on the disk for temporary files."""
+    """Copy a file into a temporary one; a SourceError if there is no room for it."""
     while chunk := file.read(CHUNK):
         try:
             copy.write(chunk)
@@ -102,7 +128,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
 
 
 def _column_number(schema: "pa.Schema", name: str) -> int:
-    """The number of a column; a DecodeError if several have this name."""
+    """Return the number of a column; a DecodeError if several columns have this name."""
     numbers = schema.get_all_field_indices(name)
     if len(numbers) != 1:
         raise DecodeError(
@@ -112,7 +138,14 @@ def _column_number(schema: "pa.Schema", name: str) -> int:
 
 
 def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
-    """The name of each row, empty if it has none, and its bytes as a scalar of pyarrow."""
+    """Yield for each row of a column the path that is stored with its image, and its bytes.
+
+    Args:
+        array: Rows of the column: structs with `bytes` and perhaps `path`, or bytes alone.
+
+    Yields:
+        The path, empty if there is none, and the bytes as a scalar of pyarrow.
+    """
     import pyarrow as pa
 
     if not pa.types.is_struct(array.type):
@@ -129,11 +162,19 @@ def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
         path = None
         if paths is not None:
             path = paths[row].as_py()
-        yield os.fsdecode(path or b""), contents[row]
+        name = os.fsdecode(path or b"")
+        yield name, contents[row]
 
 
 def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
-    """An array of texts as bytes, which need not be UTF-8; None for what holds no texts."""
+    """Convert an array of texts to one of bytes, as a path need not be UTF-8.
+
+    Args:
+        paths: What a column stores as paths.
+
+    Returns:
+        The array; None if it holds no texts.
+    """
     import pyarrow as pa
 
     if not _is_text(_value_type(paths.type)):
@@ -144,7 +185,16 @@ def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
 
 
 def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN401 - of pyarrow
-    """The bytes of an image, which may be in a dictionary."""
+    """Take the bytes of an image out of a scalar of pyarrow.
+
+    Args:
+        scalar: A value of the column; of a dictionary, it stands for one that several rows share.
+        max_bytes: The most bytes that the image may have.
+
+    Returns:
+        The bytes; or the error of an image that has none or too many. It is returned, not raised,
+        so that the other images go on.
+    """
     import pyarrow as pa
 
     if isinstance(scalar, pa.DictionaryScalar):
@@ -158,7 +208,10 @@ def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN40
 
 
 def _bytes_type(column: "pa.DataType") -> "pa.DataType | None":
-    """The type of `bytes` in a column of structs; None for another column."""
+    """Return the type of the field `bytes` in a column of structs.
+
+    None stands for a column of anything else, and for structs with no such field or several.
+    """
     import pyarrow as pa
 
     if not pa.types.is_struct(column):
@@ -170,13 +223,13 @@ def _bytes_type(column: "pa.DataType") -> "pa.DataType | None":
 
 
 def _holds_images(column: "pa.DataType") -> bool:
-    """Whether a column is one of structs with bytes."""
-    kind = _bytes_type(column)
-    return kind is not None and _is_binary(kind)
+    """Whether the values of a column are structs whose field `bytes` is binary."""
+    bytes_type = _bytes_type(column)
+    return bytes_type is not None and _is_binary(bytes_type)
 
 
 def _value_type(kind: "pa.DataType") -> "pa.DataType":
-    """The type of the values, which may be in a dictionary."""
+    """Return the type of a column's values, also where a dictionary holds each value once."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -185,7 +238,7 @@ def _value_type(kind: "pa.DataType") -> "pa.DataType":
 
 
 def _is_binary(kind: "pa.DataType") -> bool:
-    """Whether values are bytes."""
+    """Whether the values of a column are bytes, in any of the forms that pyarrow has for them."""
     from pyarrow import types
 
     value_type = _value_type(kind)
@@ -198,19 +251,19 @@ def _is_binary(kind: "pa.DataType") -> bool:
 
 
 def _is_text(kind: "pa.DataType") -> bool:
-    """Whether values are texts."""
+    """Whether values of this type are texts."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _described(kind: "pa.DataType") -> str:
-    """A type in words that are not too long."""
+    """Describe a type for an error message, in at most 100 characters."""
     return str(kind)[:100]
 
 
 def _listed(names: list[str]) -> str:
-    """The first few names."""
+    """List the first few names for an error message."""
     text = ", ".join(names[:MAX_NAMES])
     if len(names) > MAX_NAMES:
         text += ", ..."

@@ -45,26 +45,41 @@ SAMPLES_OF_TYPES = {
 
 @frozen
 class _PnmHeader:
+    """What the header of a PGM, PPM or PAM says of its samples, the numbers that are its pixels."""
+
     size: Size
-    samples: int  # of a pixel
-    maximum: int  # what is white
+    samples: int  # of a pixel: 1 is grey, 3 are colours, one more is alpha
+    maximum: int  # the sample that is white
     start: int  # of the samples in the file
-    is_text: bool
+    is_text: bool  # samples in decimal, not in binary
 
     @property
     def sample_count(self) -> int:
+        """The number of samples of the whole image."""
         height, width = self.size
         return height * width * self.samples
 
     @property
     def bytes_per_sample(self) -> int:
+        """The length of a binary sample, which depends on the maximum."""
         if self.maximum < 256:
             return 1
         return 2
 
 
 def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
-    """Decode a PAM, or a PGM or PPM of any maximum; None if OpenCV reads its form rightly."""
+    """Decode a PAM, or a PGM or PPM whose maximum OpenCV does not take for white.
+
+    Args:
+        data: The file, of any format whose name begins with P and a digit or letter.
+        max_pixels: The most pixels that it may have.
+
+    Returns:
+        The image (H, W, 3) in blue, green and red; None if OpenCV reads its form rightly.
+
+    Raises:
+        DecodeError: The file is damaged or too large, or its form is not read.
+    """
     if data[:2] in {b"P1", b"P4", b"PF", b"Pf"}:
         return None
     if data.startswith(b"P7"):
@@ -84,7 +99,10 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
 
 
 def has_second_image(data: bytes) -> bool:
-    """Whether another image follows the first; those in text are not told apart."""
+    """Whether another image follows on the first of a binary PNM file.
+
+    Images in text have no certain end, so a second one is not noticed there.
+    """
     try:
         end = _end_of_image(data)
     except DecodeError:  # which the decoder reports
@@ -93,13 +111,18 @@ def has_second_image(data: bytes) -> bool:
 
 
 def _end_of_image(data: bytes) -> int | None:
-    """Where a binary image ends; None of other kinds."""
+    """Find where the first image of a binary PNM file ends; None for other files.
+
+    Raises:
+        DecodeError: The header is damaged.
+    """
     if data.startswith(b"P4"):
         bitmap = _BITMAP_HEADER.match(data, 0, MAX_HEADER_BYTES)
         if bitmap is None:
             return None
         width, height = int(bitmap[1]), int(bitmap[2])
-        return bitmap.end() + height * -(-width // 8)
+        bytes_per_row = -(-width // 8)  # eight pixels in a byte; width / 8, rounded up
+        return bitmap.end() + height * bytes_per_row
     if data.startswith((b"P5", b"P6")):
         header = _pnm_header(data)
     elif data.startswith(b"P7"):
@@ -110,10 +133,16 @@ def _end_of_image(data: bytes) -> int | None:
 
 
 def _damaged(reason: str) -> DecodeError:
+    """Make the error of a damaged file."""
     return DecodeError(f"a damaged PNM: {reason}", FETCH_AGAIN)
 
 
-def _check(header: _PnmHeader) -> _PnmHeader:
+def _require_valid(header: _PnmHeader) -> _PnmHeader:
+    """Return a header if its maximum and its size are possible.
+
+    Raises:
+        DecodeError: They are not.
+    """
     if not 0 < header.maximum <= LARGEST_MAXIMUM:
         raise _damaged(f"its maximum is {header.maximum}, and 1 to {LARGEST_MAXIMUM} are possible")
     if 0 in header.size:
@@ -122,6 +151,13 @@ def _check(header: _PnmHeader) -> _PnmHeader:
 
 
 def _pnm_header(data: bytes) -> _PnmHeader:
+    """Read the header of a PGM or PPM: its kind, width, height and maximum.
+
+    The kinds P2 and P3 are grey and colours in text, P5 and P6 the same in binary.
+
+    Raises:
+        DecodeError: It is damaged.
+    """
     match = _HEADER.match(data, 0, MAX_HEADER_BYTES)
     if match is None:
         raise _damaged("its header has no size and maximum")
@@ -139,10 +175,15 @@ def _pnm_header(data: bytes) -> _PnmHeader:
         start=match.end(),
         is_text=kind in _TEXT_KINDS,
     )
-    return _check(header)
+    return _require_valid(header)
 
 
 def _pam_header(data: bytes) -> _PnmHeader:
+    """Read the header of a PAM, which has a line for each of its fields, as `WIDTH 640`.
+
+    Raises:
+        DecodeError: It is damaged, or of a kind that is not read.
+    """
     fields, start = _pam_fields(data)
     numbers = {}
     for name in ("WIDTH", "HEIGHT", "DEPTH", "MAXVAL"):
@@ -158,13 +199,19 @@ def _pam_header(data: bytes) -> _PnmHeader:
         start=start,
         is_text=False,
     )
-    return _check(header)
+    return _require_valid(header)
 
 
 def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
-    """The fields of a PAM's header up to the line ENDHDR, and where the samples start behind it.
+    """Read the fields in the header of a PAM, up to the line ENDHDR.
 
-    The values of a field that comes again are joined.
+    The values of a field that comes again are joined with a space, as the format asks for.
+
+    Returns:
+        The value of each field by its name, and where the samples start behind the header.
+
+    Raises:
+        DecodeError: There is no such line.
     """
     fields: dict[str, str] = {}
     start = data.find(b"\n") + 1
@@ -178,11 +225,20 @@ def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
             return fields, start
         if line and not line.startswith("#"):
             name, _, value = line.partition(" ")
-            fields[name] = f"{fields.get(name, '')} {value}".strip()
+            previous_value = fields.get(name, "")
+            fields[name] = f"{previous_value} {value}".strip()
 
 
 def _check_type(tuple_type: str, depth: int) -> None:
-    """Refuse samples of which nothing says what they are."""
+    """Refuse a PAM whose header does not say which sample of a pixel is which colour.
+
+    Args:
+        tuple_type: The name of what a pixel is, such as RGB_ALPHA; empty if there is none.
+        depth: How many samples a pixel has.
+
+    Raises:
+        DecodeError: The type is missing or unknown, or has another number of samples.
+    """
     if not tuple_type and depth in {1, 2}:  # grey, and alpha
         return
     if not tuple_type:
@@ -199,19 +255,28 @@ def _check_type(tuple_type: str, depth: int) -> None:
 
 
 def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
+    """Read binary samples, of one byte or of two with the higher first; a flat array.
+
+    Raises:
+        DecodeError: Some are missing.
+    """
     sample_type = np.dtype(f">u{header.bytes_per_sample}")
     require_bytes(data, header.start + header.sample_count * header.bytes_per_sample, "PNM")
     return np.frombuffer(data, sample_type, header.sample_count, header.start)
 
 
 def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
-    """Numbers in decimal, with spaces between them."""
+    """Read samples that are written in decimal, with spaces between them; a flat array.
+
+    Raises:
+        DecodeError: Some are missing, above the maximum, or no numbers.
+    """
     # The shortest text has a digit and a space for each.
     require_bytes(data, header.start + 2 * header.sample_count - 1, "PNM")
     samples = np.empty(header.sample_count, np.uint16)
     filled = 0
-    for numbers in _numbers(data[header.start :]):
-        block = numbers[: header.sample_count - filled]
+    for numbers in _read_numbers(data[header.start :]):
+        block = numbers[: header.sample_count - filled]  # what follows the image is ignored
         if block.size and block.max() > header.maximum:
             raise _above(block.max(), header.maximum)
         samples[filled : filled + block.size] = block
@@ -223,8 +288,14 @@ def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
     )
 
 
-def _numbers(text: bytes) -> Iterator[np.ndarray]:
-    """The numbers of a text, in blocks."""
+def _read_numbers(text: bytes) -> Iterator[np.ndarray]:
+    """Yield the decimal numbers of a text in blocks, so that a long text needs little memory.
+
+    Comments, from # to the end of a line, are left out.
+
+    Raises:
+        DecodeError: Something else is between the numbers, or one has too many digits.
+    """
     if b"#" in text:
         text = _COMMENT.sub(b" ", text)
     start = 0
@@ -244,6 +315,7 @@ def _numbers(text: bytes) -> Iterator[np.ndarray]:
 
 
 def _above(sample: int, maximum: int) -> DecodeError:
+    """Make the error of an image with a sample that is brighter than white."""
     return DecodeError(
         f"a damaged PNM: a sample is {sample}, above its maximum of {maximum}",
         "write the maximum of the samples into its header, or fetch it again",
@@ -251,14 +323,25 @@ def _above(sample: int, maximum: int) -> DecodeError:
 
 
 def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Pixels:
-    """Samples as bytes in blue, green and red, without alpha."""
+    """Scale samples to bytes and put them in the order blue, green, red; alpha is dropped.
+
+    Args:
+        samples: All samples of the image, one after the other.
+        header: Its size, the samples of a pixel, and the maximum, which becomes 255.
+
+    Returns:
+        The image (H, W, 3).
+
+    Raises:
+        DecodeError: A sample is above the maximum.
+    """
     height, width = header.size
     pixels = samples.reshape(height, width, header.samples)
     byte_of_sample = _bytes_of_samples(header.maximum)
     if header.samples >= 3:
-        order = [2, 1, 0]
+        channels = [2, 1, 0]  # they are stored as red, green, blue
     else:
-        order = [0, 0, 0]
+        channels = [0, 0, 0]  # grey
 
     image: Pixels = np.empty((height, width, 3), np.uint8)
     rows_of_a_block = max(1, BLOCK_SAMPLES // (width * header.samples))
@@ -268,13 +351,14 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Pixels:
         if highest > header.maximum:
             raise _above(highest, header.maximum)
         scaled = byte_of_sample[rows]
-        image[top : top + rows_of_a_block] = scaled[..., order]
+        image[top : top + rows_of_a_block] = scaled[..., channels]
     return image
 
 
 def _bytes_of_samples(maximum: int) -> np.ndarray:
-    """The byte of each sample from 0 to the maximum, which is white."""
+    """Compute the byte, 0 to 255, that each sample from 0 to the maximum becomes."""
     samples = np.arange(maximum + 1)
     if maximum == LARGEST_MAXIMUM:
-        return (samples >> 8).astype(np.uint8)  # as OpenCV has them in other formats
-    return ((samples * 255 + maximum // 2) // maximum).astype(np.uint8)
+        return (samples >> 8).astype(np.uint8)  # the higher byte, as OpenCV takes it
+    scaled = (samples * 255 + maximum // 2) // maximum  # samples / maximum * 255, rounded
+    return scaled.astype(np.uint8)
