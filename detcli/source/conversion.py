@@ -25,7 +25,8 @@ _HINT = "make it progressive first: ffmpeg -i FILE -vf bwdif NEW.mp4"
 def filled_memory() -> Iterator[None]:
     """Let the C library fill memory that is allocated within this context with the byte FILL.
 
-    Where it cannot, nothing is filled, and `require_converted` accepts everything.
+    OpenCV never wrote to a frame in which all bytes are still FILL. Where the C library cannot fill
+    memory, nothing is filled, and `require_converted` accepts everything.
     """
     fill = _memory_filler()
     if fill is None:

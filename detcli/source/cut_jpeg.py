@@ -86,7 +86,7 @@ class _Progress(NamedTuple):
         )
 
 
-def without_room(data: bytes) -> bytes:
+def without_trailing_zeros(data: bytes) -> bytes:
     """Cut the zeros off the end of a file, if they are too many to be image data.
 
     A file system makes room for a file before its content is there; a copy that broke off leaves
@@ -98,7 +98,7 @@ def without_room(data: bytes) -> bytes:
     return content
 
 
-def check_cut(data: bytes) -> None:
+def require_scan(data: bytes) -> None:
     """Refuse a JPEG that is cut before its image data begin, so that nothing can be decoded.
 
     Raises:

@@ -20,7 +20,7 @@ from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import pluralize
 from detcli.data.geometry import Allocate, Image, Letterbox, Pixels, Size, new_image
 from detcli.source.avif import is_sequence, turn_avif
-from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
+from detcli.source.cut_jpeg import require_scan, describe_cut, without_trailing_zeros
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.jpeg_header import (
@@ -420,14 +420,15 @@ def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
     Raises:
         DecodeError: Nothing of it can be decoded.
     """
-    data = without_room(data)
-    check_cut(data)
-    with_end = data + END_MARKER
+    content = without_trailing_zeros(data)
+    require_scan(content)
+    with_end = content + END_MARKER
     image = _decode_by_opencv(with_end, inputs.max_pixels)
     if image is None:
         reason = _reason_of(_complaint_of_libjpeg(with_end, header))
-        raise _undecodable_jpeg(data, reason, inputs)
-    return replace(image, is_plain=False, warnings=(describe_cut(data),))
+        raise _undecodable_jpeg(content, reason, inputs)
+    # It is not plain: a trainer that reads the file by OpenCV gets no image.
+    return replace(image, is_plain=False, warnings=(describe_cut(content),))
 
 
 def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
