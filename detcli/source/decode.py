@@ -20,7 +20,7 @@ from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import pluralize
 from detcli.data.geometry import Allocate, Image, Letterbox, Pixels, Size, new_image
 from detcli.source.avif import is_sequence, turn_avif
-from detcli.source.cut_jpeg import require_scan, describe_cut, without_trailing_zeros
+from detcli.source.cut_jpeg import describe_cut, require_scan, without_trailing_zeros
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.jpeg_header import (
@@ -395,8 +395,8 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """
     flags = cv2.IMREAD_COLOR
     if data.startswith(_FLOATS):
-        flags = cv2.IMREAD_UNCHANGED
-    elif format_of(data) == "AVIF":  # whose EXIF says again what its properties do
+        flags = cv2.IMREAD_UNCHANGED  # `_as_shown` scales them
+    elif format_of(data) == "AVIF":  # `_as_shown` turns it by its properties, not by its EXIF
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)

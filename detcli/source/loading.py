@@ -393,6 +393,7 @@ class _Reader(BackgroundThread):
     def __init__(
         self, read: Callable[[SourceProgress], Generator[Item]], source_stop: threading.Event
     ) -> None:
+        """Prepare the thread; `read` is called on it, and `source_stop` ends the whole source."""
         super().__init__(stop=self._stop_reading)
         self.progress = SourceProgress()
         self._source_stop = source_stop

@@ -148,6 +148,7 @@ class Directory:
     """
 
     def __init__(self, data: bytes, page: int = 0) -> None:
+        """Read the fields of a page, which counts from 0."""
         self.data = data
         self.layout = _Layout.of(data)
         self.fields: dict[int, tuple[int, int, int]] = {}
