@@ -40,7 +40,10 @@ def open_video(name: str) -> cv2.VideoCapture:
 
 
 def read_part(name: str, start: int, size: int) -> bytes:
-    """Read a part of a video, see `Part`; nothing of a pipe, as that would be lost."""
+    """Read up to `size` bytes of a video file or address, from the offset `start` on.
+
+    Nothing is returned if it cannot be read, or for a pipe, whose bytes could be read only once.
+    """
     with contextlib.suppress(OSError, InputError):
         if is_address(name):
             return http_part(name, start, size)
@@ -52,14 +55,20 @@ def read_part(name: str, start: int, size: int) -> bytes:
 
 
 def open_file(path: str) -> cv2.VideoCapture:
-    """Open a video file, or raise an InputError."""
+    """Open a video file on the disk with OpenCV.
+
+    Raises:
+        AlteredError: `path` is a VersionedPath, and the file has changed since it was listed.
+        SourceError: The file is missing, or may not be read.
+        DecodeError: It is no video that FFmpeg can read.
+    """
     try:
         status = Path(path).stat()
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     require_unchanged(path, stamp_of(status))
     # Absolute, so that FFmpeg does not read the start of a name as a protocol.
-    capture = _open(str(Path(path).absolute()), [])
+    capture = _open_with_ffmpeg(str(Path(path).absolute()), [])
     if capture is not None:
         return capture
     if not os.access(path, os.R_OK):
@@ -75,13 +84,15 @@ def open_file(path: str) -> cv2.VideoCapture:
 def open_address(url: str, threads: int = 0) -> cv2.VideoCapture:
     """Open a network stream within a few seconds, or raise a SourceError.
 
-    So many threads decode it; 0 for OpenCV's default.
+    Args:
+        url: Its address, with a user name and password or without.
+        threads: How many threads decode it; 0 for OpenCV's default.
     """
     parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
     parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
     if threads:
         parameters += [cv2.CAP_PROP_N_THREADS, threads]
-    capture = _open(url, parameters)
+    capture = _open_with_ffmpeg(url, parameters)
     if capture is None:
         raise SourceError(
             "cannot be opened",
@@ -90,10 +101,14 @@ def open_address(url: str, threads: int = 0) -> cv2.VideoCapture:
     return capture
 
 
-def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
-    # FFmpeg alone: other backends read a name with digits as a sequence of images. And as bytes:
-    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
-    # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
+def _open_with_ffmpeg(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
+    """Open a video with OpenCV's FFmpeg backend; None if that cannot read it.
+
+    Frames come upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its
+    default). Other backends are not tried, because they read a name with digits as a sequence of
+    images. `parameters` are OpenCV's properties, each followed by its value.
+    """
+    # As bytes: OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do.
     path = os.fsencode(name)
     capture: cv2.VideoCapture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
     if not capture.isOpened():
@@ -125,9 +140,14 @@ def open_part(part: Part) -> cv2.VideoCapture:
 
 
 def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Pixels | None:
-    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged.
+    """Decode the frame that was grabbed last.
 
-    It is flipped as `cv2.flip` numbers it.
+    Args:
+        capture: The open video or stream.
+        flip: The code with which `cv2.flip` mirrors the frame; None to leave it as it is.
+
+    Returns:
+        The image, `(H, W, 3)` uint8 BGR; None if it is damaged.
     """
     frame: Any  # may be None, which OpenCV's types do not say
     try:
@@ -166,7 +186,10 @@ def frame_size(capture: cv2.VideoCapture) -> Size:
 
 
 def pixel_aspect(capture: cv2.VideoCapture) -> tuple[int, int]:
-    """The ratio of width and height of a pixel in upright frames; 1 and 1 if nothing is said."""
+    """Return the width and height of a pixel in upright frames, as a ratio of two integers.
+
+    It is 1 and 1 if the file does not say, or something implausible.
+    """
     width = round(capture.get(cv2.CAP_PROP_SAR_NUM))
     height = round(capture.get(cv2.CAP_PROP_SAR_DEN))
     if not (0 < width <= MAX_ASPECT * height and 0 < height <= MAX_ASPECT * width):

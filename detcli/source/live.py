@@ -57,9 +57,14 @@ class LiveSource:
 
     @classmethod
     def named(cls, name: str, threads: int = 0) -> Self:
-        """The source with the name of a camera or the address of a stream, or a SourceError.
+        """Return the source for the name of a camera or the address of a stream.
 
-        So many threads decode a stream; 0 for OpenCV's default.
+        Args:
+            name: A name as in `camera:0`, or an address, with a password or without.
+            threads: How many threads decode a stream; 0 for OpenCV's default.
+
+        Raises:
+            SourceError: The name has no number, or the address is malformed.
         """
         if is_camera(name):
             return cls(name, partial(open_camera, camera_number(name)))
@@ -79,9 +84,15 @@ def watch(
     inputs: Inputs,
     progress: SourceProgress,
 ) -> Iterator[Item]:
-    """Yield the newest frame of each source, in turns, and an error for each that is lost.
+    """Yield the newest frame of each camera or stream, in turns, and an error for each that is lost.
 
-    Times are counted from the first frame. The names of the sources differ.
+    Each source is read on a thread of its own, and a frame that was not taken before the next one
+    came is dropped. The threads end with this generator.
+
+    Args:
+        sources: The cameras and streams, whose names differ.
+        inputs: Which frames are used; their times count from the first frame of a source.
+        progress: Tells when to stop, and counts the dropped frames of each source.
     """
     news = threading.Condition()
     stop = threading.Event()
@@ -199,7 +210,11 @@ class _Watcher(BackgroundThread):
             delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     def _read(self) -> None:
-        """Open the source once, and read for as long as frames come."""
+        """Open the camera or stream once, and read it for as long as frames come.
+
+        Raises:
+            SourceError: It cannot be opened, its frames are too large, or it is a video file.
+        """
         capture = self._source.open()
         try:
             check_size(frame_size(capture), self._inputs.max_pixels)
@@ -230,7 +245,11 @@ class _Watcher(BackgroundThread):
         return False
 
     def _keep(self, capture: cv2.VideoCapture) -> None:
-        """Make the frame grabbed last the newest one, if the options ask for it."""
+        """Decode the frame grabbed last and let it wait to be taken, if the options select it.
+
+        They may select a span of time, and every Nth frame or one for each span of seconds. A frame
+        that still waits is dropped for the new one, and counted.
+        """
         number = self._number
         self._number += 1
         self._last_s = time.monotonic()
@@ -262,7 +281,7 @@ class _Watcher(BackgroundThread):
             self._news.notify()
 
     def _is_over(self) -> bool:
-        """Whether nothing more is to be read, as the run ends or the time that was asked for."""
+        """Whether reading is to end: the run stops, or the source was read up to the asked time."""
         watched_s = 0.0
         if self._first_s is not None:
             watched_s = time.monotonic() - self._first_s
