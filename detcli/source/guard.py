@@ -15,7 +15,7 @@ DEFAULTS = Inputs()
 
 
 class InputGuard:
-    """Contains each path or link that leads to an input, so that none is overwritten.
+    """Tells whether a path or link leads to an input of the run, so that none is overwritten.
 
     The inputs are looked up when the guard is first asked about a file that exists, since only
     such a file can be lost. The names in a list are not known in advance.
@@ -30,6 +30,7 @@ class InputGuard:
         self._written = written
 
     def __contains__(self, path: object) -> bool:
+        """Whether a path or the address of an object is one of the inputs."""
         if isinstance(path, Address):
             return str(path) in self._all_names
         if not isinstance(path, Path):
@@ -42,22 +43,25 @@ class InputGuard:
         return _is_media_file(path) and file_identity in self._in_folders
 
     def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
-        """Refuse to write over an input; None stands for no output.
+        """Refuse to write over an input.
 
-        With a list, any existing image or video may be one.
+        Args:
+            outputs: The files and objects that are to be written; None stands for no output. If
+                inputs come from a list, which is not read here, any existing image or video may be
+                one of them, and is refused.
 
         Raises:
             UsageError: An output is one of the inputs.
         """
         has_list = self._inputs.files_from is not None
         for path in outputs:
-            listed = has_list and isinstance(path, Path) and _is_media_file(path)
-            if path in self or listed:
+            may_be_listed = has_list and isinstance(path, Path) and _is_media_file(path)
+            if path in self or may_be_listed:
                 raise UsageError(f"{path} is one of the inputs", "write to another file")
 
     @cached_property
     def _named(self) -> frozenset[FileIdentity | None]:
-        """Files that are named or match a pattern."""
+        """Device and inode of each file that is named, matches a pattern, or is the list itself."""
         names = [name for name in self._paths if not os.path.isdir(name)]
         if self._inputs.files_from not in {None, STDIN}:
             names.append(str(self._inputs.files_from))
@@ -71,7 +75,7 @@ class InputGuard:
 
     @cached_property
     def _in_folders(self) -> frozenset[FileIdentity | None]:
-        """Images and videos in folders."""
+        """Device and inode of each image and video that a search of the named folders finds."""
         omit = {identity(path) for path in self._written}
         identities: set[FileIdentity | None] = set()
         for folder in self._paths:

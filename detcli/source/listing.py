@@ -42,7 +42,12 @@ Name = str | ListedInput | Unusable
 
 
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
-    """What `from_json` reads."""
+    """Return a name as JSON, from which `from_json` restores it.
+
+    A plain name is a string. With a stamp, by which a later change of the file is noticed, it is a
+    list of both. A line of a list is a list of the name, None for its image, its meta, and the
+    stamp if there is one; and the error in place of a name is a list of the name, message and hint.
+    """
     if isinstance(name, VersionedPath):
         return [name, name.stamp]
     if isinstance(name, ListedInput) and isinstance(name.name, VersionedPath):
@@ -51,19 +56,24 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
 
 
 def from_json(value: str | list[Any]) -> Name:
-    """A name that was written down; raises ValueError and TypeError."""
+    """Return the name that `to_json` wrote; a ValueError or TypeError if it is damaged.
+
+    A list of two has a name and a stamp. A longer one has a message in second place if it is an
+    error, and None if it is a line of a list.
+    """
     if isinstance(value, str):
         return value
     if len(value) == len(("name", "stamp")):
         path, stamp = value
         return VersionedPath.of(str(path), str(stamp))
-    source, message, rest, *stamps = value
+    source, message, hint_or_meta, *stamps = value
     if message is not None:
-        return Unusable(str(source), str(message), str(rest))
+        return Unusable(str(source), str(message), str(hint_or_meta))
     listed_name = str(source)
     if stamps:
         listed_name = VersionedPath.of(listed_name, str(stamps[0]))
-    return ListedInput(listed_name, None, json.dumps(json.loads(rest)))
+    meta = json.dumps(json.loads(hint_or_meta))
+    return ListedInput(listed_name, None, meta)
 
 
 def stamp_in(name: Name) -> str | None:
@@ -123,7 +133,11 @@ def meta_of(name: Name) -> str | None:
 
 
 def hash_of(name: Name, *, stamped: bool = False) -> bytes:
-    """A hash of what a name is; if `stamped`, also of what its file was."""
+    """Return the hash by which a name is told from others, in `HASH.itemsize` bytes.
+
+    If `stamped`, it changes with the stamp as well, so that a file that has changed counts as
+    another input.
+    """
     if isinstance(name, str):
         text = name
     else:
@@ -133,15 +147,15 @@ def hash_of(name: Name, *, stamped: bool = False) -> bytes:
         if stamp is not None:
             text += f"\0{stamp}"
     data = text.encode("utf-8", "surrogatepass")
-    # NumPy drops zeros at the end.
-    return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
+    digest = hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest()
+    return digest + b"."  # as NumPy drops zeros at the end
 
 
 HashOf = Callable[[Name], bytes]
 
 
 def contains(hashes: Hashes, name_hash: bytes) -> bool:
-    """Whether a hash is among these."""
+    """Return whether a hash is among hashes that are sorted, by a binary search."""
     index = int(np.searchsorted(hashes, np.bytes_(name_hash)))
     return index < len(hashes) and bytes(hashes[index]) == name_hash
 
@@ -166,7 +180,11 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self._repeated_hashes = set(all_hashes[is_repeated].tolist())
 
     def _write(self, entries: Iterable[SourceEntry]) -> bytearray:
-        """Write the names of the entries to the file, and return the hash of each."""
+        """Write the names of the entries to the temporary file, `LOT` of them in a line of JSON.
+
+        Returns:
+            The hashes of all names, one behind the other.
+        """
         hashes = bytearray()
         names = (_as_name(entry) for entry in entries)
         while lot := list(islice(names, LOT)):
@@ -184,7 +202,10 @@ class Names(contextlib.AbstractContextManager["Names"]):
             self._file.close()
 
     def __iter__(self) -> Iterator[Name]:
-        """Yield the names; one iteration at a time."""
+        """Yield the names in the order of the file, each once; only one iteration at a time.
+
+        Which hashes come more than once is known already, so that only these are remembered here.
+        """
         self._file.seek(0)
         yielded_hashes: set[bytes] = set()  # of names that come again
         for line in self._file:
@@ -209,7 +230,12 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
 
 def _as_name(entry: SourceEntry) -> Name:
-    """The name of an entry, or the error that is in its place."""
+    """Return the name of an entry that a run in shards takes, or the error in place of a name.
+
+    Raises:
+        UsageError: A line of a list contains an image, or the address contains a password.
+        InputError: There is an error now that may be gone later.
+    """
     if isinstance(entry, Item):
         return _unusable(entry)
     if isinstance(entry, ListedInput):
@@ -223,8 +249,9 @@ def _as_name(entry: SourceEntry) -> Name:
             f"{name}: a run in shards takes no images out of a list",
             "write the records to one file, or name images with path",
         )
-    # A glance comes first, as there may be millions.
-    if ("://" in name or "@" in name) and public_name(name) != name:
+    # Looking for signs of an address is fast, and there may be millions of names.
+    may_have_password = "://" in name or "@" in name
+    if may_have_password and public_name(name) != name:
         raise UsageError(
             f"{public_name(name)}: a manifest would show the password or token of its address",
             "name addresses without any; credentials belong into the environment",
@@ -235,7 +262,11 @@ def _as_name(entry: SourceEntry) -> Name:
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
-    """The name with the stamp of what is at its address; without for what has none."""
+    """Return a name with the stamp of its file as it is now, by which a change is noticed later.
+
+    It is returned as it is if it has a stamp, as objects in a store do, or if there is no such
+    file. `address` is the path or address in the name.
+    """
     if isinstance(address, VersionedPath):
         return name
     try:
@@ -246,7 +277,11 @@ def _with_present_stamp(name: Name, address: str) -> Name:
 
 
 def _unusable(entry: Item) -> Unusable:
-    """The error of an entry, unless it may be gone later: then it is raised."""
+    """Return the error of an entry that is the item of a failure.
+
+    Raises:
+        InputError: The same error, if it may be gone later, as without a network.
+    """
     try:
         entry.load()
     except InputError as error:

@@ -84,7 +84,7 @@ def watch(
     inputs: Inputs,
     progress: SourceProgress,
 ) -> Iterator[Item]:
-    """Yield the newest frame of each camera or stream, in turns, and an error for each that is lost.
+    """Yield the newest frame of each camera or stream, in turns, and an error for each lost one.
 
     Each source is read on a thread of its own, and a frame that was not taken before the next one
     came is dropped. The threads end with this generator.

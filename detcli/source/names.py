@@ -113,7 +113,10 @@ FileIdentity = tuple[int, int]
 
 
 def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
-    """Device and inode of a file, whatever its name; None if it does not exist."""
+    """Return the device and inode of a file, which are the same under each of its names.
+
+    It is None if the file does not exist.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -257,7 +260,10 @@ def _list_folder(path: str) -> tuple[list[str], list[str]]:
 
 
 def _mode(entry: os.DirEntry[str]) -> int:
-    """The type of what an entry leads to; a broken link is a file, which fails when it is read."""
+    """Return the mode (see `stat`) of the file or folder that an entry of a folder leads to.
+
+    A broken link counts as a file, which fails when it is read.
+    """
     try:
         if not entry.is_file(follow_symlinks=False):  # which is known without a look at the file
             return entry.stat().st_mode

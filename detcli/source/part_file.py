@@ -38,7 +38,7 @@ class PartFile(io.BufferedIOBase):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to an offset from the beginning, the position or the end; the new position."""
+        """Set the position, by an offset in bytes from where `whence` says, and return it."""
         origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
         self._position = max(0, origins[whence] + offset)
         return self._position

@@ -14,7 +14,11 @@ SCAN_MARKER, END_MARKER = b"\xff\xda", b"\xff\xd9"
 
 
 def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and payload of each segment up to the end of the image, which is the last one.
+    """Yield the code of the marker and the content of each segment of a JPEG, up to its end.
+
+    A marker is the byte 0xFF and a code. Most are followed by a length in 2 bytes, which includes
+    these, and the content. Compressed data between segments are skipped. The marker of the end is
+    yielded last, unless it is missing.
 
     Raises:
         struct.error: The file is cut in the length of a segment.
