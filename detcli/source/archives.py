@@ -31,7 +31,15 @@ def read_archive(
     *,
     stamp: str | None = None,
 ) -> Generator[Item]:
-    """Yield the images of an archive, whose bytes come in chunks; `stamp` is that of its file."""
+    """Yield the images of a tar or Parquet file as items, and an error where it is damaged.
+
+    Args:
+        public: The name of the archive in records; the images' names come behind it and a slash.
+        chunks: Opens the archive, and returns its bytes as they come.
+        options: How images are decoded.
+        progress: Learns that the number of images is unknown, and tells when to stop.
+        stamp: Size and time of the archive, by which a later change is noticed.
+    """
     progress.expect(None)
     file = cast("BinaryIO", ChunkReader(_until_stop(chunks(), progress)))
     try:
@@ -70,7 +78,7 @@ def _read_images(
 
 
 def _reason(error: Exception) -> str:
-    """What an exception says, in one line that is not too long; its name if it says nothing."""
+    """Return the message of an exception in one short line; the name of its class without one."""
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
     first_line = str(error).strip().partition("\n")[0]

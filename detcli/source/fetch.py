@@ -50,7 +50,10 @@ class Fetches:
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:
-        """The image of this name in records that a request brings."""
+        """Return the item of an image whose bytes a request brings, once the item has its turn.
+
+        `source` is the name of the image in records, without passwords.
+        """
         fetch = Fetch(self, request)
         return Item(Origin(source), lambda: load_bytes(fetch.take(), self.options), fetch.begin)
 
@@ -164,7 +167,7 @@ class Fetch:
         self._done = Event()
 
     def begin(self) -> None:
-        """Start, unless it has been started."""
+        """Start the thread that fetches the bytes, unless it has been started."""
         if not self._has_begun:
             self._has_begun = True
             BackgroundThread(self._run, stop=self._shared.stop.set).start()
@@ -214,8 +217,9 @@ class Fetch:
                 if stop.is_set():
                     raise SourceError("interrupted")  # noqa: TRY301 - as any other
                 self._done.set()
+                # Until `take` is called, the bytes count as memory that is used.
                 while not (self._turn_has_come.wait(POLL_S) or stop.is_set()):
-                    pass  # until then, the bytes count
+                    pass
         except BaseException as error:  # noqa: BLE001 - raised by `take`
             self._error = error
         self._done.set()
@@ -440,7 +444,7 @@ class Prefetcher:
         return True
 
     def close(self) -> None:
-        """Wait until all items are admitted, or the run is over."""
+        """Wait until all items that were put are passed to the run, or the run is over."""
         self._waiting.put(None)
         while self._thread is not None and self._thread.is_alive() and not self._over.is_set():
             self._thread.join(POLL_S)
@@ -469,7 +473,7 @@ class Prefetcher:
                 self._room.release()
 
     def _acquire(self, room: threading.Semaphore) -> bool:
-        """Wait for a semaphore; False if the run is over."""
+        """Wait until a semaphore grants room, and take it; False if the run is over."""
         while not room.acquire(timeout=POLL_S):
             if self._over.is_set():
                 return False

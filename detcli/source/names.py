@@ -430,7 +430,7 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
         separator = b"\n"
         chunks = utf8_chunks(chunks)
     try:
-        for line in _split(chunks, separator):
+        for line in _split_lines(chunks, separator):
             if isinstance(line, SourceError):
                 yield line
                 continue
@@ -450,7 +450,7 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
         )
 
 
-def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
+def _split_lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
     """Split chunks of bytes into lines, and yield an error in place of a line that is too long.
 
     A line is too long if more than `MAX_NAME_BYTES` are there, or `MAX_LINE_BYTES` for JSON, which

@@ -50,19 +50,22 @@ class VersionedPath(str):  # noqa: SLOT000 - with an attribute
 
     @classmethod
     def of(cls, name: str, stamp: str) -> Self:
-        """A name with this stamp."""
+        """Return a name that carries the stamp with which it was listed."""
         versioned = cls(name)
         versioned.stamp = stamp
         return versioned
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """The stamp of a file."""
+    """Return the stamp of a file, by which a change is noticed: its size and its time in µs."""
     return f"{status.st_size}-{status.st_mtime_ns // 1000}"
 
 
 def file_stamp(path: str | Path) -> str | None:
-    """The stamp of a file as it is now; None if it is missing, or a pipe or device."""
+    """Return the stamp (size and time) of a file as it is now.
+
+    It is None if the file is missing, or is a pipe or device, or `path` is an address.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - a million
     except (OSError, ValueError):  # it may be an address
@@ -73,7 +76,7 @@ def file_stamp(path: str | Path) -> str | None:
 
 
 def present_stamp(origin: Origin) -> str | None:
-    """The stamp that the file of an input has now; None if it has none that could be compared."""
+    """Return the stamp that an input's file has now; for no file, the one it was read with."""
     if origin.path is not None:
         return file_stamp(origin.path)
     return origin.file_stamp
@@ -235,7 +238,7 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
 
 
 def stdin_problem() -> str:
-    """Why there is nothing to read from standard input; empty if there may be."""
+    """Return why there is nothing to read from standard input; empty if there may be something."""
     if sys.stdin is None:
         return "standard input is closed"
     if sys.stdin.isatty():

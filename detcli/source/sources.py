@@ -153,7 +153,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _iterate(self) -> Generator[Item]:
         try:
-            with contextlib.closing(self._expand()) as items:
+            with contextlib.closing(self._all_items()) as items:
                 for item in items:
                     if self.progress.stop.is_set():
                         return
@@ -161,7 +161,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         finally:
             self._ended.set()
 
-    def _expand(self) -> Generator[Item]:
+    def _all_items(self) -> Generator[Item]:
         """Yield all inputs of the run, each with the number of the name or file that it is from.
 
         The order is that of the names, then of the list, then cameras and streams: these are read
@@ -180,32 +180,32 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield from of_input(read_stdin(self._decode, self.progress), next(input_numbers))
                 continue
             try:
-                for entry in self._find(name):
-                    yield from of_input(self._open_as_it_is(entry), next(input_numbers))
+                for entry in self._find_entries(name):
+                    yield from of_input(self._open_present_version(entry), next(input_numbers))
             except SourceError as error:
                 yield from of_input([failed(public_name(name), error)], next(input_numbers))
-        for entry in self._listed():
+        for entry in self._read_list_entries():
             yield from of_input(self.open(entry), next(input_numbers))
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
             yield from self._watch(live_names, input_numbers)
 
     def entries(self) -> Iterator[SourceEntry]:
-        """The images and videos that the names stand for, which are not opened.
+        """Yield the paths and addresses of the images and videos that the names stand for.
 
-        Live sources and standard input stay the names that they are.
+        Nothing is opened. Names of live sources and of standard input are yielded as they are.
 
         Raises:
             StoreError: A folder on a server cannot be listed, perhaps only for now.
         """
         for name in self._names:
             try:
-                yield from self._find(name)
+                yield from self._find_entries(name)
             except SourceError as error:
                 if is_object(name):
                     raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
                 yield failed(public_name(name), error)
-        yield from self._listed()
+        yield from self._read_list_entries()
 
     def _follow(self) -> Iterator[Item]:
         """Yield the files in the named folders, and each new file as soon as it is complete.
@@ -235,14 +235,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             for name, entry in entries.items():
                 if name in yielded:
                     continue
-                for item in of_input(self._complete(entry, waiting), number):
+                for item in of_input(self._open_if_complete(entry, waiting), number):
                     yielded.add(name)
                     yield item
                 if name in yielded:
                     number += 1
 
     def _entries_by_name(self) -> dict[str, str | Item]:
-        """What is in the folders now, by its name or that of the folder with an error."""
+        """Return the files in the followed folders by name, and errors by that of the folder."""
         entries: dict[str, str | Item] = {}
         for entry in self._present_entries():
             if isinstance(entry, Item):
@@ -252,10 +252,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return entries
 
     def _present_entries(self) -> Iterator[str | Item]:
-        """What is in the folders now, with an error for each that cannot be listed."""
+        """Yield the files in the followed folders, and an error for each folder without a list."""
         for name in self._names:
             try:
-                for page in self._pages(name):
+                for page in self._folder_pages(name):
                     if isinstance(page, Item):
                         yield page
                     else:
@@ -263,7 +263,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield failed(public_name(name), error)
 
-    def _complete(self, entry: str | Item, waiting: dict[str, FileState]) -> Iterator[Item]:
+    def _open_if_complete(self, entry: str | Item, waiting: dict[str, FileState]) -> Iterator[Item]:
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
         Objects in a store appear whole, so they are complete at once. A file is complete if its
@@ -294,7 +294,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
         elif not is_video(entry):
-            item = self._image(entry, entry)
+            item = self._image_item(entry, entry)
             try:
                 image = load_in_time(item)
             except DetcliError:  # not all of it is there yet
@@ -302,8 +302,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if not image.warnings:
                 yield Item(item.origin, lambda: image)
 
-    def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
-        """The inputs that an entry stands for, even if it has changed since it was listed."""
+    def _open_present_version(self, entry: SourceEntry) -> Iterator[Item]:
+        """Yield the inputs of an entry, even if its file has changed since it was listed."""
         if isinstance(entry, VersionedPath):
             return stamped(self.open(str(entry)), stamp_in_listing(entry))
         return self.open(entry)
@@ -326,7 +326,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if entry.image is None:
                 items = self.open(entry.name)
             else:
-                items = [self._decoded(entry)]
+                items = [self._image_in_line(entry)]
             yield from of_input(items, 0, entry.meta)
             return
         public = public_name(entry)
@@ -345,11 +345,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             elif is_video(path):
                 yield from self._video(public, entry)
             else:
-                yield self._image(public, entry)
+                yield self._image_item(public, entry)
         except InputError as error:
             yield failed(public, error)
 
-    def _image(self, public: str, entry: str) -> Item:
+    def _image_item(self, public: str, entry: str) -> Item:
         if is_object(entry):
             return self._fetches.object(entry)
         if is_address(entry):
@@ -357,7 +357,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         origin = Origin(public, Path(entry))
         return Item(origin, lambda: load_file(entry, self._decode))
 
-    def _decoded(self, entry: ListedInput) -> Item:
+    def _image_in_line(self, entry: ListedInput) -> Item:
         """Return the item of an image that a line of a list contains in base64."""
 
         def load() -> Image:
@@ -434,7 +434,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except OSError as error:
                 raise unreadable(entry, error) from error
 
-    def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
+    def _expand_numbers(
+        self, before: str, first: str, last: str, after: str
+    ) -> Iterator[SourceEntry]:
         """Expand a range of numbers in a name, and yield the files of each name.
 
         "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
@@ -446,11 +448,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             digits = str(number).zfill(len(first))
             name = f"{before}{digits}{after}"
             try:
-                yield from self._find(name)
+                yield from self._find_entries(name)
             except SourceError as error:
                 yield failed(public_name(name), error)
 
-    def _find(self, name: str) -> Iterator[SourceEntry]:
+    def _find_entries(self, name: str) -> Iterator[SourceEntry]:
         """Yield the paths and addresses of the images and videos that a name stands for.
 
         The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
@@ -462,40 +464,42 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         braces = BRACES.fullmatch(name)
         if braces is not None and not os.path.lexists(name):
             before, first_number, last_number, after = braces.groups()
-            yield from self._numbered(before, first_number, last_number, after)
+            yield from self._expand_numbers(before, first_number, last_number, after)
             return
         hint = "search its folders with --recursive"
         if self._inputs.recursive:
             hint = "check the files' suffixes"
         nothing = SourceError("no images or videos in this folder", hint)
         if is_object(name) and not (is_media(name) or is_archive(name)):
-            pages = self._objects(name)
+            pages = self._object_pages(name)
             first_page = next(pages, None)
             if first_page is None and not name.endswith("/"):
                 yield name  # perhaps an object without a suffix
             else:
-                yield from self._counted(itertools.chain([first_page or []], pages), nothing)
+                yield from self._count_entries(itertools.chain([first_page or []], pages), nothing)
         elif not is_path(name):
             yield name
         elif os.path.isdir(name):
-            yield from self._counted(self._pages(name), nothing)
+            yield from self._count_entries(self._folder_pages(name), nothing)
         elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
             raise PlaceError("no such file", "check the path")
         elif is_single_file(name):
             yield name  # a missing file too: it may come, and is the same input then
         else:
             files = without_copies([path for path in match(name) if os.path.isfile(path)])
-            yield from self._counted([files], SourceError("no file matches", "check the pattern"))
+            yield from self._count_entries(
+                [files], SourceError("no file matches", "check the pattern")
+            )
 
-    def _pages(self, folder: str) -> Iterator[list[str] | Item]:
-        """The images and videos in a folder, here or in an object store, a part at a time."""
+    def _folder_pages(self, folder: str) -> Iterator[list[str] | Item]:
+        """Yield lists of images and videos in a folder, on the disk or in an object store."""
         if is_object(folder):
-            return self._objects(folder)
+            return self._object_pages(folder)
         omit = {identity(path) for path in self._written}
         return search(folder, recursive=self._inputs.recursive, omit=omit)
 
-    def _objects(self, url: str) -> Iterator[list[str]]:
-        """The images and videos on each page of the listing of a folder in an object store."""
+    def _object_pages(self, url: str) -> Iterator[list[str]]:
+        """Yield the images and videos of an object store's folder, a page of its list at a time."""
         for page in self._fetches.search(url):
             yield [address for address, name in page if self._is_searched(name)]
 
@@ -507,7 +511,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return False
         return self._inputs.recursive or "/" not in name
 
-    def _counted(
+    def _count_entries(
         self, pages: Iterable[list[str] | Item], nothing: SourceError
     ) -> Iterator[SourceEntry]:
         """Yield the entries of a name's pages, and count them in the progress of the run.
@@ -539,7 +543,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self.progress.expect(1)
             raise
 
-    def _listed(self) -> Iterator[SourceEntry]:
+    def _read_list_entries(self) -> Iterator[SourceEntry]:
         """Yield the entries of the list that --files-from names; nothing without this option.
 
         A line is a name, or a JSON object with more; with --null, names end with NUL and JSON is
