@@ -434,9 +434,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except OSError as error:
                 raise unreadable(entry, error) from error
 
-    def _expand_numbers(
-        self, before: str, first: str, last: str, after: str
-    ) -> Iterator[SourceEntry]:
+    def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
         """Expand a range of numbers in a name, and yield the files of each name.
 
         "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
@@ -464,7 +462,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         braces = BRACES.fullmatch(name)
         if braces is not None and not os.path.lexists(name):
             before, first_number, last_number, after = braces.groups()
-            yield from self._expand_numbers(before, first_number, last_number, after)
+            yield from self._numbered(before, first_number, last_number, after)
             return
         hint = "search its folders with --recursive"
         if self._inputs.recursive:
@@ -487,9 +485,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield name  # a missing file too: it may come, and is the same input then
         else:
             files = without_copies([path for path in match(name) if os.path.isfile(path)])
-            yield from self._count_entries(
-                [files], SourceError("no file matches", "check the pattern")
-            )
+            no_match = SourceError("no file matches", "check the pattern")
+            yield from self._count_entries([files], no_match)
 
     def _folder_pages(self, folder: str) -> Iterator[list[str] | Item]:
         """Yield lists of images and videos in a folder, on the disk or in an object store."""
