@@ -56,8 +56,13 @@ except ImportError as error:
     raise DependencyError(*explain("onnxruntime", str(error))) from error
 
 _MAJOR, _MINOR = onnxruntime.__version__.split(".")[:2]
-BLOCKS_WHILE_REPLAYING = (int(_MAJOR), int(_MINOR)) < (1, 28)
-"""Before that version, a replay waits for the GPU, whatever its run's options say."""
+REPLAYS_RIGHTLY = (int(_MAJOR), int(_MINOR)) >= (1, 30)
+"""Whether a CUDA graph, a recorded run, computes the same as an ordinary run when it is replayed.
+
+Before version 1.30, a replay reads the arguments of some operators (Concat and Split of unequal
+parts, MatMul of batches) from host memory that an ordinary run in between may have used for
+something else. Then boxes are wrong, and nothing says so.
+"""
 
 Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
 

@@ -19,16 +19,15 @@ import numpy as np
 from detcli.backend.network_output import split_by_image
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.protocol import (
-    BATCHES,
     closed_error,
     is_out_of_memory,
     out_of_memory,
     run_error,
 )
 from detcli.backend.session import (
-    BLOCKS_WHILE_REPLAYING,
     FAILURES,
     FATAL,
+    REPLAYS_RIGHTLY,
     OptionRefusedError,
     cuda_provider,
     onnxruntime,
@@ -38,7 +37,7 @@ from detcli.backend.session import (
     tensorrt_provider,
 )
 from detcli.config.device import Device, DeviceOptions
-from detcli.core.errors import DetcliWarning, ModelError
+from detcli.core.errors import DetcliWarning, DeviceError, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 
@@ -180,7 +179,7 @@ class Network:
             binding = self._bindings.get(key)
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
-            elif binding.graph == NO_GRAPH and self._may_capture(shape):
+            elif binding.graph == NO_GRAPH and self._may_capture():
                 binding.graph = self._captured_count
                 self._captured_count += 1
                 binding.options = self._run_options(binding.graph)
@@ -197,19 +196,11 @@ class Network:
             self._repeats = 0
         self._last_shape = shape
 
-    def _may_capture(self, shape: InputShape) -> bool:
-        """True if a run of this shape may capture a CUDA graph.
-
-        Before version 1.28, ONNX Runtime waits for the end of a run that replays a graph. A large
-        batch runs without then: launching its kernels takes little beside their work, and the host
-        has other things to do than to wait.
-        """
+    def _may_capture(self) -> bool:
+        """Tell whether the next run may capture a CUDA graph: a recording that is replayed."""
         if not self.uses_graph or self._captured_count >= MAX_GRAPHS:
             return False
-        if self._only_repeated and self._repeats < MIN_REPEATS:
-            return False
-        is_large_batch = shape[0] >= BATCHES[-1]
-        return not (BLOCKS_WHILE_REPLAYING and is_large_batch)
+        return not self._only_repeated or self._repeats >= MIN_REPEATS
 
     def run_to_host(self, input_address: int, shape: InputShape) -> list[HeadArray]:
         """Run the network and wait for its output, whose size only the run tells.
@@ -357,7 +348,7 @@ def open_network(
     """
     if device.uses_tensorrt:
         return _open_tensorrt(model, device, stream, options)
-    if options.cuda_graph is not False:
+    if _uses_graphs(options):
         network = _open_with_graphs(model, device, stream, options)
         if network is not None:
             return network
@@ -365,6 +356,27 @@ def open_network(
     provider = cuda_provider(ordinal, stream, options, half=model.half)
     session = open_session(model.graph, [provider], model.name)
     return Network(session, model.contract, ("cuda", ordinal))
+
+
+def _uses_graphs(options: DeviceOptions) -> bool:
+    """Decide whether runs are captured as CUDA graphs, if the model allows it.
+
+    Raises:
+        DeviceError: The user asks for graphs, and this ONNX Runtime replays them wrongly.
+    """
+    if options.cuda_graph and not REPLAYS_RIGHTLY:
+        raise DeviceError(
+            "--cuda-graph needs ONNX Runtime 1.30 or later, and this is "
+            f"{onnxruntime.__version__}, which can give wrong boxes when it replays a CUDA graph",
+            'leave --cuda-graph out, or pip install --upgrade "detcli[cuda]"',
+        )
+    if not REPLAYS_RIGHTLY:
+        log.info(
+            "without CUDA graphs: ONNX Runtime %s replays them wrongly, from 1.30 on they are used",
+            onnxruntime.__version__,
+        )
+        return False
+    return options.cuda_graph is not False
 
 
 def _open_tensorrt(
@@ -401,14 +413,6 @@ def _open_with_graphs(
     Returns:
         The network; None if ONNX Runtime cannot capture graphs of this model.
     """
-    if options.cuda_graph and BLOCKS_WHILE_REPLAYING:
-        warnings.warn(
-            "before ONNX Runtime 1.28, replaying a CUDA graph blocks, so batches of "
-            f"{BATCHES[-1]} and more run without",
-            DetcliWarning,
-            stacklevel=3,
-        )
-
     contract = model.contract
     ordinal = device.ordinal or 0
     provider = cuda_provider(ordinal, stream, options, half=model.half, graph=True)

@@ -11,7 +11,13 @@ from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
 from detcli.backend.session import CPU, CUDA, TENSORRT, OptionRefusedError, open_session
 from detcli.config.device import Device, DeviceOptions
-from detcli.core.errors import DetcliWarning, DeviceMemoryError, InferenceError, ModelError
+from detcli.core.errors import (
+    DetcliWarning,
+    DeviceError,
+    DeviceMemoryError,
+    InferenceError,
+    ModelError,
+)
 from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)
@@ -219,20 +225,6 @@ def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
     assert len(session.captured) == 3
 
 
-@pytest.mark.parametrize(
-    ("blocks", "batch", "captured"), [(True, 8, 0), (True, 4, 1), (False, 8, 1)]
-)
-def test_large_batches_are_not_replayed_where_that_blocks_the_host(
-    blocks, batch, captured, make_model, monkeypatch
-):
-    monkeypatch.setattr(module, "BLOCKS_WHILE_REPLAYING", blocks)
-    session = Session()
-    network = Network(session, prepare(make_model(batch=batch)).contract, uses_graph=True)
-    for _ in range(3):
-        network.run(1000, 2000, (batch, 3, 64, 64))
-    assert len(session.captured) == captured
-
-
 def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
     session = Session()
     network = Network(session, contract)
@@ -364,6 +356,7 @@ def opened(monkeypatch):
     opened.refuse = False  # type: ignore[attr-defined]
     opened.asked = requests  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "open_session", open_double)
+    monkeypatch.setattr(module, "REPLAYS_RIGHTLY", True)
     return opened
 
 
@@ -394,18 +387,22 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, ma
     assert provider_options["user_compute_stream"] == "32512"
 
 
-@pytest.mark.usefixtures("opened")
-@pytest.mark.parametrize("wish", [None, True])
-@pytest.mark.parametrize("blocks", [False, True])
-def test_a_request_is_told_that_large_batches_go_without_graphs(
-    wish, blocks, make_model, monkeypatch, recwarn
-):
-    monkeypatch.setattr(module, "BLOCKS_WHILE_REPLAYING", blocks)
-    options = DeviceOptions(cuda_graph=wish)
-    open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
-    if wish and blocks:
-        assert "batches of 8 and more" in str(recwarn.pop(DetcliWarning).message)
-    assert len(recwarn) == 0
+def test_graphs_that_are_replayed_wrongly_are_not_used(opened, make_model, monkeypatch, caplog):
+    monkeypatch.setattr(module, "REPLAYS_RIGHTLY", False)
+    caplog.set_level("INFO", "detcli")
+    network = open_network(prepare(make_model()), Device.parse("cuda"), 1, DeviceOptions())
+    assert not network.uses_graph
+    assert opened() == [[(CUDA, False)]]
+    assert "without CUDA graphs" in caplog.text
+
+
+def test_asking_for_graphs_that_are_replayed_wrongly_is_an_error(opened, make_model, monkeypatch):
+    monkeypatch.setattr(module, "REPLAYS_RIGHTLY", False)
+    options = DeviceOptions(cuda_graph=True)
+    with pytest.raises(DeviceError, match=r"1\.30 or later.*wrong boxes") as caught:
+        open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
+    assert "leave --cuda-graph out" in caught.value.hint
+    assert opened() == []
 
 
 @pytest.mark.parametrize("wish", [None, True])

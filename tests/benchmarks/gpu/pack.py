@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PIECE = 60 << 20
 
 NEEDED = (
-    "onnxruntime-gpu>=1.28",
+    "onnxruntime-gpu>=1.30",
     "cuda-core[cu13]>=1.1,<2",
     "nvidia-cuda-nvrtc>=13",
     "nvidia-ml-py",
