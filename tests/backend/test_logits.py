@@ -1,8 +1,10 @@
 """The sigmoid and its thresholds are exact, for every float32 number."""
 
 import math
+from decimal import Decimal
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +73,12 @@ def test_thresholds_of_all_halves_and_at_the_ends():
     assert logit_threshold(1.0) == math.inf
     assert logit_threshold(-1.0) == -math.inf
     assert -104 < logit_threshold(0.0) < -103.9
+
+
+@pytest.mark.parametrize(
+    "logit", [0.2773413360118866, 3.8027923107147217, -0.35088011622428894, -1.7501497540283203]
+)
+def test_where_rounding_is_close_the_sigmoid_is_the_nearest_float32(logit):
+    """Without the last term of the series of exp, it would be the float32 number beside that."""
+    exact = 1 / (1 + (-Decimal(logit)).exp())
+    assert sigmoid(logit) == np.float32(float(exact))

@@ -1,6 +1,7 @@
 """Networks whose output has another shape than their file declares are refused alike."""
 
 import json
+from dataclasses import replace
 
 import colour_model
 import numpy as np
@@ -8,6 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from thinning import thin
+
+from detcli.backend.network_output import split_by_image
+from detcli.core.errors import ModelError
+from detcli.model.contract import Layout
+from detcli.model.recognise import read_graph
 
 BOX = {"id": 1, "image_id": 0, "category_id": 0, "bbox": [0, 0, 8, 8], "area": 64, "iscrowd": 0}
 
@@ -119,3 +125,22 @@ def test_a_size_that_is_no_number_fails(refused):
     model = lying(DECLARED, [1, 7, 64], np.nan)
     for message in refused(model, "--box-format", "xyxy", codes=(1, 3)):
         assert "the network failed on a batch of shape [1, 3, 64, 64]" in message
+
+
+def contract_of_rows():
+    """A model that gives any number of rows for an image."""
+    contract = read_graph(colour_model.build(), "colours").contract
+    return replace(contract, layout=Layout.ROWS, anchor_count=None)
+
+
+def test_rows_of_a_batch_are_split_by_image():
+    output = np.arange(60, dtype=np.float32).reshape(2, 5, 6)
+    first, second = split_by_image(output, 2, contract_of_rows())
+    np.testing.assert_array_equal(first, output[0])
+    np.testing.assert_array_equal(second, output[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (2, 5, 5), (1, 5, 6), (2, 6)])
+def test_rows_have_six_columns_and_a_batch_as_many_images_as_were_given(shape):
+    with pytest.raises(ModelError, match=r"though its graph declares \[2, any, 6\]"):
+        split_by_image(np.zeros(shape, np.float32), 2, contract_of_rows())

@@ -386,3 +386,18 @@ def test_scores_up_to_2_may_come_from_rounding(score, is_warned):
         warnings.simplefilter("always")
         select(head_of([[score, 0.5]]), options(nms_iou=None))
     assert bool(caught) == is_warned
+
+
+def test_boxes_in_fractions_are_those_of_the_networks_input():
+    boxes = np.array([[0.25, 0.5, 0.75, 1]], np.float32)
+    selection = SelectedBoxes(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
+    letterbox = Letterbox.fit((320, 640), (320, 640))
+    detections = to_detections(selection, letterbox, replace(CONTRACT, box_fractions=True))
+    assert detections.xyxy.tolist() == [[160, 160, 480, 320]]
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+def test_each_output_of_a_batch_needs_the_letterbox_of_its_image():
+    outputs = [head_of([[0.5]]), head_of([[0.5]])]
+    with pytest.raises(ValueError, match="shorter"):
+        detect_all(outputs, [Letterbox.fit((8, 8), (8, 8))], ALL, CONTRACT)

@@ -30,6 +30,7 @@ from detcli.sink.image import (
     HiddenTracks,
     OnlyDetections,
     hidden,
+    is_covered,
 )
 
 TEXT = "https://example.org/0123456789"
@@ -357,3 +358,26 @@ def test_ten_thousand_hidden_tracks_are_known():
     numbers = range(1, 10_002)
     tracks.add(numbers, [True] * len(numbers))
     assert tracks.add([1, 2], [False, False]).tolist() == [False, True]
+
+
+def test_a_record_without_detections_has_none_that_are_hidden():
+    anonymizer = Anonymizer([0], "fill")
+    assert anonymizer.count(None) == 0
+    assert anonymizer.count(image().detections) == 1
+
+
+@pytest.mark.parametrize(
+    ("middle", "covered"),
+    [
+        ((10, 20), True),
+        ((30, 50), True),
+        ((9.5, 30), False),
+        ((20, 19.5), False),
+        ((30.5, 30), False),
+        ((20, 50.5), False),
+    ],
+)
+def test_a_box_covers_the_barcodes_whose_middle_is_in_it_or_on_its_edge(middle, covered):
+    x, y = middle
+    corners = [(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)]
+    assert is_covered(corners, boxes((10, 20, 30, 50), (100, 100, 110, 110))) == covered

@@ -346,3 +346,11 @@ def test_a_link_is_followed(path, tmp_path):
     write(path, image("b"))
     assert path.is_symlink()
     assert sources(path) == ["a", "b"]
+
+
+def test_a_journal_of_version_1_is_written_anew_as_version_2(path):
+    path.write_text(json.dumps(VERSION_1) + "\n")
+    Journal(path).close()
+    [record] = [json.loads(line) for line in path.read_text().splitlines()]
+    assert record["schema_version"] == 2
+    assert record["source"] == "a"

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gzip
 import io
 import os
 import stat
@@ -22,6 +23,7 @@ from detcli.storage.files import (
     StandardOutput,
     locked,
     make_folder,
+    open_lines,
     open_output,
     open_regular,
     output_states,
@@ -647,3 +649,24 @@ def test_a_temporary_file_is_in_memory_up_to_8_mib_and_then_in_a_folder(tmp_path
         file.write(bytes(8 << 20))
         with pytest.raises(OutputError, match="missing"), temporary_file_errors():
             file.write(b"x")
+
+
+def test_other_files_are_written_though_a_stream_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "__stdout__", None)
+    monkeypatch.setattr(sys, "__stderr__", None)
+    write_output(tmp_path / "a", b"all")
+    assert (tmp_path / "a").read_bytes() == b"all"
+
+
+def test_lines_of_a_compressed_file_are_read_as_those_of_another(tmp_path):
+    content = "é\n猫\n".encode()
+    (tmp_path / "a.txt").write_bytes(content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
+    for name in ("a.txt", "a.txt.gz"):
+        with open_lines(tmp_path / name) as file:
+            assert file.read() == content
+
+
+def test_json_that_cannot_be_opened_is_the_error_of_its_reader(tmp_path):
+    with pytest.raises(UsageError, match=r"a\.json: No such file or directory"):
+        read_json(tmp_path / "a.json", lambda path, reason: UsageError(f"{path.name}: {reason}"))

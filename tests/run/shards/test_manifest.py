@@ -209,3 +209,10 @@ def test_a_shard_of_the_manifest_is_of_no_retry(store):
     shard = manifest.shard(1)
     assert shard.attempt == 0
     assert manifest.part(shard.number, shard.attempt) == "part-00001.jsonl"
+
+
+def test_a_run_with_other_options_of_inputs_is_refused(store):
+    manifest = written(store, NAMES, 4)
+    manifest.require_same(inputs=dict(manifest.header["inputs"]))
+    with pytest.raises(UsageError, match="strict false instead of true"):
+        manifest.require_same(inputs=manifest.header["inputs"] | {"strict": True})

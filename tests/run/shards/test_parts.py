@@ -313,3 +313,40 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
     with pytest.raises(TornError, match="goes on after its end"):
         list(read(store, path.name, SHARD))
+
+
+def merge_of(folder, names, records):
+    """The merge of a run of one shard."""
+    store = LocalFolder(folder / "boxes")
+    manifest = written(store, names, len(names))
+    publish_part(store, manifest, manifest.shard(0), records)
+    return Merge(store, manifest)
+
+
+def test_a_video_that_is_the_first_name_has_many_records(tmp_path):
+    frames = [record("film.mp4", input=0, frame=number) for number in range(3)]
+    merge = merge_of(tmp_path, ["film.mp4", "1.jpg"], [*frames, image_of("1.jpg", 1)])
+    frame_numbers = [each.get("frame") for each in merge]
+    assert frame_numbers == [0, 1, 2, None]
+    assert merge.faults == []
+
+
+def test_a_record_more_than_there_are_names_is_a_fault(tmp_path):
+    merge = merge_of(tmp_path, ["0.jpg"], [image_of("0.jpg", 0), image_of("0.jpg", 0)])
+    assert len(list(merge)) == 1
+    assert [fault.reason for fault in merge.faults] == ["0.jpg is not among its names"]
+
+
+def test_a_record_of_an_address_shows_no_password(tmp_path):
+    names = ["http://user:secret@host/a.jpg"]
+    merge = merge_of(tmp_path, names, [image_of("http://host/a.jpg", 0)])
+    assert [each["source"] for each in merge] == ["http://host/a.jpg"]
+    assert merge.faults == []
+
+
+def test_a_file_whose_name_looks_like_an_address_is_known_when_it_is_gone(tmp_path):
+    """While it exists, records have its whole name; of another one they would hide the password."""
+    names = ["http:/user:secret@host/a.jpg"]
+    merge = merge_of(tmp_path, names, [image_of(names[0], 0)])
+    assert [each["source"] for each in merge] == names
+    assert merge.faults == []

@@ -1,8 +1,11 @@
 """Workers: what they make of tasks, whatever the batches, detectors and shards."""
 
+import json
 import random as rng
 import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import pytest
@@ -199,3 +202,54 @@ def test_an_outage_is_no_result(tmp_path, names, make_model):
         assert type(failed.error) is PlaceError
         assert failed.mostly == mostly
     assert play.manifest.parts() == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("missing_count", "is_given_up"), [(15, False), (16, True)], ids=["15 in a row", "16 in a row"]
+)
+def test_sixteen_names_in_a_row_that_cannot_be_found_are_an_outage(
+    tmp_path, names, make_model, missing_count, is_given_up
+):
+    """One more is missing before them, but a name that can be read begins the count anew."""
+    missing = [str(tmp_path / f"gone {number}.png") for number in range(missing_count)]
+    play = Play(tmp_path / "boxes", [missing[0], names[0], *missing], 20, make_model())
+    play.work()
+    assert bool(play.of(Failed)) == is_given_up
+    assert bool(play.of(Done)) == (not is_given_up)
+
+
+def test_progress_is_told_at_the_end_of_a_task_and_else_now_and_then(
+    tmp_path, names, make_model, monkeypatch
+):
+    """While no time passes, only the ends of tasks are told."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0)
+    monkeypatch.setattr("detcli.run.shards.work.time", clock)
+    play = Play(tmp_path / "boxes", names[:6], 3, make_model())
+    play.work()
+    assert [progress.records for progress in play.of(Progress)] == [3, 3]
+
+
+def test_the_size_of_a_task_is_the_number_of_its_names(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names, 50, make_model())
+    assert Task(play.manifest.shard(0), None, 6, 9).size == 3
+    assert [task.size for task in play.tasks()] == [len(names)]
+
+
+@pytest.mark.parametrize(("attempt", "has_stamp"), [(0, False), (1, True)])
+def test_a_part_has_the_stamps_of_files_that_were_tried_again(
+    tmp_path, names, make_model, attempt, has_stamp
+):
+    """The manifest has those of the first attempt."""
+    play = Play(tmp_path / "boxes", names[:1], 1, make_model())
+    shard = replace(play.manifest.shard(0), attempt=attempt)
+    play.work([Task.whole(shard, "part-00000.jsonl")])
+    part = (tmp_path / "boxes" / "part-00000.jsonl").read_text()
+    assert ("file_stamp" in json.loads(part)) == has_stamp
+
+
+def test_a_piece_has_no_stamps(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names[:1], 1, make_model())
+    shard = replace(play.manifest.shard(0), attempt=1)
+    play.work([Task(shard, None, 0, 1)])
+    [completed] = play.of(Done)
+    assert "file_stamp" not in json.loads(completed.lines)
