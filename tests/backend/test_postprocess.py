@@ -25,6 +25,7 @@ from detcli.backend.logits import sigmoid
 from detcli.backend.postprocess import (
     SelectedBoxes,
     SelectionOptions,
+    detect_all,
     select,
     to_detections,
 )
