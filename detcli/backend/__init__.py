@@ -3,6 +3,7 @@
 protocol.py                   what every backend offers
 preprocess.py                 the specification, in NumPy: from an image to the input,
 postprocess.py                and from the head to rows
+image_boxes.py                from the rows to detections in pixels of each image
 logits.py                     scores before the sigmoid, and the sigmoid itself
 network_output.py             the output for a batch, checked and split by image
 cpu.py, cuda/, openvino/       the backends; each is imported when one is opened

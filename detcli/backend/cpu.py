@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from detcli.backend.image_boxes import detect_all
 from detcli.backend.network_output import split_by_image
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
+from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession

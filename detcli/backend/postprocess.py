@@ -31,7 +31,6 @@ wanted.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -42,8 +41,6 @@ from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning
-from detcli.data.detections import Detections
-from detcli.data.geometry import Letterbox, clipped
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending, top_k
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
@@ -57,8 +54,6 @@ NAN_CAUSES = ": an overflow in half precision, or a broken model"
 # Scores above it cannot be probabilities: these end at 1, though the rounding of a coarsely
 # quantised head may give 1.5.
 MAX_PLAUSIBLE_SCORE = 2
-# Boxes that are fractions of the image end at 1 or slightly above it, boxes in pixels far above it.
-MAX_FRACTION = 1.5
 
 
 @frozen
@@ -129,33 +124,6 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
     head = output.T if contract.anchors_first else output  # (4 + C, N)
     has_logits = contract.score_form is ScoreForm.LOGITS
     return select(head, options, cxcywh=cxcywh, logits=has_logits)
-
-
-# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
-# `to_detections` drops such boxes with a warning of ours instead of NumPy's.
-@np.errstate(over="ignore", invalid="ignore")
-def detect_all(
-    outputs: Iterable[HeadArray],
-    letterboxes: Sequence[Letterbox],
-    options: SelectionOptions,
-    contract: Contract,
-) -> list[Detections]:
-    """Select the detections of each image of a batch.
-
-    Args:
-        outputs: The network's output for each image, see `detect`.
-        letterboxes: Where each image lies on the network's input.
-        options: Which detections to keep.
-        contract: What the model says of its output.
-
-    Returns:
-        The detections of each image in pixels of that image, best first.
-    """
-    detections = []
-    for output, letterbox in zip(outputs, letterboxes, strict=True):
-        selection = detect(output, options, contract)
-        detections.append(to_detections(selection, letterbox, contract))
-    return detections
 
 
 def select(
@@ -321,81 +289,6 @@ def warn_about_nan(nan_count: int, score_count: int) -> None:
     """Warn if there are NaN among an image's scores."""
     if nan_count:
         _warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
-
-
-def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
-    """Turn the boxes that were selected on the network's input into detections of the image.
-
-    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box that has no
-    area only because it lies beside the image, and is clipped, is dropped silently.
-
-    Args:
-        selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
-        letterbox: Where the image lies on the network's input.
-        contract: What the model says of its boxes, and the names of its classes.
-
-    Returns:
-        The detections with boxes in pixels of the image, in the order of the selection.
-    """
-    boxes_in_input = _scale_fractions(selection.boxes, letterbox, contract)
-    boxes = letterbox.to_image(boxes_in_input)
-    was_empty = ~_has_area(boxes)  # before a box beside the image loses its area by clipping
-    if contract.clips:
-        boxes = clipped(boxes, letterbox.picture)
-    detections = Detections(
-        boxes,
-        selection.score,
-        selection.class_id,
-        contract.names,
-        selected=selection.score,
-    )
-
-    is_finite = np.isfinite(boxes).all(axis=1)
-    _warn_about_boxes(
-        boxes,
-        infinite_count=int(np.count_nonzero(~is_finite)),
-        empty_count=int(np.count_nonzero(is_finite & was_empty)),
-    )
-    is_valid = is_finite & _has_area(boxes)
-    if is_valid.all():
-        return detections
-    return detections[np.flatnonzero(is_valid)]
-
-
-def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) -> Floats:
-    """Return boxes `(M, 4)` in pixels of the network's input.
-
-    Boxes that the contract calls fractions of the input are multiplied by its size. Others are in
-    pixels already, with a warning if they look like fractions.
-    """
-    if contract.box_fractions:
-        height, width = letterbox.canvas
-        return boxes * np.array([width, height, width, height], np.float32)
-    if boxes.size and boxes.max() <= MAX_FRACTION:
-        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
-    return boxes
-
-
-def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
-    """Tell of each box `(M, 4)` x1, y1, x2, y2 whether it does not lack width or height.
-
-    A box with NaN counts as one with an area.
-    """
-    is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
-    return np.logical_not(is_empty)
-
-
-def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
-    """Warn about the boxes that are dropped because they cannot be drawn.
-
-    Of all boxes of an image, `(M, 4)`, those with a NaN or an infinity are counted by
-    `infinite_count`, and those without width or height by `empty_count`.
-    """
-    if infinite_count:
-        value = "a NaN" if np.isnan(boxes).any() else "an infinity"
-        _warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
-    if empty_count:
-        _warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")
 
 
 def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from detcli.backend import open_tensors
-from detcli.backend.postprocess import as_selection, confident_rows, to_detections
+from detcli.backend.image_boxes import to_detections
+from detcli.backend.postprocess import as_selection, confident_rows
 from detcli.backend.preprocess import fit_letterbox, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.config.config import Settings

@@ -21,13 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import DetcliWarning
+from detcli.backend.image_boxes import to_detections
 from detcli.backend.logits import sigmoid
 from detcli.backend.postprocess import (
-    SelectedBoxes,
     SelectionOptions,
-    detect_all,
     select,
-    to_detections,
 )
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import MultiLabel
@@ -322,83 +320,9 @@ def test_nms_ignores_nan_scores():
     assert selection.class_id.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("boxes", "side", "clips", "message", "remaining_boxes"),
-    [
-        ([[0.1, 0.2, 0.7, 1.5]], 640, True, "fractions", [[0.1, 0.2, 0.7, 1.5]]),
-        ([[0, 0, 1.6, 1], [1, 0, 0, 1]], 8, True, "1 of 2 boxes have no", [[0, 0, 1.6, 1]]),
-        (
-            [[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]],
-            8,
-            True,
-            "1 of 3 boxes",
-            [[0, 0, 5, 5], [0, 0, 8, 5]],
-        ),
-        (
-            [[-9, 0, 5, 5], [0, 0, np.inf, 5]],
-            8,
-            False,
-            "1 of 2 boxes hold an infinity",
-            [[-9, 0, 5, 5]],
-        ),
-        (
-            [[5, 0, 0, 5], [0, 3, 5, 3], [1, 1, 2, 2], [-9, 0, -1, 5]],
-            8,
-            True,
-            "2 of 4 boxes have no width or height",
-            [[1, 1, 2, 2]],
-        ),
-    ],
-)
-def test_odd_boxes_are_warned_about(boxes, side, clips, message, remaining_boxes):
-    boxes = np.array(boxes, np.float32)
-    selection = SelectedBoxes(
-        boxes, np.ones(len(boxes), np.float32), np.zeros(len(boxes), np.int64)
-    )
-    letterbox = Letterbox.fit((side, side), (side, side))
-    with pytest.warns(DetcliWarning, match=message):
-        detections = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))
-    np.testing.assert_array_equal(detections.xyxy, np.float32(remaining_boxes))
-    assert len(detections.selected) == len(boxes)
-
-
-def warnings_of_boxes(farthest):
-    """What is said of a model in pixels whose only box reaches so far."""
-    boxes = np.array([[0, 0, 1, farthest]], np.float32)
-    selection = SelectedBoxes(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
-    letterbox = Letterbox.fit((640, 640), (640, 640))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        to_detections(selection, letterbox, CONTRACT)
-    return [str(warning.message) for warning in caught]
-
-
-def test_boxes_up_to_a_pixel_and_a_half_look_like_fractions():
-    assert "fractions" in " ".join(warnings_of_boxes(1.5))
-
-
-def test_boxes_beyond_a_pixel_and_a_half_are_in_pixels():
-    assert warnings_of_boxes(1.51) == []
-
-
 @pytest.mark.parametrize(("score", "is_warned"), [(2.0, False), (2.01, True)])
 def test_scores_up_to_2_may_come_from_rounding(score, is_warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         select(head_of([[score, 0.5]]), options(nms_iou=None))
     assert bool(caught) == is_warned
-
-
-def test_boxes_in_fractions_are_those_of_the_networks_input():
-    boxes = np.array([[0.25, 0.5, 0.75, 1]], np.float32)
-    selection = SelectedBoxes(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
-    letterbox = Letterbox.fit((320, 640), (320, 640))
-    detections = to_detections(selection, letterbox, replace(CONTRACT, box_fractions=True))
-    assert detections.xyxy.tolist() == [[160, 160, 480, 320]]
-
-
-@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
-def test_each_output_of_a_batch_needs_the_letterbox_of_its_image():
-    outputs = [head_of([[0.5]]), head_of([[0.5]])]
-    with pytest.raises(ValueError, match="shorter"):
-        detect_all(outputs, [Letterbox.fit((8, 8), (8, 8))], ALL, CONTRACT)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.memory import ImageMemory, Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
+from detcli.backend.image_boxes import batch_to_detections
 from detcli.backend.postprocess import (
     HeadArray,
     SelectedBoxes,
     SelectionOptions,
     detect,
-    to_detections,
 )
 from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
 from detcli.config.values import BoxFormat
@@ -309,9 +309,7 @@ class CudaBackend:
         self, boxes_by_image: Iterable[SelectedBoxes], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
         """Turn the boxes that were selected from each image into detections in its pixels."""
-        detections = []
-        for boxes, letterbox in zip(boxes_by_image, letterboxes, strict=True):
-            detections.append(to_detections(boxes, letterbox, self._contract))
+        detections = batch_to_detections(list(boxes_by_image), letterboxes, self._contract)
         self._end_stage(Stage.SELECTION)  # its time is added to that of selecting
         return detections
 

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from detcli.backend.image_boxes import detect_all
 from detcli.backend.network_output import split_by_image
 from detcli.backend.openvino.library import (
     CompiledModel,
@@ -12,7 +13,7 @@ from detcli.backend.openvino.library import (
     import_openvino,
 )
 from detcli.backend.openvino.network import REQUEST_COUNT
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
+from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import Tensor, in_batches
 from detcli.backend.protocol import HostBackend, Pending, closed_error
 from detcli.core.timing import Stage

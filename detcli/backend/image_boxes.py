@@ -1,0 +1,207 @@
+"""From the boxes that were selected on the network's input to the detections of each image."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.postprocess import (
+    NAN_CAUSES,
+    Floats,
+    HeadArray,
+    SelectedBoxes,
+    SelectionOptions,
+    detect,
+)
+from detcli.core.errors import DetcliWarning
+from detcli.data.detections import Detections
+from detcli.data.geometry import Letterbox, clipped
+from detcli.model.contract import Contract
+
+MAX_FRACTION = 1.5
+"""Pixels: where no box of an image reaches further, a warning says that they may be fractions."""
+
+
+def detect_all(
+    outputs: Iterable[HeadArray],
+    letterboxes: Sequence[Letterbox],
+    options: SelectionOptions,
+    contract: Contract,
+) -> list[Detections]:
+    """Select the detections of each image of a batch.
+
+    Args:
+        outputs: The network's output for each image, see `detect`.
+        letterboxes: Where each image lies on the network's input.
+        options: Which detections to keep.
+        contract: What the model says of its output.
+
+    Returns:
+        The detections of each image in pixels of that image, best first.
+    """
+    selections = [detect(output, options, contract) for output in outputs]
+    return batch_to_detections(selections, letterboxes, contract)
+
+
+# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
+# `to_detections` drops such boxes with a warning of ours instead of NumPy's.
+@np.errstate(over="ignore", invalid="ignore")
+def batch_to_detections(
+    selections: Sequence[SelectedBoxes], letterboxes: Sequence[Letterbox], contract: Contract
+) -> list[Detections]:
+    """Turn the boxes that were selected in each image of a batch into detections.
+
+    The boxes of all images are mapped at once, which takes a quarter of the time that
+    `to_detections` takes image by image. Boxes that have to be dropped, or warned about, are rare:
+    a batch with such a box is left to that function.
+
+    Args:
+        selections: The selected boxes of each image.
+        letterboxes: Where each image lies on the network's input.
+        contract: What the model says of its boxes, and the names of its classes.
+
+    Returns:
+        The detections of each image, as `to_detections` gives them.
+    """
+    boxes = None
+    if len(selections) > 1:
+        boxes = _map_ordinary_boxes(selections, letterboxes, contract)
+    detections = []
+    if boxes is None:
+        for selection, letterbox in zip(selections, letterboxes, strict=True):
+            detections.append(to_detections(selection, letterbox, contract))
+        return detections
+    begin = 0
+    for selection in selections:
+        end = begin + len(selection.score)
+        detections.append(
+            Detections(
+                boxes[begin:end],
+                selection.score,
+                selection.class_id,
+                contract.names,
+                selected=selection.score,
+            )
+        )
+        begin = end
+    return detections
+
+
+def _map_ordinary_boxes(
+    selections: Sequence[SelectedBoxes], letterboxes: Sequence[Letterbox], contract: Contract
+) -> Floats | None:
+    """Map the boxes of all images of a batch from the network's input to their images.
+
+    Args:
+        selections: The selected boxes of each image, T in all.
+        letterboxes: Where each image lies on the network's input.
+        contract: What the model says of its boxes.
+
+    Returns:
+        `(T, 4)`, the boxes in pixels of their images; None if one of them has to be dropped, or if
+        there may be something to warn about.
+    """
+    counts = [len(selection.score) for selection in selections]
+    if contract.box_fractions or len(counts) != len(letterboxes):
+        return None
+    boxes = np.concatenate([selection.boxes for selection in selections])  # (T, 4)
+    places = []  # of each image: the offset, the scale and the limit of x and y
+    for letterbox in letterboxes:
+        scale_x, scale_y = letterbox.scale
+        height, width = letterbox.picture
+        places.append((letterbox.left, letterbox.top, scale_x, scale_y, width, height))
+    place_of_box = np.repeat(np.array(places, np.float32), counts, axis=0)  # (T, 6)
+    offset = place_of_box[:, [0, 1, 0, 1]]
+    scale = place_of_box[:, [2, 3, 2, 3]]
+    limit = place_of_box[:, [4, 5, 4, 5]]
+
+    mapped: Floats = (boxes - offset) / scale
+    ends_near_origin = boxes.max(axis=1) <= MAX_FRACTION
+    has_area = (mapped[:, 2:] > mapped[:, :2]).all()
+    if contract.clips:
+        mapped = np.clip(mapped, np.float32(0), limit)
+        has_area = has_area and (mapped[:, 2:] > mapped[:, :2]).all()
+    if ends_near_origin.any() or not has_area or not np.isfinite(mapped).all():
+        return None
+    return mapped
+
+
+def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
+    """Turn the boxes that were selected on the network's input into detections of the image.
+
+    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box that has no
+    area only because it lies beside the image, and is clipped, is dropped silently.
+
+    Args:
+        selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
+        letterbox: Where the image lies on the network's input.
+        contract: What the model says of its boxes, and the names of its classes.
+
+    Returns:
+        The detections with boxes in pixels of the image, in the order of the selection.
+    """
+    boxes_in_input = _scale_fractions(selection.boxes, letterbox, contract)
+    boxes = letterbox.to_image(boxes_in_input)
+    was_empty = ~_has_area(boxes)  # before a box beside the image loses its area by clipping
+    if contract.clips:
+        boxes = clipped(boxes, letterbox.picture)
+    detections = Detections(
+        boxes,
+        selection.score,
+        selection.class_id,
+        contract.names,
+        selected=selection.score,
+    )
+
+    is_finite = np.isfinite(boxes).all(axis=1)
+    _warn_about_boxes(
+        boxes,
+        infinite_count=int(np.count_nonzero(~is_finite)),
+        empty_count=int(np.count_nonzero(is_finite & was_empty)),
+    )
+    is_valid = is_finite & _has_area(boxes)
+    if is_valid.all():
+        return detections
+    return detections[np.flatnonzero(is_valid)]
+
+
+def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) -> Floats:
+    """Return boxes `(M, 4)` in pixels of the network's input.
+
+    Boxes that the contract calls fractions of the input are multiplied by its size. Others are in
+    pixels already, with a warning if they look like fractions.
+    """
+    if contract.box_fractions:
+        height, width = letterbox.canvas
+        return boxes * np.array([width, height, width, height], np.float32)
+    if boxes.size and boxes.max() <= MAX_FRACTION:
+        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
+    return boxes
+
+
+def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
+    """Tell of each box `(M, 4)` x1, y1, x2, y2 whether it does not lack width or height.
+
+    A box with NaN counts as one with an area.
+    """
+    is_empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
+    return np.logical_not(is_empty)
+
+
+def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
+    """Warn about the boxes that are dropped because they cannot be drawn.
+
+    Of all boxes of an image, `(M, 4)`, those with a NaN or an infinity are counted by
+    `infinite_count`, and those without width or height by `empty_count`.
+    """
+    if infinite_count:
+        value = "a NaN" if np.isnan(boxes).any() else "an infinity"
+        _warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
+    if empty_count:
+        _warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")
+
+
+def _warn(message: str) -> None:
+    """Warn of something odd in what the model gives, on the line that calls this."""
+    warnings.warn(message, DetcliWarning, stacklevel=2)
