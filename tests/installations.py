@@ -1,7 +1,7 @@
 """Installing detcli beside other packages, and for other systems; by hand, as it needs the network.
 
     python tests/installations.py orders     # beside other packages, each order in an environment
-    python tests/installations.py systems    # where its wheels resolve: README's table anew
+    python tests/installations.py systems    # where its wheels resolve, for docs/install.md
     python tests/installations.py cpu        # with ONNX Runtime's build for the CPU
 
 It needs uv, and `orders` some gigabytes in the folder for temporary files.
@@ -82,7 +82,7 @@ def free_threaded() -> str:
 
 
 def systems() -> None:
-    """Write README's table."""
+    """Write the table of docs/install.md."""
     cases = list(itertools.product(SYSTEMS.values(), PYTHONS, ("", "--extra=cuda")))
     with ThreadPoolExecutor(4) as pool:
         found = dict(
@@ -99,13 +99,13 @@ def systems() -> None:
     lacking, today = free_threaded(), dt.datetime.now(dt.UTC)
     free = f"has no {lacking}" if lacking else "resolves, too"
     lines += ["", f"As of {today:%-d %B %Y}; free-threaded Python 3.14 on Linux x86-64 {free}."]
-    page = ROOT / "README.md"
+    page = ROOT / "docs/install.md"
     page.write_text(TABLE.sub("\n".join([*lines, ""]), page.read_text()))
     print(*lines, sep="\n")
 
 
 def cpu_builds() -> None:
-    """README's two ways to ONNX Runtime's build for the CPU, with which doctor is content."""
+    """Try both ways of docs/install.md to the CPU build, with which doctor is content."""
     with tempfile.TemporaryDirectory() as folder:
         only, install = Path(folder, "cpu.txt"), f"uv pip install -q '{ROOT}'"
         only.write_text('onnxruntime-gpu; python_version < "3"\n')
