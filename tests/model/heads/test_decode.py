@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
+from onnx import TensorProto
 
 from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
@@ -14,6 +15,7 @@ from detcli.model.heads.decode import (
     measures_from_cell_corners,
     method_of_centre_and_size,
 )
+from detcli.model.heads.layers import is_linear, layer_ending_at
 
 
 def read(graph, *outputs):
@@ -199,3 +201,65 @@ def test_a_centre_is_half_the_sum_of_two_corners(sums_up):
     boxes = graph("Concat", centre, graph("Sub", high, low), axis=1)
     decoded = box_decoding(read(graph, boxes), boxes)
     assert (decoded is not None) == sums_up
+
+
+@pytest.mark.parametrize(("length", "is_known"), [(390, True), (410, False)])
+def test_a_search_for_layers_ends_after_400_nodes(length, is_known):
+    """A graph may be deep, and reach its nodes in many ways."""
+    graph = Graph()
+    deep = graph.linear(graph.queries(), 8, 4)
+    for _ in range(length):
+        deep = graph("Neg", deep)
+    index = read(graph, deep)
+    assert is_linear(index, index.producer(deep)) == is_known
+
+
+def quantised_layer(graph):
+    """The output of a layer in integers, with its scale."""
+    integers, scale, zero_point = graph.all("DynamicQuantizeLinear", graph.queries(), outputs=3)
+    weights = np.ones((8, 4), np.uint8)
+    product = graph("MatMulInteger", integers, weights, zero_point, np.uint8(0))
+    return graph("Mul", graph("Cast", product, to=TensorProto.FLOAT), scale)
+
+
+def test_a_quantised_layer_ends_with_its_bias():
+    graph = Graph()
+    scaled = quantised_layer(graph)
+    biased = graph("Add", scaled, graph.constant(np.ones(4, np.float32)))
+    total = graph("Add", scaled, quantised_layer(graph))
+    index = read(graph, biased, total)
+    assert layer_ending_at(index, index.producer(scaled)).op_type == "MatMulInteger"
+    assert layer_ending_at(index, index.producer(biased)).op_type == "MatMulInteger"
+    assert layer_ending_at(index, index.producer(total)) is None  # two layers are in it
+
+
+def test_a_size_may_be_the_product_of_two_tensors():
+    """The exponential is found in either of them."""
+    graph = Graph()
+    columns = four(graph)
+    centre = graph("Add", graph.cut(columns, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
+    half = graph("Mul", graph.cut(four(graph), 0, 2, 2), graph("Exp", graph.cut(columns, 2, 4, 2)))
+    boxes = graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)
+    decoded = box_decoding(read(graph, boxes), boxes)
+    assert decoded.method is BoxDecode.EXPONENTIAL
+
+
+@pytest.mark.parametrize(
+    ("centre_is_sigmoid", "size_is_sigmoid", "method"),
+    [
+        (True, True, BoxDecode.GRID),
+        (True, False, None),
+        (False, True, None),
+        (False, False, None),
+    ],
+)
+def test_a_grid_has_sigmoids_in_centres_and_in_sizes(centre_is_sigmoid, size_is_sigmoid, method):
+    graph = Graph()
+    columns = four(graph)
+    centre = graph.cut(columns, 0, 2, 2)
+    if centre_is_sigmoid:
+        centre = graph("Sigmoid", centre)
+    size = graph.cut(columns, 2, 4, 2)
+    if size_is_sigmoid:
+        size = graph("Sigmoid", size)
+    assert method_of_centre_and_size(read(graph, centre, size), centre, size) is method

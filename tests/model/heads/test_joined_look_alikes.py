@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
+from onnx import helper
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import Unrecognised
+from detcli.model.heads import BoxDecode, Unrecognised
 from detcli.model.heads.joined import (
     _task_besides_boxes,
+    box_tensor_of,
     find_end_to_end_head,
     find_joined_head,
     score_tensor_of,
+    swaps_last_axes,
 )
 from detcli.model.heads.pairs import (
     find_best_class_head,
@@ -207,3 +210,116 @@ def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
     head = find_pair_head(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
     assert not head.objectness
     assert head.class_count == 3
+
+
+def best_rows(graph, scores, count):
+    """Where the best of some scores [B, 24, C] are, [B, count, 1]."""
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    _, indices = graph.all("TopK", best, [count], outputs=2, axis=1)
+    return graph("Unsqueeze", indices, [2])
+
+
+def chosen(graph, tensor, rows, columns):
+    """Some rows of a tensor [B, 24, columns]."""
+    return graph("GatherElements", tensor, graph("Tile", rows, [1, 1, columns]), axis=1)
+
+
+def test_queries_that_are_chosen_before_layers_decode_them_are_a_head():
+    """As in a transformer that chooses its best queries, and has more layers for these."""
+    graph = Graph()
+    _, scores = boxes_and_scores(graph)
+    features = chosen(graph, graph.queries(), best_rows(graph, scores, 5), 8)
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    final_scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    index = index_of(graph, graph("Concat", boxes, final_scores, axis=2))
+    assert find_joined_head(index, None, boxes_only=False).class_count == 3
+
+
+def test_detections_that_are_chosen_by_finished_scores_are_no_head():
+    graph = Graph()
+    _, scores = boxes_and_scores(graph)
+    rows = best_rows(graph, scores, 5)
+    features = chosen(graph, graph.queries(), rows, 8)
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    detections = graph("Concat", boxes, chosen(graph, scores, rows, 3), axis=2)
+    assert find_joined_head(index_of(graph, detections), None, boxes_only=False) is None
+
+
+def test_boxes_that_do_not_depend_on_the_choice_of_the_scores_are_no_head():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    features = chosen(graph, graph.queries(), best_rows(graph, scores, 24), 8)
+    final_scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    index = index_of(graph, graph("Concat", boxes, final_scores, axis=2))
+    assert find_joined_head(index, None, boxes_only=False) is None
+
+
+def scores_behind_boxes(graph, axis):
+    """What is cut out behind undecoded boxes, which two tensors of scores were joined to at once.
+
+    The tensors are joined along an axis of their channels, 1 or 2; the scores are `[B, 96, 5]`.
+    """
+    boxes, *scores = [graph.flat(graph.convolution(count, 8), count) for count in (4, 3, 2)]
+    parts = [boxes]
+    parts += [graph("Sigmoid", part) for part in scores]
+    if axis == 1:
+        rows = graph.swapped(graph("Concat", *parts, axis=1))
+    else:
+        rows = graph("Concat", *[graph.swapped(part) for part in parts], axis=2)
+    return graph.cut(rows, 4, 9, 2)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_boxes_are_the_first_of_several_tensors_that_are_joined_at_once(axis):
+    graph = Graph()
+    scores = scores_behind_boxes(graph, axis)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert head.anchors_first == (axis == 2)
+    assert head.class_count == 5
+    assert head.decoded.method is BoxDecode.LINEAR
+
+
+def test_the_first_of_several_tensors_that_has_no_four_columns_is_no_boxes():
+    graph = Graph()
+    features = graph.queries()
+    parts = [graph.linear(features, 8, count) for count in (2, 4, 3)]
+    scores = graph.cut(graph("Concat", *parts, axis=2), 4, 9, 2)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert head.decoded is None
+
+
+def test_images_of_a_batch_that_are_joined_are_no_boxes_and_scores():
+    """Names tell that seven columns are a box and three scores."""
+    graph = Graph()
+    images = [graph("Relu", graph.linear(graph.queries(), 8, 7)) for _ in range(2)]
+    index = index_of(graph, graph("Concat", *images, axis=0))
+    head = find_joined_head(index, ["red", "green", "blue"], boxes_only=False)
+    assert head.anchors_first
+    assert head.class_count == 3
+
+
+def test_the_scores_of_a_head_are_followed_through_a_transpose_of_its_last_axes():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, axis=2)
+    swapped = graph.swapped(rows)
+    moved = graph("Transpose", rows, perm=[1, 0, 2])
+    index = index_of(graph, swapped, moved)
+    assert score_tensor_of(index, swapped) == scores
+    assert box_tensor_of(index, swapped) == boxes
+    assert score_tensor_of(index, moved) == moved
+    assert box_tensor_of(index, moved) == moved
+
+
+@pytest.mark.parametrize(
+    ("node", "swaps"),
+    [
+        (helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1]), True),
+        (helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0, 2]), False),
+        (helper.make_node("Transpose", ["a"], ["b"]), False),
+        (helper.make_node("Relu", ["a"], ["b"]), False),
+    ],
+    ids=["last two", "first two", "all", "none"],
+)
+def test_which_nodes_swap_channels_and_anchors(node, swaps):
+    assert swaps_last_axes(node) == swaps
