@@ -117,6 +117,16 @@ def test_long_rows_of_any_kind(dtype, random):
     assert_top_k(values[:0], 3)
 
 
+@pytest.mark.parametrize("k", [LONG // 64, LONG // 16, LONG // 2, LONG - 1, LONG])
+def test_many_of_a_long_row(k, random):
+    """More than a few, so that not much of the row can be left out first."""
+    values = random.integers(0, 1000, LONG).astype(np.float32)
+    expected = np.argsort(-values, kind="stable")[:k]
+    largest, indices = top_k(values, k)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(largest, values[expected])
+
+
 def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
     values = random.random(1_000_000)
     sizes = []

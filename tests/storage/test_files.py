@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_disk import small_disk
@@ -670,3 +671,18 @@ def test_lines_of_a_compressed_file_are_read_as_those_of_another(tmp_path):
 def test_json_that_cannot_be_opened_is_the_error_of_its_reader(tmp_path):
     with pytest.raises(UsageError, match=r"a\.json: No such file or directory"):
         read_json(tmp_path / "a.json", lambda path, reason: UsageError(f"{path.name}: {reason}"))
+
+
+def test_the_lock_of_a_folder_is_waited_for_a_minute(tmp_path, monkeypatch):
+    clock = SimpleNamespace(time_s=1000.0)
+
+    def sleep(seconds):
+        clock.time_s += seconds
+
+    fake_time = SimpleNamespace(monotonic=lambda: clock.time_s, sleep=sleep)
+    monkeypatch.setattr("detcli.storage.files.time", fake_time)
+    monkeypatch.setattr("detcli.storage.files.LOCK_RETRY_S", 0.5)
+    says = "has been locked by another run for 60 s"
+    with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
+        pass
+    assert clock.time_s == 1060.5
