@@ -569,27 +569,32 @@ def test_the_reader_of_a_pipe_sees_its_end_when_the_output_is_discarded(tmp_path
     os.close(reader)
 
 
-def lowest_free_descriptor():
-    """The number that the next file to be opened gets."""
-    descriptor = os.open(os.devnull, os.O_RDONLY)
-    os.close(descriptor)
-    return descriptor
+def open_below(folder):
+    """The paths in a folder that this process has open, and that of the folder if it is."""
+    paths = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was open to list the others
+            path = descriptor.readlink()
+            if path.is_relative_to(folder):
+                paths.append(path)
+    return paths
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("end", [AtomicFile.commit, AtomicFile.discard])
 def test_a_file_that_has_ended_leaves_nothing_open(tmp_path, end):
-    before = lowest_free_descriptor()
     file = AtomicFile(tmp_path / "a.jpg")
+    assert sorted(open_below(tmp_path)) == [tmp_path, file.written]
     end(file)
-    assert lowest_free_descriptor() == before
+    assert open_below(tmp_path) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_file_that_cannot_begin_leaves_nothing_open(tmp_path):
     (tmp_path / "a.jpg").mkdir()
-    before = lowest_free_descriptor()
     with pytest.raises(OutputError, match=r"a\.jpg"):
         AtomicFile(tmp_path / "a.jpg")
-    assert lowest_free_descriptor() == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_file_that_is_committed_is_not_discarded_any_more(tmp_path):
