@@ -6,6 +6,7 @@ texts that all detections of a class have in common. Without orjson, which has n
 free-threaded Pythons, `json` writes everything.
 """
 
+import contextlib
 import functools
 import json
 from typing import Any
@@ -41,16 +42,18 @@ def encode(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Read JSON that detcli wrote, three times as fast as `json` where orjson is installed.
+    """Read JSON as `json` does, three times as fast where orjson is installed.
 
-    orjson refuses more than `json` does: NaN, numbers of any length, and halves of surrogate pairs.
+    orjson refuses what strict readers refuse, such as NaN and halves of surrogate pairs, which
+    records of earlier versions may have. That is left to `json`, and so are its errors.
 
     Raises:
-        ValueError: It is not JSON, or orjson refuses it.
+        ValueError: It is not JSON.
         RecursionError: It is nested too deeply.
     """
     if has_orjson:
-        return orjson.loads(text)
+        with contextlib.suppress(ValueError):
+            return orjson.loads(text)
     return json.loads(text)
 
 

@@ -20,7 +20,7 @@ from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
 from detcli.core.text import format_kinds, kind_of, pluralize
-from detcli.data.json_text import encode
+from detcli.data.json_text import encode, loads
 from detcli.data.record import PartJson, RecordJson, name_of, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
@@ -113,7 +113,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     try:
         with store.open(name) as file:
             for line in bounded_lines(file):
-                record = json.loads(line)
+                record = loads(line)
                 if part is not None:
                     raise TornError("it goes on after its end")
                 part = record.pop("part", None)
