@@ -15,7 +15,6 @@ detector knows where they are.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -475,27 +474,50 @@ def read_in(
         confident: Whether the detection's score is above its confidence.
         linear: Whether a linear code is expected.
     """
-    readings: Counter[bytes] = Counter()  # how often each content was read that needs a second time
+    unconfirmed: set[bytes] = set()  # the contents that were read once
     for crop, is_trusted in _crops_with_trust(grey, box, confident=confident):
         if not is_trusted and not budget.spend(crop.pixels.size):
             return None
-        binarizers: Sequence[zxingcpp.Binarizer] = BINARIZERS
-        if linear and not is_trusted:  # both read the same linear codes
-            binarizers = BINARIZERS[:1]
-        for binarizer in binarizers:
-            certain, to_confirm = _readings_in(crop, box, binarizer, is_trusted=is_trusted)
-            nearest = nearest_in(box, certain)
-            if nearest is not None:
-                return nearest
-            readings.update(to_confirm.keys())
-            if len(readings) > 1:  # they contradict each other
-                return None
-            if to_confirm:
-                [(content, barcode)] = to_confirm.items()
-                if readings[content] > 1:
-                    return barcode
-                break
+        certain, to_confirm = _read_crop(crop, box, linear=linear, is_trusted=is_trusted)
+        nearest = nearest_in(box, certain)
+        if nearest is not None:
+            return nearest
+        if not to_confirm:
+            continue
+        is_second_reading = unconfirmed == to_confirm.keys()
+        unconfirmed |= to_confirm.keys()
+        if len(unconfirmed) > 1:  # they contradict each other
+            return None
+        if is_second_reading:
+            [barcode] = to_confirm.values()
+            return barcode
     return None
+
+
+def _read_crop(
+    crop: Crop, box: Boxes, *, linear: bool, is_trusted: bool
+) -> tuple[list[Barcode], dict[bytes, Barcode]]:
+    """Read a crop with one way of turning grey into black and white after the other.
+
+    The first of them by which anything is read counts.
+
+    Args:
+        crop: The crop.
+        box: `(4,)`, where the detector found the barcode.
+        linear: Whether a linear code is expected.
+        is_trusted: Whether a linear code that is read in this crop needs no second reading.
+
+    Returns:
+        The barcodes whose reading is certain, and by their contents those that need another one.
+    """
+    binarizers: Sequence[zxingcpp.Binarizer] = BINARIZERS
+    if linear and not is_trusted:  # the others read the same linear codes as the first
+        binarizers = BINARIZERS[:1]
+    for binarizer in binarizers:
+        certain, to_confirm = _readings_in(crop, box, binarizer, is_trusted=is_trusted)
+        if certain or to_confirm:
+            return certain, to_confirm
+    return [], {}
 
 
 def _readings_in(

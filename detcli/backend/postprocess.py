@@ -363,28 +363,32 @@ def _select_one_to_one(
 
 
 def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
-    """Find the anchors with the best scores, and the lowest score that a detection can have.
+    """Find the `max_det` anchors with the best scores, or all that are above the confidence.
 
-    At most `max_det` anchors are left. If more anchors than that are above the confidence, the best
-    scores of those that are left would be detections enough, so no score below the lowest of these
-    can be kept. Otherwise any score above the confidence can be kept.
+    Every detection comes from one of these anchors. The second result saves work later on: it is
+    the lowest score that a detection can have.
+
+    - If no more than `max_det` anchors are above the confidence, that is the lowest float32 number
+      above the confidence.
+    - If there are more, the best scores of the `max_det` best anchors alone are enough detections,
+      so a score below the lowest of these is not selected.
 
     Args:
         anchor_score: `(N,)`, the best score of each anchor.
         options: The confidence, and the number of detections to keep.
 
     Returns:
-        The indices of the anchors, `(K,)`, best first; and that lowest score.
+        The indices of the anchors, `(K,)`, best first; and the lowest score of a detection.
     """
     conf = np.float32(options.conf)
-    is_candidate = anchor_score > conf
-    if np.count_nonzero(is_candidate) <= options.max_det:
-        anchors = np.flatnonzero(is_candidate)
-        order = rank_descending(anchor_score[anchors])  # of equals the lower anchor first
-        lowest_above_conf = np.nextafter(conf, np.float32(np.inf))
-        return anchors[order], lowest_above_conf
-    best_scores, anchors = top_k(anchor_score, options.max_det)
-    return anchors, best_scores[-1]
+    is_confident = anchor_score > conf
+    if np.count_nonzero(is_confident) > options.max_det:
+        best_scores, best_anchors = top_k(anchor_score, options.max_det)
+        return best_anchors, best_scores[-1]
+    anchors = np.flatnonzero(is_confident)
+    order = rank_descending(anchor_score[anchors])  # of equals the lower anchor first
+    lowest_above_conf = np.nextafter(conf, np.float32(np.inf))
+    return anchors[order], lowest_above_conf
 
 
 def _select_best_class(

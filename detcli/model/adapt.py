@@ -307,26 +307,34 @@ def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
 
 
 def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
-    """Add the nodes that bring images `[B, 3, H, W]` to the form that a graph takes.
+    """Give a graph an input of float images `[B, 3, H, W]`, which is what detcli feeds.
 
-    That is another type, another order of axes or a single image without a batch. The new input
-    takes over the name of the graph's own.
+    A graph may want whole numbers instead, the channels last, or a single image without a batch.
+    Nodes at the beginning of the graph convert the new input to that. The new input has the name
+    that the old one had, so that callers need not know of it.
+
+    Args:
+        add: Adds nodes to the graph: it is called with an operator, the tensors that it reads and
+            its attributes, and returns the name of the tensor that the node computes.
+        image: What the graph wants.
 
     Returns:
         The description of the new input.
     """
-    model_input = add.unused("image")
-    rename(add.graph, image.name, model_input)
-    tensor = image.name
+    old_input = add.unused("image")
+    rename(add.graph, image.name, old_input)
+    converted = image.name
     if image.dtype == "uint8":
-        tensor = add("Cast", tensor, to=onnx.TensorProto.UINT8)
+        converted = add("Cast", converted, to=onnx.TensorProto.UINT8)
     if image.channels_last:
-        tensor = add("Transpose", tensor, perm=[0, 2, 3, 1])
+        converted = add("Transpose", converted, perm=[0, 2, 3, 1])
     if image.single:
-        size = list(image.size or (-1, -1))
-        shape = [*size, 3] if image.channels_last else [3, *size]
-        tensor = add("Reshape", tensor, shape)
-    add("Identity", tensor, output=model_input)
+        height_and_width = list(image.size or (-1, -1))
+        shape = [3, *height_and_width]
+        if image.channels_last:
+            shape = [*height_and_width, 3]
+        converted = add("Reshape", converted, shape)
+    add("Identity", converted, output=old_input)
 
     floats = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
     batch: int | str = image.batch or "batch"

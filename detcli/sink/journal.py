@@ -123,9 +123,11 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Read the records of the open file, and remove those that have to be made again.
+        """Read the records of the open resume file, and remove those that have to be made again.
 
-        The file is written anew, which may show more records that have to go, until all stay.
+        Records of failed images have to, for instance, and lines that a kill has damaged. They are
+        removed by writing the file anew. That may show more records that have to go, so it is
+        repeated until all records can stay.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -134,12 +136,13 @@ class Journal:
         if has_tracks:
             self._find_incomplete_videos()
         while not self._read_records(force=force):
-            self._remove_records_to_repeat()  # in a new file, which has no lock yet
+            self._remove_records_to_repeat()
             self._file.close()
-            self._file = self._open()
+            self._file = self._open()  # the new file, which is not locked yet
         if has_tracks and self._has_these_settings:
-            # A record with settings would tell the next run that one was killed before it, and its
-            # last video may be incomplete. But the videos that are left are complete.
+            # The first record of this run would get the settings. They would tell the next run that
+            # the run before this one was killed in a video, which then is tracked again; but the
+            # videos that are left are complete. So the settings are not written again.
             self._settings = None
         with contextlib.closing(Folder(self._target.parent)) as folder:
             folder.sync()  # so that the name of a new file survives a power cut

@@ -124,23 +124,35 @@ class VideoFrames:
         return False
 
     def _time_of_frame(self, skipped: int) -> float:
-        """Return the time in seconds of the frame grabbed last, later than the one before.
+        """Compute the time of the frame that was grabbed last, from the start of the video.
 
-        The time comes from the file if it says one that is later, and else from the frame rate.
-        `skipped` is how many damaged frames there were since the frame before.
+        It is the time in the file, if that is later than the time of the frame before. Otherwise it
+        follows from the frame rate. In a program stream (the container of MPEG-2, as of DVDs) only
+        some frames have a time; what FFmpeg says of the others is checked against the frame rate.
+
+        Args:
+            skipped: How many damaged frames there were since the frame before.
+
+        Returns:
+            The time in seconds, later than `self.time_s`, which is that of the frame before, unless
+            the frame rate is not known.
         """
-        position = position_s(self.capture)
-        step_s = 0.0
+        time_in_file_s = position_s(self.capture)
+        step_s = 0.0  # from the frame before to this one, by the frame rate
         if self.rate:
             step_s = (skipped + 1) / self.rate
         if self._is_program_stream and step_s:
             self._regular_time_s = self._time_in_program_stream(
-                file_time_s=position, expected_s=self._regular_time_s + step_s, step_s=step_s
+                file_time_s=time_in_file_s,
+                expected_s=self._regular_time_s + step_s,
+                step_s=step_s,
             )
-            # A frame must come after the one before, even where the times go back.
-            return max(self._regular_time_s, self.time_s + step_s / 8)
-        if position > self.time_s:
-            return position
+            # Times in the file may go back. A small step keeps the order of the frames, so that the
+            # times can catch up with those in the file.
+            earliest_s = self.time_s + step_s / 8
+            return max(self._regular_time_s, earliest_s)
+        if time_in_file_s > self.time_s:
+            return time_in_file_s
         return self.time_s + step_s
 
     def _time_in_program_stream(

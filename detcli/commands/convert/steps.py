@@ -159,18 +159,26 @@ class Steps:
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:
-        """Make the graph take square images of one size, where it takes any."""
+        """Fix the size of the images that the model takes to that of `--imgsz`, a square.
+
+        Returns:
+            The model that takes images of this size, and a note about the change, such as
+            "640x640, was dynamic".
+
+        Raises:
+            UsageError: The size is not a multiple of the stride of the network.
+        """
         size = self._options.config.settings.imgsz or 0
         contract = self._reading.contract
-        # Asked for the shape of the input, a contract without a fixed size raises an error if the
-        # size is no multiple of the stride.
-        replace(contract, input_size=None).input_shape(size)
-        before = "dynamic"
+        contract_of_any_size = replace(contract, input_size=None)
+        contract_of_any_size.input_shape(size)  # raises UsageError
+        earlier_size = "dynamic"
         if contract.input_size:
             height, width = contract.input_size
-            before = f"{width}x{height}"
+            earlier_size = f"{width}x{height}"
         resized = passes.set_image_size(self.model, size)
-        return self._updated(resized, "imgsz", str([size, size])), f"{size}x{size}, was {before}"
+        updated = self._updated(resized, "imgsz", str([size, size]))
+        return updated, f"{size}x{size}, was {earlier_size}"
 
     def _batch(self) -> tuple[ModelProto, str]:
         """Fix the number of images in a batch, or leave it open."""
