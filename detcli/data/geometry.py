@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import frozen
+from detcli.data.capture_time import CaptureTime
 
 Pixels = npt.NDArray[np.uint8]  # a decoded image: `(H, W, 3)` uint8, BGR, upright
 
@@ -38,6 +39,7 @@ class Image:
     file: bytes | None = None
     is_plain: bool = True  # whether OpenCV alone, as in trainers, makes these pixels of its file
     file_stamp: str | None = None  # size and time of the file that it was read from, if it has one
+    capture_time: CaptureTime | None = None  # when it was photographed, if its file says so
 
     @classmethod
     def whole(cls, image: Pixels) -> Self:

@@ -173,6 +173,15 @@ class RecordJson(TypedDict):
     time_s: NotRequired[float]  # seconds from the start of the video
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
     time: NotRequired[str]
+    # when an image was photographed, as its EXIF says (DateTimeOriginal): the camera's local time in
+    # ISO 8601, without a zone, with decimals of the second where the camera noted them, at most 6
+    taken: NotRequired[str]
+    # how far that local time is ahead of UTC, as in +01:00, if the EXIF says so; with taken
+    taken_offset: NotRequired[str]
+    # number of the group of images of one folder that were taken shortly after one another, from 0
+    # in the whole file; in records with taken, with --burst
+    burst: NotRequired[int]
+    burst_score: NotRequired[float]  # the best score in its burst, 0 if that has no detections
     width: NotRequired[int]  # of the upright image, in pixels
     height: NotRequired[int]  # of the upright image, in pixels
     detections: NotRequired[list[DetectionJson]]  # best first
@@ -195,6 +204,10 @@ class RecordJson(TypedDict):
     provenance: NotRequired[ProvenanceJson]
     # what the part is; in the last record of each part of a run in shards
     part: NotRequired[PartJson]
+
+
+BURST_COLUMNS = ("burst", "burst_score")
+"""The fields of a record that --burst adds, which are columns of CSV and Parquet then."""
 
 
 class MarkJson(TypedDict):
@@ -270,7 +283,7 @@ class Record:
             return cast("RecordJson", failed)
         detected = {
             **self._input_fields(),
-            **_size_fields(self.picture),
+            **_image_fields(self.picture),
             "detections": self.detections.to_dict(),
             **self._run_fields(),
         }
@@ -280,7 +293,7 @@ class Record:
         """Return the record as JSON in one line: the text of `to_json`, which takes much longer."""
         if self.picture is None or self.detections is None:
             return encode(self.to_json())
-        text_before = encode({**self._input_fields(), **_size_fields(self.picture)})
+        text_before = encode({**self._input_fields(), **_image_fields(self.picture)})
         detections_text = encode_detections(self.detections)
         text_after = encode(self._run_fields())
         beginning = text_before.removesuffix("}")
@@ -318,10 +331,15 @@ class Record:
         return {**fields, **self.added}
 
 
-def _size_fields(image: Image) -> Fields:
-    """Return the fields of a record that give the size of its image, in pixels."""
+def _image_fields(image: Image) -> Fields:
+    """Return the fields of a record that say when its image was taken, and its size in pixels."""
+    fields: Fields = {}
+    if image.capture_time is not None:
+        fields["taken"] = image.capture_time.local
+        if image.capture_time.offset is not None:
+            fields["taken_offset"] = image.capture_time.offset
     height, width = image.size
-    return {"width": width, "height": height}
+    return {**fields, "width": width, "height": height}
 
 
 def iso_time(time: datetime) -> str:
@@ -571,6 +589,10 @@ _OUTLINE_TYPES: dict[str, type] = {
     "frame": int,
     "time_s": float,
     "time": str,
+    "taken": str,
+    "taken_offset": str,
+    "burst": int,
+    "burst_score": float,
     "width": int,
     "height": int,
     "detections": list,

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from detcli.core.errors import loading
+from detcli.data import capture_time
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
-from detcli.data.record import SCHEMA_VERSION, RecordJson
+from detcli.data.record import BURST_COLUMNS, SCHEMA_VERSION, RecordJson
 from detcli.sink.protocol import Encodable, Stream
 from detcli.sink.text import detection_rows
 
@@ -27,6 +28,8 @@ FIELDS_WITHOUT_COLUMN = {
     "part",
     "detections",
     "error",
+    "burst",
+    "burst_score",
 } | {column.name for column in OPTIONAL_COLUMNS}
 
 ERROR_COLUMNS = {"type": "error_type", "message": "error", "hint": "error_hint"}
@@ -70,9 +73,13 @@ def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     for column in OPTIONAL_COLUMNS:
         if column.name in optional_columns:
             columns[column.name] = _column_type(column.type)
+    for name in BURST_COLUMNS:
+        if name in optional_columns:
+            columns[name] = _column_type(annotations[name])
     for name in ERROR_COLUMNS.values():
         columns[name] = pa.string()
     columns["time"] = pa.timestamp("ms", "UTC")
+    columns["taken"] = pa.timestamp("us")
     return pa.schema(list(columns.items()), {"detcli.schema_version": str(SCHEMA_VERSION)})
 
 
@@ -106,6 +113,8 @@ class ParquetSink:
                 row.setdefault("corners", [])
             if "time" in row:
                 row["time"] = datetime.fromisoformat(row["time"])
+            if "taken" in row:
+                row["taken"] = capture_time.from_text(row["taken"])
             self._rows.append(row)
         if len(self._rows) >= ROW_GROUP:
             self._write_rows()

@@ -85,6 +85,8 @@ COLUMNS = [
     "warnings",
     "meta",
     "source_bytes",
+    "taken",
+    "taken_offset",
 ]
 """The columns that CSV has in every run."""
 

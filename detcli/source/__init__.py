@@ -13,8 +13,9 @@ forms.py               which forms of which formats OpenCV reads, and which are 
 tiff.py, pnm.py, bmp.py   those that are read here
 tiff_forms.py          the forms of TIFF, and how each is read
 segments.py, jpeg_header.py  the segments of a JPEG; its size, orientation and scans
+exif.py                when a photograph was taken
 cut_jpeg.py            how much is there of a JPEG without its end
-gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored
+gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored, its EXIF
 values.py, limits.py   numbers to bytes; how large an image may be
 stdin.py               an image or a stream of JPEGs on standard input
 archives.py            images in tar files and in Parquet, and what a damaged one becomes

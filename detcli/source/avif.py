@@ -1,4 +1,4 @@
-"""AVIF: how an image is to be turned and mirrored, which OpenCV leaves to others."""
+"""AVIF: how an image is to be turned and mirrored, which OpenCV leaves to others; its EXIF."""
 
 import struct
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from detcli.source.limits import RESAVE
 
 _SEQUENCE = b"avis"  # the brand of a file with several frames
 _LARGE_INDEX_FLAG = 1  # of the box `ipma`, whose indices take two bytes each then
+_IN_FILE, _IN_META = 0, 1  # where the bytes of an item are, as the box `iloc` says
 
 
 def is_sequence(data: bytes) -> bool:
@@ -167,3 +168,124 @@ def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
         indices = struct.unpack_from(indices_format, ipma, position)
         position += struct.calcsize(indices_format)
         yield item, [index & index_mask for index in indices]
+
+
+def exif_of_avif(data: bytes) -> bytes | None:
+    """Find the EXIF of an AVIF file, which is an item beside the image; None if there is none.
+
+    Its content begins with four bytes that say how many more there are before the metadata, which
+    are laid out as a TIFF.
+
+    Raises:
+        KeyError: A box is missing.
+        IndexError: A box is empty.
+        struct.error: A box is cut.
+    """
+    content_of_meta = _content_of_meta(data)
+    meta = dict(_boxes(content_of_meta[4:]))  # behind version and flags
+    exif_item = _item_of_kind(meta[b"iinf"], b"Exif")
+    if exif_item is None:
+        return None
+    stored_in, ranges = _ranges_of_item(meta[b"iloc"], exif_item)
+    if stored_in == _IN_FILE:
+        container = memoryview(data)
+    elif stored_in == _IN_META:
+        container = meta[b"idat"]
+    else:
+        return None
+    if sum(length for _, length in ranges) > len(data):  # ranges may overlap
+        return None
+    content = b"".join(container[start : start + length] for start, length in ranges)
+    (skipped_bytes,) = struct.unpack_from(">I", content)
+    return content[4 + skipped_bytes :]
+
+
+def _item_of_kind(iinf: memoryview, kind: bytes) -> int | None:
+    """Find the number of the first item of a kind in the content of the box `iinf`.
+
+    Behind version and flags (four bytes) is the number of items, then a box for each of them. Such
+    a box has version and flags, the number of the item, two bytes about its protection, and the
+    kind in four bytes.
+    """
+    boxes_start = 6
+    if iinf[0] > 0:  # the version; later ones have the number of items in four bytes
+        boxes_start = 8
+    for _, entry in _boxes(iinf[boxes_start:]):
+        entry_format = ">H2x4s"
+        if entry[0] > 2:  # the version
+            entry_format = ">I2x4s"
+        item, item_kind = struct.unpack_from(entry_format, entry, 4)
+        if item_kind == kind:
+            return int(item)
+    return None
+
+
+def _ranges_of_item(iloc: memoryview, item: int) -> tuple[int, list[tuple[int, int]]]:
+    """Find where the bytes of an item are, from the content of the box `iloc`.
+
+    Behind version and flags (four bytes) are the sizes of the numbers that follow, in half a byte
+    each, and the number of items. An item has its number, where it is stored, a position from which
+    others count, and its ranges.
+
+    Returns:
+        Where it is stored, as `_IN_FILE`; and the start and length of each of its ranges there.
+
+    Raises:
+        KeyError: The box does not have the item, or numbers of a size that no writer uses.
+        struct.error: The box is cut.
+    """
+    version = iloc[0]
+    (sizes,) = struct.unpack_from(">H", iloc, 4)
+    start_format = _NUMBER_FORMATS[sizes >> 12]
+    length_format = _LENGTH_FORMATS[sizes >> 8 & 0xF]
+    base_format = _NUMBER_FORMATS[sizes >> 4 & 0xF]
+    number_format = "I" if version == 2 else "H"
+    index_format = ""
+    stored_in_format = ""
+    if version > 0:
+        index_format = _NUMBER_FORMATS[sizes & 0xF]
+        stored_in_format = "H"
+
+    numbers = _NumberReader(iloc, position=6)
+    for _ in range(numbers.next(number_format)):
+        item_number = numbers.next(number_format)
+        stored_in = numbers.next(stored_in_format) & 0xF
+        numbers.next("H")  # the file that holds it, which is always this one
+        base = numbers.next(base_format)
+        ranges = []
+        for _ in range(numbers.next("H")):
+            numbers.next(index_format)
+            start = base + numbers.next(start_format)
+            length = numbers.next(length_format)
+            ranges.append((start, length))
+        if item_number == item:
+            return stored_in, ranges
+    raise KeyError(item)
+
+
+_NUMBER_FORMATS = {0: "", 4: "I", 8: "Q"}
+"""By how many bytes a number takes, its format in `struct`."""
+
+# Of the length of a range. With none, a small file could have billions of ranges.
+_LENGTH_FORMATS = {4: "I", 8: "Q"}
+
+
+class _NumberReader:
+    """Reads one number after the other from the content of a box."""
+
+    def __init__(self, content: memoryview, position: int) -> None:
+        """Begin at a position of the content."""
+        self._content = content
+        self._position = position
+
+    def next(self, number_format: str) -> int:
+        """Read the next number of a format of `struct`; 0 for the empty format, which takes none.
+
+        Raises:
+            struct.error: The content ends before.
+        """
+        if not number_format:
+            return 0
+        number: int = struct.unpack_from(f">{number_format}", self._content, self._position)[0]
+        self._position += struct.calcsize(f">{number_format}")
+        return number

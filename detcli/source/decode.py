@@ -21,6 +21,7 @@ from detcli.core.text import pluralize
 from detcli.data.geometry import Allocate, Image, Letterbox, Pixels, Size, new_image
 from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import describe_cut, require_scan, without_trailing_zeros
+from detcli.source.exif import capture_time
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.jpeg_header import (
@@ -115,7 +116,8 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
 
     Grey becomes colour, transparency is dropped, and 16 bits or floating point numbers become 8
     bits. The pixels are those of `cv2.imdecode`, where it shows what viewers do. The image has a
-    warning if its file is damaged, or holds more frames or pages than the first.
+    warning if its file is damaged, or holds more frames or pages than the first. It has the time at
+    which it was photographed, if the file says so.
 
     Raises:
         DecodeError: The image is incomplete or too large, or not in a known format.
@@ -123,8 +125,13 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
     if data.startswith(JPEG):
-        return _load_jpeg(data, options)
-    return _load_other_format(data, options.inputs.max_pixels)
+        image = _load_jpeg(data, options)
+    else:
+        image = _load_other_format(data, options.inputs.max_pixels)
+    time = capture_time(data)
+    if time is None:
+        return image
+    return replace(image, capture_time=time)
 
 
 def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:

@@ -70,11 +70,15 @@ _TURNED = range(2, 9)  # orientations
 _VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
-def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the fields of the first directory of a classic TIFF, as they are stored.
+def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the fields of a directory of a classic TIFF, as they are stored.
 
     EXIF is laid out like that. A field takes 12 bytes: its tag and type in two bytes each, then the
     number of its values and the value itself, or its position, in four bytes each.
+
+    Args:
+        tiff: The whole file.
+        directory: The position of the directory; None for that of the first one.
 
     Yields:
         Tag, type, number of values, and the last four bytes as a number.
@@ -83,12 +87,15 @@ def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
         struct.error: The data end before the fields do.
     """
     order = _byte_order(tiff)
-    (start,) = struct.unpack_from(f"{order}I", tiff, 4)
+    start = directory
+    if start is None:
+        (start,) = struct.unpack_from(f"{order}I", tiff, 4)
     (count,) = struct.unpack_from(f"{order}H", tiff, start)
     if start == 0:  # no directory
         return
+    read_field = struct.Struct(f"{order}HHII").unpack_from
     for index in range(count):
-        yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
+        yield read_field(tiff, start + 2 + 12 * index)
 
 
 def _byte_order(tiff: bytes) -> str:

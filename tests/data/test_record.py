@@ -14,6 +14,7 @@ from report_schemas import validator
 from sample_records import detected as detections
 
 from detcli.core.errors import DecodeError, InferenceError, SourceError
+from detcli.data.capture_time import CaptureTime
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import (
@@ -25,6 +26,7 @@ from detcli.data.record import (
     box_of,
     finite,
     name_of,
+    parse_outline,
     to_marks,
     to_record,
 )
@@ -76,6 +78,35 @@ def test_a_frame_has_its_number_and_time_and_a_live_one_when_it_came():
     origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, here))
     assert read_back(record(detections(), origin=origin))["time"] == "2025-12-31T22:30:05.123Z"
     assert not {"frame", "time"} & read_back(record(detections())).keys()
+
+
+def photograph(offset=None):
+    """The record of an image that was taken in 2021."""
+    capture_time = CaptureTime("2021-05-06T07:08:09.25", offset)
+    whole = record(detections((1, 2, 3.5, 4.25, 0.9, 1)))
+    return replace(whole, picture=replace(whole.picture, capture_time=capture_time))
+
+
+def test_a_photograph_has_its_time_before_its_size():
+    fields = read_back(photograph())
+    assert fields["taken"] == "2021-05-06T07:08:09.25"
+    assert list(fields)[3:7] == ["input", "taken", "width", "height"]
+    with_offset = read_back(photograph("+02:00"))
+    assert with_offset["taken_offset"] == "+02:00"
+    assert list(with_offset)[3:6] == ["input", "taken", "taken_offset"]
+
+
+def test_the_text_of_a_photograph_is_that_of_its_fields():
+    for offset in (None, "-09:30"):
+        text = photograph(offset).to_json_text()
+        assert text == json.dumps(photograph(offset).to_json(), ensure_ascii=False)
+
+
+def test_the_outline_of_a_photograph_is_read_without_its_detections():
+    fields = photograph("+02:00").to_json()
+    burst = {"burst": 3, "burst_score": 0.5}
+    line = json.dumps({**fields, **burst, "detections": ["unread"]}).encode()
+    assert parse_outline(line)["taken"] == "2021-05-06T07:08:09.25"
 
 
 def test_damage_is_a_warning():

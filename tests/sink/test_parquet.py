@@ -12,6 +12,7 @@ import pytest
 import sample_records
 from sample_records import failed_frame, failure, feed, frame
 
+from detcli.data.capture_time import CaptureTime
 from detcli.data.columns import DetectionJson
 from detcli.data.record import Origin, RecordJson
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink
@@ -75,6 +76,17 @@ def test_every_field_of_a_record_has_a_column(write_parquet):
     assert set(table.column_names) == columns
     assert table.schema.metadata[b"detcli.schema_version"] == b"2"
     assert table.num_rows == 0
+
+
+def test_a_photograph_has_its_local_time_as_a_timestamp(write_parquet):
+    whole = image()
+    time = CaptureTime("2021-05-06T07:08:09.25", "+02:00")
+    photograph = replace(whole, picture=replace(whole.picture, capture_time=time))
+    table = pq.read_table(write_parquet(photograph, image("undated.jpg")))
+    rows = table.select(["taken", "taken_offset"]).to_pylist()
+    local_time = datetime(2021, 5, 6, 7, 8, 9, 250_000)  # noqa: DTZ001
+    assert rows[0] == {"taken": local_time, "taken_offset": "+02:00"}
+    assert rows[1] == {"taken": None, "taken_offset": None}
 
 
 def test_one_query_reads_csv_and_parquet(write_parquet, tmp_path):

@@ -5,12 +5,14 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 import terminals
 from report_schemas import validator
 from sample_records import damaged, failed_frame, failure, feed, frame, image
 
+from detcli.data.capture_time import CaptureTime
 from detcli.data.record import name_of
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 from detcli.storage.files import AtomicFile, StandardOutput
@@ -78,6 +80,17 @@ def filled(row):
     return {name: value for name, value in row.items() if value != ""}
 
 
+def test_csv_has_the_time_of_a_photograph(written):
+    whole = image()
+    time = CaptureTime("2021-05-06T07:08:09.25", "-03:00")
+    photograph = replace(whole, picture=replace(whole.picture, capture_time=time))
+    dated, undated = rows(written(CsvSink, photograph, image("undated.jpg")))
+    assert dated["taken"] == "2021-05-06T07:08:09.25"
+    assert dated["taken_offset"] == "'-03:00"  # as all texts that may be a formula
+    assert undated["taken"] == ""
+    assert undated["taken_offset"] == ""
+
+
 def read_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
@@ -129,7 +142,7 @@ def test_each_line_is_flushed(monkeypatch):
 def test_the_columns_of_csv_are_fixed():
     assert ",".join(COLUMNS) == (
         "source,index,input,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error,"
-        "time,warnings,meta,source_bytes"
+        "time,warnings,meta,source_bytes,taken,taken_offset"
     )
 
 
@@ -143,7 +156,7 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
         image("b", index=1, count=0),
     ]
     first, second, in_frame, failed, timeless, torn, empty = rows(written(CsvSink, *records))
-    values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,".split(",")
+    values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,,,".split(",")
     assert first == dict(zip(COLUMNS, values, strict=True))
     assert second == first
     assert in_frame["frame"] == "25"
