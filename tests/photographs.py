@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 
 from PIL import Image
 
@@ -49,6 +50,14 @@ def tiff_with_times(date, *, fraction=None, offset=None, order="<"):
 def jpeg_with_times(date, **texts):
     """A small JPEG with EXIF of `tiff_with_times`."""
     return encoded("JPEG", exif=b"Exif\0\0" + tiff_with_times(date, **texts))
+
+
+def png_with_times(png, date, **texts):
+    """A PNG with a chunk for EXIF of `tiff_with_times` behind its header."""
+    content = b"eXIf" + tiff_with_times(date, **texts)
+    chunk = struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))
+    end_of_header = 33
+    return png[:end_of_header] + chunk + png[end_of_header:]
 
 
 def encoded(file_format, *, exif=b"", size=(64, 48)):

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from detcli.sink.protocol import RecordSink
 
 
-@command("format", Verbosity, examples="""
+@command("format", "burst", Verbosity, examples="""
 detcli merge boxes/ -o all.jsonl
 detcli merge boxes/ --format csv | head
+detcli merge boxes/ --burst 60s -o all.csv
 """)  # fmt: skip
 def merge(
     config: Config,
@@ -44,7 +45,14 @@ def merge(
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge, describe_failures
     from detcli.run.shards.store import open_store
-    from detcli.sink.formats import choose_format, open_record_sink, open_target, require_file
+    from detcli.sink.bursts import BurstSink
+    from detcli.sink.formats import (
+        choose_format,
+        open_record_sink,
+        open_target,
+        require_bursts,
+        require_file,
+    )
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
@@ -53,6 +61,9 @@ def merge(
     target = read_target(output)  # None for standard output
     record_format = choose_format(config.outputs.format, target)
     require_file(record_format, target)
+    burst_gap_s = config.outputs.burst
+    if burst_gap_s is not None:
+        require_bursts(record_format)
     if target is not None:
         _refuse_name_of_run(target)
 
@@ -69,8 +80,10 @@ def merge(
     try:
         settings = manifest.header["settings"]
         optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
-        sink = open_record_sink(record_format, file, optional)
+        sink = open_record_sink(record_format, file, optional, burst_gap_s)
         _copy(merging, manifest, sink, show_progress=reports_progress)
+        if isinstance(sink, BurstSink):
+            sink.pass_on()
     except BaseException:
         if not isinstance(file, StandardOutput):
             file.discard()
@@ -122,7 +135,8 @@ def _copy(
     Raises:
         CheckError: Parts are damaged. Any other error is that of the sink.
     """
-    from detcli.run.shards.parts import DAMAGE, Stored
+    from detcli.run.shards.parts import DAMAGE
+    from detcli.sink.protocol import Stored
 
     first_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:

@@ -574,6 +574,8 @@ class Config:
                 advice = "leave it out"
                 if name == "report":
                     advice += f"; then detcli report {output} makes a page"
+                elif name == "burst":
+                    advice += f"; then detcli merge {output} --burst TIME adds it"
                 raise UsageError(
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
                     f"{advice}, or name a file with --output",

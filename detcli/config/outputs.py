@@ -12,6 +12,7 @@ from detcli.config.values import (
     Hiding,
     Target,
     is_folder,
+    parse_duration,
     parse_labels,
     parse_writable,
     read_target,
@@ -196,6 +197,22 @@ class Outputs:
         "--only-detections",
         "Keep no image or frame without detections; records stay.",
         needs={"save save_dataset report": NAME_A_FOLDER},
+    )
+    burst: float | None = option(
+        None,
+        "--burst TIME",
+        "Number the photographs of a folder that were taken at most this long after one another, "
+        "as in 60s, and give each the best score of its burst. Needs -o FILE, or detcli merge.",
+        range=(0, None),
+        parse=parse_duration,
+        sharded=False,
+        excludes={
+            "resume": (
+                "--burst with --resume would not know the photographs of the runs before",
+                "resume a run in shards with -o boxes/, then detcli merge boxes/ --burst TIME",
+            ),
+        },
+        other_names="sequence",
     )
     save_mot: Path | None = output_option(
         "--save-mot DIR",

@@ -173,8 +173,8 @@ class RecordJson(TypedDict):
     time_s: NotRequired[float]  # seconds from the start of the video
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
     time: NotRequired[str]
-    # when an image was photographed, as its EXIF says (DateTimeOriginal): the camera's local time in
-    # ISO 8601, without a zone, with decimals of the second where the camera noted them, at most 6
+    # when an image was photographed, as its EXIF says (DateTimeOriginal): local time of the camera
+    # in ISO 8601, without a zone, with decimals of the second if the camera noted them, at most 6
     taken: NotRequired[str]
     # how far that local time is ahead of UTC, as in +01:00, if the EXIF says so; with taken
     taken_offset: NotRequired[str]

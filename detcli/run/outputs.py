@@ -34,6 +34,7 @@ from detcli.sink.formats import (
     is_special,
     open_record_sink,
     open_target,
+    require_bursts,
     require_file,
 )
 
@@ -111,12 +112,39 @@ def choose_destination(config: Config) -> Destination:
         )
     require_file(format_, target)
     endless = config.inputs.follow or any(is_live(name) for name in config.inputs.source)
-    return Destination(
+    destination = Destination(
         format=format_,
         target=target,
         resumed=resumed,
         endless=endless,
     )
+    if outputs.burst is not None:
+        _require_end(destination)
+        require_bursts(format_)
+    return destination
+
+
+def _require_end(destination: Destination) -> None:
+    """Refuse --burst where records are needed before the run has ended.
+
+    Any later photograph may belong to the burst of an earlier one, so no record can be written
+    before all have come.
+
+    Raises:
+        UsageError: The run may never end, or records go to standard output as they come.
+    """
+    if destination.endless:
+        raise UsageError(
+            "--burst takes all records to say which photographs are one burst, and this run may "
+            "never end",
+            "leave it out, or name folders and files without --follow",
+        )
+    if destination.target is None:
+        raise UsageError(
+            "--burst takes all records to say which photographs are one burst, and standard output "
+            "gets each as it comes",
+            "write them to a file, with -o boxes.jsonl or boxes.csv",
+        )
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
@@ -436,7 +464,8 @@ class _SinkOpener:
             is_requested = getattr(self._config.watched, column.option)
             if is_requested:
                 columns.append(column.name)
-        self.sinks.append(open_record_sink(destination.format, output, columns))
+        burst_gap_s = self._options.burst
+        self.sinks.append(open_record_sink(destination.format, output, columns, burst_gap_s))
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
         """Open a file to write to, which is discarded if another sink cannot be opened."""

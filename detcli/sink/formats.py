@@ -9,6 +9,7 @@ from detcli.config.values import SUFFIXES, Format, Target
 from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
+from detcli.data.record import BURST_COLUMNS
 from detcli.sink.protocol import Output, RecordSink
 from detcli.storage.files import AtomicFile, DirectFile, open_output
 from detcli.storage.folder import OutputState
@@ -145,8 +146,25 @@ def require_file(record_format: Format, output: "Target | None") -> None:
         spec.load_sink()  # its library may be missing: say so at once
 
 
+def require_bursts(record_format: Format) -> None:
+    """Refuse --burst for a format that does not have all fields of records.
+
+    Raises:
+        UsageError: It is such a format.
+    """
+    spec = FORMATS[record_format]
+    if not (spec.has_detection_rows or spec.has_provenance):
+        raise UsageError(
+            f"--burst is not part of the format {record_format}",
+            "add -o FILE.jsonl or FILE.csv, or --format jsonl",
+        )
+
+
 def open_record_sink(
-    record_format: Format, output: Output, optional_columns: Sequence[str]
+    record_format: Format,
+    output: Output,
+    optional_columns: Sequence[str],
+    burst_gap_s: float | None = None,
 ) -> RecordSink:
     """Make the sink that writes records in a format to an open output.
 
@@ -155,6 +173,8 @@ def open_record_sink(
         output: The open output.
         optional_columns: The names of columns that options add; formats that do not write a row
             for each detection have no columns.
+        burst_gap_s: How many seconds the photographs of a burst are apart at most; None if records
+            do not say which photographs are one burst.
 
     Raises:
         DependencyError: The library for the format is missing.
@@ -162,6 +182,15 @@ def open_record_sink(
     """
     spec = FORMATS[record_format]
     sink_class = spec.load_sink()
+    columns = [*optional_columns]
+    if burst_gap_s is not None:
+        columns += BURST_COLUMNS
     if spec.has_detection_rows:
-        return sink_class(output, optional_columns)
-    return sink_class(output)
+        sink = sink_class(output, columns)
+    else:
+        sink = sink_class(output)
+    if burst_gap_s is None:
+        return sink
+    from detcli.sink.bursts import BurstSink
+
+    return BurstSink(sink, burst_gap_s)

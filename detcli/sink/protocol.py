@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from detcli.core import frozen
 from detcli.core.errors import OutputError
 from detcli.data.record import Record, RecordJson
 from detcli.storage.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
@@ -19,6 +20,16 @@ class Encodable(Protocol):
     """A record, or an object that has only the JSON of one, read from a file."""
 
     def to_json(self) -> RecordJson: ...
+
+
+@frozen
+class Stored:
+    """A record that was read back, as sinks of records take it."""
+
+    fields: RecordJson
+
+    def to_json(self) -> RecordJson:
+        return self.fields
 
 
 class Sink(Protocol):

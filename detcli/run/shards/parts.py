@@ -195,16 +195,6 @@ def _as_utf8(source: str) -> str:
 
 
 @frozen
-class Stored:
-    """A record that was read back, as sinks of records take it."""
-
-    fields: RecordJson
-
-    def to_json(self) -> RecordJson:
-        return self.fields
-
-
-@frozen
 class Fault:
     """A part that is missing or damaged."""
 

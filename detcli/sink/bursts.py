@@ -1,0 +1,60 @@
+"""Records with their bursts, which are known only when all records have come."""
+
+import json
+
+from detcli.data.bursts import BurstFinder, with_burst
+from detcli.data.json_text import encode
+from detcli.sink.protocol import Encodable, RecordSink, Stored
+from detcli.storage.files import temporary, temporary_file_errors
+
+
+class BurstSink:
+    """Collects records in a temporary file, and passes them on with their bursts at the end.
+
+    The next photograph may always belong to the burst of an earlier one, and may have its best
+    score. So nothing is written before the last record has come.
+    """
+
+    def __init__(self, sink: RecordSink, gap_s: float) -> None:
+        """Collect records for another sink.
+
+        Args:
+            sink: Gets all records, in their order; it is closed with this one.
+            gap_s: How many seconds the photographs of a burst are apart at most.
+        """
+        self._sink = sink
+        self._gap_s = gap_s
+        self._finder = BurstFinder()
+        self._file = temporary()
+        self._is_passed_on = False
+
+    def write(self, record: Encodable) -> None:
+        """Collect a record."""
+        fields = record.to_json()
+        self._finder.add(fields)
+        with temporary_file_errors():
+            self._file.write(f"{encode(fields)}\n".encode())
+
+    def pass_on(self) -> None:
+        """Write all records that were collected to the other sink; a second call does nothing."""
+        if self._is_passed_on:
+            return
+        self._is_passed_on = True
+        burst_by_record = self._finder.find(self._gap_s)
+        with temporary_file_errors():
+            self._file.seek(0)
+        for record_number in range(self._finder.record_count):
+            with temporary_file_errors():
+                line = self._file.readline()
+            record = json.loads(line)
+            if record_number in burst_by_record:
+                record = with_burst(record, burst_by_record[record_number])
+            self._sink.write(Stored(record))
+
+    def close(self) -> None:
+        """Write all records, unless that was done, and close the other sink."""
+        try:
+            self.pass_on()
+        finally:
+            self._sink.close()
+            self._file.close()
