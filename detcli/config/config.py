@@ -294,6 +294,7 @@ class Settings:
         box_format: Format of the head's boxes, where the graph does not show it.
         class_conf: Confidences of single classes, by name or id, that replace `conf`.
         unique: Keep at most one detection of each anchor, that of its best class.
+        agnostic_nms: Let the suppression compare the boxes of all classes, not only of one.
         rect: Use the smallest input that holds an image, for graphs with dynamic axes.
         preprocess: How images become the input, where the model does not say, or to say it
             otherwise: "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named
@@ -356,6 +357,13 @@ class Settings:
     class_conf: tuple[tuple[str | int, float], ...] = option((), "")  # see --conf
     unique: bool = option(
         False, "--unique", "Keep at most one class per anchor, as --nms does in most families."
+    )
+    agnostic_nms: bool = option(
+        False,
+        "--agnostic-nms",
+        "Keep one class where boxes of several overlap: --nms, or what the model has in its place, "
+        "compares boxes of all classes.",
+        other_names="agnostic class-agnostic",
     )
     rect: bool = option(
         False,

@@ -95,6 +95,8 @@ class SettingsJson(TypedDict):
     nms: float | None  # IoU of the non-maximum suppression; null without one
     # whether each anchor gives one detection at most: asked for, or as the suppression has it
     unique: bool
+    # true if the suppression was asked to compare boxes of all classes; absent otherwise
+    agnostic_nms: NotRequired[bool]
     imgsz: int | None  # side of the network's input that was asked for; null for the model's own
     rect: bool  # whether the input is as small as the image allows
     box_format: str | None  # format of the boxes that was asked for; null for the model's own

@@ -154,6 +154,8 @@ class Run:
         # These are "zones" and "lines" below.
         del identity["zone"]
         del identity["line"]
+        if not config.settings.agnostic_nms:
+            del identity["agnostic_nms"]  # earlier versions did not have it
         if watched.read and config.outputs.blur:  # which hides texts
             identity["blur"] = sorted(class_ids(config.outputs.blur, class_names) or ())
         return {
@@ -178,13 +180,17 @@ class Run:
     def implied_settings(self) -> frozenset[str]:
         """The settings that make no difference with this model and its suppression.
 
-        That is `unique`, which takes one class from each anchor, if the model does so anyway. Two
-        runs that differ only in it have the same boxes.
+        That is `unique`, which takes one class from each anchor, if the model does so anyway; and
+        `agnostic_nms`, if the model's suppression compares all classes anyway. Two runs that
+        differ only in these have the same boxes.
         """
         detector = self.detector
+        names = set()
         if detector.contract.counts_best_class(detector.nms):
-            return frozenset({"unique"})
-        return frozenset()
+            names.add("unique")
+        if detector.contract.class_agnostic:
+            names.add("agnostic_nms")
+        return frozenset(names)
 
     def settings(self) -> SettingsJson:
         """The settings of `identity` that records show."""

@@ -41,6 +41,7 @@ from detcli.run.model_settings import (
     require_large_tiles,
     require_narrower_inputs,
     require_preprocessing,
+    require_suppression_for_agnostic_nms,
 )
 from detcli.run.selections import (
     Selections,
@@ -48,6 +49,7 @@ from detcli.run.selections import (
     covering_selection,
     crowd_selection,
     results_of_covered,
+    suppressed_across_classes,
 )
 from detcli.run.shared_work import SharedWork
 
@@ -105,6 +107,7 @@ class BatchDetector:
         require_preprocessing(prepared)
         self.nms = settings.suppression(prepared.contract.nms)
         require_anchors_for_unique(prepared, settings)
+        require_suppression_for_agnostic_nms(prepared, settings, self.nms)
 
         self._set_model(prepared, settings)
         self._set_tiling(settings)
@@ -407,7 +410,8 @@ class BatchDetector:
         tiled_images = TiledImages(tiling, images, in_whole)
         results = self._detect_side_by_side(tiled_images.views)
         with self.times.stage(Stage.SELECTION):
-            return tiled_images.merged(results)
+            merged_results = tiled_images.merged(results)
+            return suppressed_across_classes(merged_results, self._selections.confident)
 
     def _detect_side_by_side(self, views: Sequence[Image]) -> list[Detections]:
         """Detect in many images, on this detector and its helpers in parallel.

@@ -64,6 +64,32 @@ def require_anchors_for_unique(prepared: PreparedModel, settings: Settings) -> N
         )
 
 
+def require_suppression_for_agnostic_nms(
+    prepared: PreparedModel, settings: Settings, nms_iou: float | None
+) -> None:
+    """Refuse --agnostic-nms, which is a way of non-maximum suppression, where there is none.
+
+    Args:
+        prepared: The model.
+        settings: What the user asked for.
+        nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
+
+    Raises:
+        UsageError: The settings ask for it, and nothing is suppressed.
+    """
+    if not settings.agnostic_nms or nms_iou is not None:
+        return
+    if settings.nms == "none":
+        raise UsageError(
+            "--agnostic-nms: with --nms none, no boxes are compared", "leave one of them out"
+        )
+    raise UsageError(
+        f"--agnostic-nms: {prepared.name} gives one box for each object of a class, and no boxes "
+        "are compared",
+        "say from which overlap on only the best box stays, with --nms 0.7",
+    )
+
+
 def require_narrower_inputs(contract: Contract, *, keeps_proportions: bool) -> None:
     """Refuse --rect, which runs narrow images on narrow inputs, for a model that cannot do so.
 
@@ -155,6 +181,8 @@ def log_confidence_and_suppression(
     nms_text = "none"
     if nms_iou is not None:
         nms_text = f"IoU above {nms_iou:g}"
+        if settings.agnostic_nms or contract.class_agnostic:
+            nms_text += ", all classes together"
     log.info(
         "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
         conf,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from detcli.backend.postprocess import SelectionOptions
 from detcli.config.config import Settings
 from detcli.data.detections import Detections, concatenated
+from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 from detcli.model.contract import Contract, MultiLabel, class_ids
 
@@ -114,10 +115,34 @@ def confident_selection(
         class_ids=class_ids(settings.classes, contract.names),
         nms_iou=nms_iou,
         multi_label=multi_label,
-        class_agnostic=contract.class_agnostic,
+        class_agnostic=contract.class_agnostic or settings.agnostic_nms,
         within_anchors=contract.within_anchors,
     )
     return selection.with_conf_thresholds(conf_thresholds)
+
+
+def suppressed_across_classes(
+    results: Sequence[Detections], selection: SelectionOptions
+) -> list[Detections]:
+    """Suppress duplicates of other classes among detections that several tiles have given.
+
+    In each tile that has been done. But of one object, two tiles may show different classes.
+
+    Args:
+        results: The detections of each image, merged from its tiles, best first.
+        selection: What the user asked for. Unless its suppression compares all classes, nothing is
+            left to do.
+    """
+    if not selection.class_agnostic or selection.nms_iou is None:
+        return list(results)
+    remaining_results = []
+    for detections in results:
+        one_class_for_all = np.zeros_like(detections.class_id)
+        remaining = non_maximum_suppression(
+            detections.xyxy, one_class_for_all, selection.nms_iou, limit=len(detections)
+        )
+        remaining_results.append(detections[remaining])
+    return remaining_results
 
 
 def crowd_selection(

@@ -2,15 +2,21 @@
 """A detector that looks at tiles."""
 
 import threading
+from dataclasses import replace
 
+import cv2
+import numpy as np
 import pytest
 from colour_model import cell_box, image
 
 from detcli import DeviceOptions, Settings
+from detcli.backend.postprocess import SelectionOptions
 from detcli.config.values import Tiling
 from detcli.core.errors import InferenceError, UsageError
+from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.run.batches import BatchDetector
+from detcli.run.selections import suppressed_across_classes
 
 TILES = Tiling(64, 0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
@@ -220,3 +226,47 @@ def test_a_tile_smaller_than_the_stride_is_refused(make_model):
     assert error.value.hint == "use the side of its input, 64, or more"
     with opened(model, tile=Tiling(32)):
         pass
+
+
+def random_detections(random, count):
+    """Boxes of three classes that overlap a lot, best first."""
+    corners = random.uniform(0, 40, (count, 2))
+    sides = random.uniform(10, 40, (count, 2))
+    xyxy = np.concatenate([corners, corners + sides], axis=1).astype(np.float32)
+    score = np.sort(random.permutation(count).astype(np.float32) / count + 0.01)[::-1]
+    return Detections(xyxy, score, random.integers(0, 3, count), ("red", "green", "blue"))
+
+
+AGNOSTIC = SelectionOptions(0.0, 300, None, nms_iou=0.5, class_agnostic=True)
+
+
+def test_tiles_of_an_image_show_one_class_of_an_object(random):
+    """As OpenCV suppresses boxes, which knows no classes."""
+    detections = random_detections(random, 60)
+    [remaining] = suppressed_across_classes([detections], AGNOSTIC)
+    left_top = detections.xyxy[:, :2]
+    width_height = detections.xyxy[:, 2:] - left_top
+    rectangles = np.concatenate([left_top, width_height], axis=1).tolist()
+    expected = cv2.dnn.NMSBoxes(rectangles, detections.score.tolist(), 0.0, 0.5)
+    assert 1 < len(expected) < len(detections)
+    assert np.array_equal(remaining.xyxy, detections.xyxy[np.sort(expected)])
+
+
+@pytest.mark.parametrize("changes", [{"class_agnostic": False}, {"nms_iou": None}])
+def test_otherwise_all_classes_of_tiles_remain(random, changes):
+    detections = random_detections(random, 60)
+    [remaining] = suppressed_across_classes([detections], replace(AGNOSTIC, **changes))
+    assert len(remaining) == len(detections)
+
+
+def test_a_detector_suppresses_across_the_classes_of_all_tiles(make_model, monkeypatch):
+    arguments = []
+
+    def suppressed(results, selection):
+        arguments.append(selection)
+        return suppressed_across_classes(results, selection)
+
+    monkeypatch.setattr("detcli.run.batches.suppressed_across_classes", suppressed)
+    with opened(make_model(), nms=0.5, agnostic_nms=True) as detector:
+        assert boxes(detect(detector, LARGE)) == EXPECTED
+    assert [selection.class_agnostic for selection in arguments] == [True]

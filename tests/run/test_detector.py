@@ -189,6 +189,37 @@ def test_unique_needs_anchors(make_model, promise):
         Detector(make_model(), "cpu", Settings(unique=True))
 
 
+def test_agnostic_nms_leaves_one_class_of_boxes_that_overlap(make_model, promise):
+    """Each anchor takes part with all its classes, so that two of one cell overlap entirely."""
+    promise(multi_label=MultiLabel.ALWAYS)
+    image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
+    by_class = detected(make_model(), image, conf=0.3, nms=0.5)
+    assert names_of(by_class) == ["red", "blue", "green"]
+    of_all_classes = detected(make_model(), image, conf=0.3, nms=0.5, agnostic_nms=True)
+    assert names_of(of_all_classes) == ["red", "green"]
+    assert [by_class[0], by_class[2]] == of_all_classes
+
+
+def test_agnostic_nms_takes_the_suppression_that_the_model_recommends(make_model, promise):
+    promise(multi_label=MultiLabel.ALWAYS, nms=0.5)
+    image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153))
+    assert names_of(detected(make_model(), image, conf=0.3, agnostic_nms=True)) == ["red"]
+
+
+def test_agnostic_nms_needs_a_suppression(make_model):
+    with pytest.raises(UsageError, match="agnostic_nms=True: colours gives one box") as raised:
+        Detector(make_model(), "cpu", Settings(agnostic_nms=True))
+    assert "nms=0.7" in raised.value.hint
+    with pytest.raises(UsageError, match="no boxes are compared"):
+        Detector(make_model(), "cpu", Settings(agnostic_nms=True, nms="none"))
+
+
+def test_agnostic_nms_is_found_by_its_name_elsewhere(make_model):
+    with pytest.raises(UsageError, match="class_agnostic") as raised:
+        Detector(make_model(), "cpu", class_agnostic=True)
+    assert "agnostic_nms" in raised.value.hint
+
+
 def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     hub.add("yolov10n", make_model().read_bytes(), half=half.read_bytes())

@@ -79,6 +79,30 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(predict, options
     assert record["settings"]["unique"] is unique
 
 
+def test_the_settings_say_whether_classes_suppress_each_other(predict):
+    (record,) = predict("a.png --provenance --nms 0.5 --agnostic-nms").records
+    assert record["settings"]["agnostic_nms"] is True
+    validator("predict").validate(record)
+    (record,) = predict("a.png --provenance --nms 0.5").records
+    assert "agnostic_nms" not in record["settings"]
+
+
+def test_a_journal_goes_on_only_if_classes_suppress_each_other_as_before(predict, make_images):
+    make_images(2)
+    predict("--resume by_class.jsonl pics --nms 0.5")
+    says = "agnostic_nms false instead of true"
+    predict("--resume by_class.jsonl pics --nms 0.5 --agnostic-nms", code=2, says=says)
+    predict("--resume all.jsonl pics --nms 0.5 --agnostic-nms")
+    predict("--resume all.jsonl pics --nms 0.5 --agnostic-nms")
+    says = "agnostic_nms true instead of false"
+    predict("--resume all.jsonl pics --nms 0.5", code=2, says=says)
+
+
+def test_what_compares_no_boxes_says_what_to_add(predict):
+    completed = predict("a.png --agnostic-nms", code=2, says="no boxes are compared")
+    assert "with --nms 0.7" in completed.stderr
+
+
 def test_each_run_of_a_journal_says_it(run_with_provenance, make_image, tmp_path):
     """The record that says it is dropped with the second run, if it is an error."""
     images = tmp_path / "pics"
