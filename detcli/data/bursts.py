@@ -17,6 +17,9 @@ from detcli.data.record import BURST_COLUMNS, RecordJson
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local, as all times that are compared with it
 _MICROSECOND = timedelta(microseconds=1)
 
+NO_BURST = -1
+"""In place of the number of a burst, for a record whose image has no time."""
+
 _Integers = npt.NDArray[np.int64]
 
 
@@ -31,7 +34,7 @@ class Burst:
 class BurstFinder:
     """Collects when the images of all records were taken, and then tells which are one burst.
 
-    It takes 32 bytes for each photograph.
+    It takes 32 bytes for each photograph, and about 100 while it groups them.
     """
 
     def __init__(self) -> None:
@@ -59,33 +62,46 @@ class BurstFinder:
         self._times_us.append((time - _EPOCH) // _MICROSECOND)
         self._scores.append(max(scores, default=0.0))
 
-    def find(self, gap_s: float) -> dict[int, Burst]:
+    def find(self, gap_s: float) -> "Bursts":
         """Group the photographs that were added.
 
         Args:
             gap_s: Two photographs of a folder that follow on one another are of one burst if they
                 were taken at most so many seconds apart.
-
-        Returns:
-            The burst of each photograph, by the number of its record; records count from 0.
         """
+        number_by_record = np.full(self.record_count, NO_BURST)
         if not self._times_us:
-            return {}
+            return Bursts(number_by_record, np.zeros(0))
         gap_us = round(gap_s * 1_000_000)
         groups = _groups(
             np.array(self._folders, np.int64), np.array(self._times_us, np.int64), gap_us
         )
         numbers = _in_order_of_appearance(groups)
+        number_by_record[np.array(self._record_numbers)] = numbers
         best_scores = np.zeros(numbers.max() + 1)
         np.maximum.at(best_scores, numbers, np.array(self._scores))
+        return Bursts(number_by_record, best_scores)
 
-        bursts = []
-        for number, best_score in enumerate(best_scores.tolist()):
-            bursts.append(Burst(number, best_score))
-        burst_by_record = {}
-        for record_number, number in zip(self._record_numbers, numbers.tolist(), strict=True):
-            burst_by_record[record_number] = bursts[number]
-        return burst_by_record
+
+class Bursts:
+    """The burst of each record that was added to a `BurstFinder`."""
+
+    def __init__(self, number_by_record: _Integers, best_scores: npt.NDArray[np.float64]) -> None:
+        """Combine what was found.
+
+        Args:
+            number_by_record: `(N,)`, the number of each record's burst, or `NO_BURST`.
+            best_scores: `(B,)`, the best score of each burst.
+        """
+        self._number_by_record = number_by_record
+        self._best_scores = best_scores
+
+    def of_record(self, record_number: int) -> Burst | None:
+        """Return the burst of a record, which count from 0; None if it is in none."""
+        number = int(self._number_by_record[record_number])
+        if number == NO_BURST:
+            return None
+        return Burst(number, float(self._best_scores[number]))
 
 
 def _groups(folders: _Integers, times_us: _Integers, gap_us: int) -> _Integers:

@@ -40,15 +40,16 @@ class BurstSink:
         if self._is_passed_on:
             return
         self._is_passed_on = True
-        burst_by_record = self._finder.find(self._gap_s)
+        bursts = self._finder.find(self._gap_s)
         with temporary_file_errors():
             self._file.seek(0)
         for record_number in range(self._finder.record_count):
             with temporary_file_errors():
                 line = self._file.readline()
             record = json.loads(line)
-            if record_number in burst_by_record:
-                record = with_burst(record, burst_by_record[record_number])
+            burst = bursts.of_record(record_number)
+            if burst is not None:
+                record = with_burst(record, burst)
             self._sink.write(Stored(record))
 
     def close(self) -> None:

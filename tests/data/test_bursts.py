@@ -21,29 +21,28 @@ def photograph(seconds, source="site/a.jpg", scores=()):
 
 
 def find(*records, gap_s=60.0):
-    """The burst of each record by its number."""
+    """The burst of each record, in a list; None without one."""
     finder = BurstFinder()
     for record in records:
         finder.add(record)
-    return finder.find(gap_s)
+    bursts = finder.find(gap_s)
+    return [bursts.of_record(number) for number in range(len(records))]
 
 
 def numbers(*records, gap_s=60.0):
     """The number of each record's burst; None without one."""
-    burst_by_record = find(*records, gap_s=gap_s)
     listed = []
-    for record_number in range(len(records)):
-        burst = burst_by_record.get(record_number)
+    for burst in find(*records, gap_s=gap_s):
         listed.append(None if burst is None else burst.number)
     return listed
 
 
 def test_no_records_have_no_bursts():
-    assert find() == {}
+    assert find() == []
 
 
 def test_a_single_photograph_is_a_burst():
-    assert find(photograph(0, scores=[0.5])) == {0: Burst(0, 0.5)}
+    assert find(photograph(0, scores=[0.5])) == [Burst(0, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +77,11 @@ def test_numbers_follow_the_records_and_not_the_times():
 
 def test_the_best_score_is_that_of_all_photographs_of_a_burst():
     records = [photograph(0, scores=[0.25]), photograph(1, scores=[0.75, 0.5]), photograph(2)]
-    assert find(*records) == dict.fromkeys(range(3), Burst(0, 0.75))
+    assert find(*records) == [Burst(0, 0.75)] * 3
 
 
 def test_a_burst_without_detections_has_a_score_of_zero():
-    assert find(photograph(0), photograph(1)) == dict.fromkeys(range(2), Burst(0, 0.0))
+    assert find(photograph(0), photograph(1)) == [Burst(0, 0.0)] * 2
 
 
 def test_records_without_a_time_are_in_no_burst():
