@@ -1,0 +1,85 @@
+"""Reads the records of a file or of standard input: JSON Lines or an array, either behind gzip.
+
+It needs no OpenCV, so that commands that read records and no images begin fast.
+"""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from detcli.core.errors import SourceError, UsageError, system_reason
+from detcli.core.lines import bounded_lines, utf8_file
+from detcli.data.record import RecordJson, parse_record
+from detcli.storage.files import open_lines
+
+ParseRecord = Callable[[bytes], RecordJson]
+"""Parses a line as a record; raises ValueError or RecursionError if it is none."""
+
+
+def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJson]:
+    """Yield the records of a file.
+
+    Args:
+        name: The path of the file.
+        parse: Parses a line; a function that checks less of it is faster.
+
+    Raises:
+        SourceError: It cannot be read.
+        UsageError: It holds something else.
+    """
+    try:
+        with open_lines(Path(name)) as file:
+            yield from _read_lines(file, name, parse)
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
+        raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+
+
+def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJson]:
+    """Yield the records on standard input; `parse` is that of `read_file`.
+
+    Raises:
+        SourceError: It is closed, or holds no text.
+        UsageError: A line is not a record.
+    """
+    if sys.stdin is None:
+        raise SourceError("standard input is closed", "pipe records in, or name a file")
+    try:
+        file = utf8_file(sys.stdin.buffer, close=False)
+        yield from _read_lines(file, "standard input", parse)
+    except UnicodeDecodeError as error:
+        raise SourceError(f"cannot read standard input: {error}", "check it") from error
+
+
+def _read_lines(file: BinaryIO, name: str, parse: ParseRecord) -> Iterator[RecordJson]:
+    """Yield the records of a file that has one on each line.
+
+    It may be JSON Lines, or an array of JSON as detcli writes it: with its brackets on lines of
+    their own, and a comma behind each record but the last.
+
+    Args:
+        file: The file, at its beginning.
+        name: What to call it in a message.
+        parse: Parses a line.
+
+    Raises:
+        UsageError: A line is something else.
+    """
+    lines = bounded_lines(file)
+    line_number = 1
+    try:
+        for line in lines:
+            text = line.strip().rstrip(b",")
+            is_bracket_or_empty = text in {b"", b"[", b"]"}
+            is_empty_array = line_number == 1 and text == b"[]"
+            if not is_bracket_or_empty and not is_empty_array:
+                yield parse(text)
+            line_number += 1
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"line {line_number} of {name} is not a record of detcli: {error}",
+            "name JSON Lines that predict or merge of this version, or an earlier one, wrote",
+        ) from error
