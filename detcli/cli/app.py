@@ -32,6 +32,7 @@ COMMANDS = {
     "merge": "Merge the parts of a sharded run.",
     "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
     "report": "Make an HTML report from the records of an earlier run.",
+    "count": "Count images and boxes in records, by class, folder, day, hour, zone or burst.",
     "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     "verify": "Compare the detections of two models, two devices, two selections, "

@@ -53,6 +53,12 @@ def test_what_needs_it_not_loads_nothing_heavy(line, unwanted):
     assert imported_by(*line.split()) & unwanted == set()
 
 
+def test_counting_records_loads_neither_opencv_nor_a_runtime(tmp_path):
+    (tmp_path / "boxes.jsonl").write_text("")
+    unwanted = {"cv2", "onnx", "onnxruntime", "rich", "platformdirs", *UNUSUAL}
+    assert imported_by("count", tmp_path / "boxes.jsonl") & unwanted == set()
+
+
 def test_a_command_loads_no_other():
     loaded = imported_by("schema")
     assert "detcli.commands.schema" in loaded

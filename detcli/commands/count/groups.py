@@ -1,0 +1,142 @@
+"""Counts images and boxes in groups, whose number alone takes memory."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from detcli.commands.count.keys import (
+    UNKNOWN,
+    BoxFilter,
+    GroupKey,
+    KeyValue,
+    value_of_record,
+    values_of_box,
+)
+from detcli.data.columns import DetectionJson
+from detcli.data.record import RecordJson
+
+GroupValues = tuple[KeyValue, ...]
+"""What the images and boxes of a group have in common: a value for each key, in their order."""
+
+BOX_KEYS = frozenset({GroupKey.CLASS, GroupKey.ZONE})
+"""Keys that each box of an image has a value of its own for."""
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """The counts of one group."""
+
+    images: int = 0  # and frames of videos
+    boxes: int = 0
+    failed: int = 0  # inputs with an error in place of boxes
+
+
+class Groups:
+    """The counts of images and boxes in records, in groups by some keys."""
+
+    def __init__(self, by: tuple[GroupKey, ...], box_filter: BoxFilter) -> None:
+        """Begin without records.
+
+        Args:
+            by: The keys, each once.
+            box_filter: Selects the boxes that are counted.
+        """
+        self.by = by
+        self.images = 0
+        self.boxes = 0
+        self.failed = 0
+        self.seen_keys: set[GroupKey] = set()  # keys of which any record has a value
+        self._box_filter = box_filter
+        self._counts: dict[GroupValues, GroupCounts] = {}
+
+    def add(self, record: RecordJson, file_prefix: str = "") -> None:
+        """Count the image of a record and its boxes, or its failure.
+
+        An image is counted once in each group that any of its boxes is in. An image without boxes
+        is in the group whose class and zone are None; so is a failed input.
+
+        Args:
+            record: The record; the classes and scores of its detections were checked.
+            file_prefix: What tells the bursts of its file from those of others.
+
+        Raises:
+            ValueError: The record has a time or a burst that cannot be read.
+        """
+        common_values: dict[GroupKey, KeyValue] = {}
+        for key in self.by:
+            if key not in BOX_KEYS:
+                common_values[key] = value_of_record(record, key, file_prefix)
+                if common_values[key] != UNKNOWN:
+                    self.seen_keys.add(key)
+        empty_group = tuple(common_values.get(key) for key in self.by)
+        if "error" in record:
+            self.failed += 1
+            self._group(empty_group).failed += 1
+            return
+        boxes = self._box_filter.selected(record.get("detections", []))
+        box_counts = self._box_counts(boxes, common_values)
+        self.images += 1
+        self.boxes += len(boxes)
+        for values, box_count in (box_counts or {empty_group: 0}).items():
+            group = self._group(values)
+            group.images += 1
+            group.boxes += box_count
+
+    def _box_counts(
+        self, boxes: list[DetectionJson], common_values: dict[GroupKey, KeyValue]
+    ) -> Counter[GroupValues]:
+        """Count the boxes of one image by group; a box in several zones is in several groups.
+
+        Args:
+            boxes: The boxes that count.
+            common_values: The values of the keys that all of them have in common.
+        """
+        box_counts = Counter[GroupValues]()
+        for box in boxes:
+            groups_of_box: list[GroupValues] = [()]
+            for key in self.by:
+                if key in BOX_KEYS:
+                    values = list(values_of_box(box, key))
+                    if values != [None]:
+                        self.seen_keys.add(key)
+                else:
+                    values = [common_values[key]]
+                groups_of_box = _extended(groups_of_box, values)
+            box_counts.update(groups_of_box)
+        return box_counts
+
+    def _group(self, values: GroupValues) -> GroupCounts:
+        """Return the counts of a group, which begin with 0."""
+        return self._counts.setdefault(values, GroupCounts())
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __iter__(self) -> Iterator[tuple[GroupValues, GroupCounts]]:
+        """Yield the groups, sorted by their values: numbers, then texts, unknown ones, and None."""
+        for values in sorted(self._counts, key=_sort_key):
+            yield values, self._counts[values]
+
+
+def _extended(groups: list[GroupValues], values: list[KeyValue]) -> list[GroupValues]:
+    """Add each of the values of a further key to each of the groups."""
+    extended = []
+    for group in groups:
+        for value in values:
+            extended.append((*group, value))
+    return extended
+
+
+def _sort_key(values: GroupValues) -> list[tuple[int, int, str]]:
+    """Return what a group is sorted by, as numbers and texts cannot be compared."""
+    keys = []
+    for value in values:
+        if value is None:
+            keys.append((3, 0, ""))
+        elif value == UNKNOWN:
+            keys.append((2, 0, ""))
+        elif isinstance(value, int):
+            keys.append((0, value, ""))
+        else:
+            keys.append((1, 0, value))
+    return keys

@@ -1,0 +1,185 @@
+"""What images and boxes are counted by, read from their records."""
+
+import posixpath
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from math import inf
+from typing import Any, cast
+
+from detcli.config.config import Settings
+from detcli.core import Fields
+from detcli.data.columns import DetectionJson
+from detcli.data.record import RecordJson
+
+UNKNOWN = "unknown"
+"""The day, hour or burst of a record that does not say it."""
+
+KeyValue = str | int | None
+"""The value of a key: None is the class of an image without boxes, or the zone of a box in none."""
+
+
+class GroupKey(StrEnum):
+    """What images and boxes can be counted by."""
+
+    CLASS = "class"
+    FOLDER = "folder"
+    DAY = "day"
+    HOUR = "hour"
+    ZONE = "zone"
+    BURST = "burst"
+
+
+class BoxFilter:
+    """Tells which boxes are counted, by their class and score."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the classes and confidences of --classes and --conf; without them all boxes count.
+
+        Args:
+            settings: Of these, `conf`, `class_conf` and `classes` are used.
+        """
+        self._min_score = -inf
+        if settings.conf is not None:
+            self._min_score = settings.conf
+        self._class_scores: dict[str, float] = {}
+        for class_name, score in settings.class_conf:
+            self._class_scores[str(class_name)] = score
+        self._classes = frozenset(str(class_name) for class_name in settings.classes)
+        self.seen_classes: set[str] = set()  # names of all classes in the records
+        self._seen_ids: set[str] = set()  # their ids, as text
+
+    @property
+    def unseen(self) -> list[str]:
+        """The classes, by name or id, that were asked for and that no box is of."""
+        typed = sorted(self._classes | self._class_scores.keys())
+        seen = self.seen_classes | self._seen_ids
+        return [class_name for class_name in typed if class_name not in seen]
+
+    def selected(self, detections: list[DetectionJson]) -> list[DetectionJson]:
+        """Return the detections that are counted; each has a class and a score."""
+        selected = []
+        for detection in detections:
+            class_name = detection["class_name"]
+            class_id = str(detection["class_id"])
+            self.seen_classes.add(class_name)
+            self._seen_ids.add(class_id)
+            is_of_class = class_name in self._classes or class_id in self._classes
+            if self._classes and not is_of_class:
+                continue
+            # As with predict --conf, the score has to be above the confidence.
+            if detection["score"] > self._confidence(class_name, class_id):
+                selected.append(detection)
+        return selected
+
+    def _confidence(self, class_name: str, class_id: str) -> float:
+        """Return the confidence of a class: its own one, else that of all classes."""
+        if class_name in self._class_scores:
+            return self._class_scores[class_name]
+        return self._class_scores.get(class_id, self._min_score)
+
+
+def folder_of(source: str) -> str:
+    """Return the folder of an input, or `.` for an input without one.
+
+    Examples:
+        >>> folder_of("card1/site7/a.jpg"), folder_of("a.jpg")
+        ('card1/site7', '.')
+    """
+    return posixpath.dirname(source) or "."
+
+
+def local_time(fields: Fields) -> datetime | None:
+    """Read when the image of a record was taken, or when the frame of a stream came.
+
+    Args:
+        fields: A record, whose `taken` is a camera's local time, and `time` of a stream in UTC.
+            Both may be from anyone.
+
+    Returns:
+        The time that is written there, in whatever zone; None if the record has neither.
+
+    Raises:
+        ValueError: What it has is no time.
+    """
+    for name in ("taken", "time"):
+        if name in fields:
+            return _parse_time(name, fields[name])
+    return None
+
+
+def _parse_time(name: str, value: Any) -> datetime:  # noqa: ANN401 - JSON
+    """Parse a time in ISO 8601, such as 2026-11-03T04:55:12.25.
+
+    Raises:
+        ValueError: It is none; the message names its field.
+    """
+    if isinstance(value, str) and "T" in value:
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{name} is {str(value)[:40]!r}, and no time")
+
+
+def burst_of(fields: Fields, file_prefix: str) -> KeyValue:
+    """Return of which burst a record is, a group of images that were taken one after another.
+
+    Args:
+        fields: A record, which may be from anyone.
+        file_prefix: What tells the bursts of several files from one another, as each file counts
+            them from 0; empty if there is one file.
+
+    Returns:
+        Its number; with a prefix the text of both; `unknown` if the record does not say it.
+
+    Raises:
+        ValueError: It is no number.
+    """
+    if "burst" not in fields:
+        return UNKNOWN
+    burst = fields["burst"]
+    if type(burst) is not int:
+        raise ValueError(f"burst is {str(burst)[:40]!r}, and no number")
+    if file_prefix:
+        return f"{file_prefix}{burst}"
+    return burst
+
+
+def value_of_record(record: RecordJson, key: GroupKey, file_prefix: str) -> KeyValue:
+    """Return the value of a key that all boxes of a record have in common.
+
+    Args:
+        record: The record.
+        key: The key; it is neither the class nor the zone, which each box has of its own.
+        file_prefix: As in `burst_of`.
+
+    Raises:
+        ValueError: The record has a value that cannot be read.
+    """
+    if key is GroupKey.FOLDER:
+        return folder_of(record["source"])
+    fields = cast("Fields", record)
+    if key is GroupKey.BURST:
+        return burst_of(fields, file_prefix)
+    time = local_time(fields)
+    if time is None:
+        return UNKNOWN
+    if key is GroupKey.DAY:
+        return time.date().isoformat()
+    return f"{time.hour:02}"
+
+
+def values_of_box(detection: DetectionJson, key: GroupKey) -> Iterator[KeyValue]:
+    """Yield the values of the class or the zone of a box; a box may be in several zones.
+
+    A box in no zone has the value None.
+    """
+    if key is GroupKey.CLASS:
+        yield detection["class_name"]
+        return
+    zones = detection.get("zones")
+    if zones:
+        yield from dict.fromkeys(zones)
+    else:
+        yield None

@@ -1,0 +1,167 @@
+"""Writes counts: as a table for people, as CSV for spreadsheets, as JSON for programs."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from detcli.cli.report import EMPTY, ReportFormat, write_report
+from detcli.commands.count.groups import Groups
+from detcli.core import Fields, frozen
+from detcli.core.text import escape_unprintable, is_terminal, pluralize
+from detcli.storage.files import StandardOutput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+COUNTS = ("images", "boxes", "failed")
+"""The columns behind those of the keys."""
+
+MAX_SHOWN_GROUPS = 1000
+"""How many groups the table shows, as it is for people; CSV and JSON have all."""
+
+LOT = 10_000
+"""Lines of text that are written to standard output at once."""
+
+VERSION = 1
+"""The version of the JSON."""
+
+
+class CountFormat(StrEnum):
+    """How counts are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+@frozen
+class Totals:
+    """How many images and boxes there are in all records, each counted once."""
+
+    images: int
+    boxes: int
+    failed: int  # inputs with an error
+
+
+def write_counts(groups: Groups, requested_format: CountFormat | None) -> None:
+    """Write counts to standard output.
+
+    Args:
+        groups: The counts.
+        requested_format: The value of --format; None for a table on a terminal, and JSON elsewhere.
+    """
+    count_format = requested_format or CountFormat.JSON
+    if requested_format is None and is_terminal(sys.stdout):
+        count_format = CountFormat.TABLE
+    if count_format is CountFormat.CSV:
+        _write_lines(_csv_lines(groups))
+    elif count_format is CountFormat.JSON:
+        _write_lines(_json_lines(groups))
+    else:
+        totals = Totals(groups.images, groups.boxes, groups.failed)
+
+        def render(_: Totals) -> "Iterator[RenderableType]":
+            return _table_blocks(groups)
+
+        write_report(totals, ReportFormat.TABLE, render)
+
+
+def _write_lines(lines: Iterable[str]) -> None:
+    """Write lines to standard output, many at a time: there may be a line for each burst."""
+    output = StandardOutput()
+    remaining_lines = iter(lines)
+    while lot := list(islice(remaining_lines, LOT)):
+        output.write("".join(lot))
+    output.commit()
+
+
+def _rows(groups: Groups) -> Iterator[Fields]:
+    """Yield the values and the counts of each group, by the name of the column."""
+    for values, counts in groups:
+        row: Fields = {}
+        for key, value in zip(groups.by, values, strict=True):
+            row[str(key)] = value
+        for column in COUNTS:
+            row[column] = getattr(counts, column)
+        yield row
+
+
+def _csv_lines(groups: Groups) -> Iterator[str]:
+    """Yield the lines of CSV: a header, then a line for each group; a value of None is empty."""
+    columns = [*groups.by, *COUNTS]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in _rows(groups):
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+        writer.writerow(row)
+    yield text.getvalue()
+
+
+def _json_lines(groups: Groups) -> Iterator[str]:
+    """Yield the lines of one JSON object: the totals, then a line for each group."""
+    beginning = {
+        "schema_version": VERSION,
+        "by": list(groups.by),
+        "images": groups.images,
+        "boxes": groups.boxes,
+        "failed": groups.failed,
+    }
+    yield json.dumps(beginning).removesuffix("}") + ', "groups": ['
+    separator = "\n"
+    for row in _rows(groups):
+        yield f"{separator}  {json.dumps(row, ensure_ascii=False)}"
+        separator = ",\n"
+    yield "\n]}\n"
+
+
+def _table_blocks(groups: Groups) -> "Iterator[RenderableType]":
+    """Yield the table for people and a line with the totals."""
+    from rich.text import Text
+
+    yield _table(groups)
+    if len(groups) > MAX_SHOWN_GROUPS:
+        more = f"{len(groups) - MAX_SHOWN_GROUPS} more groups: --format csv and json have all"
+        yield Text(more)
+    totals = f"{pluralize(groups.images, 'image')}, {groups.boxes} boxes"
+    if groups.boxes == 1:
+        totals = f"{pluralize(groups.images, 'image')}, 1 box"
+    if groups.failed:
+        totals += f", {groups.failed} failed"
+    yield Text(totals)
+
+
+def _table(groups: Groups) -> "Table":
+    """Lay out the first groups as a table: the keys on the left, the counts on the right.
+
+    Failed inputs have a column only if there are any.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = [*groups.by, "images", "boxes"]
+    if groups.failed:
+        columns.append("failed")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        if column in COUNTS:
+            table.add_column(column, justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold")
+    for row in islice(_rows(groups), MAX_SHOWN_GROUPS):
+        cells = []
+        for column in columns:
+            value = row[column]
+            if value is None:
+                value = EMPTY
+            cells.append(Text(escape_unprintable(str(value))))
+        table.add_row(*cells)
+    return table
