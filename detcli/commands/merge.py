@@ -13,16 +13,16 @@ from detcli.core.text import pluralize
 from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 
 if TYPE_CHECKING:
-    from detcli.config.values import Target
+    from detcli.config.values import Format, Target
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
-    from detcli.sink.protocol import RecordSink
+    from detcli.sink.protocol import Output, RecordSink
 
 
-@command("format", "burst", Verbosity, examples="""
+@command("format", "base", "burst", Verbosity, examples="""
 detcli merge boxes/ -o all.jsonl
-detcli merge boxes/ --format csv | head
 detcli merge boxes/ --burst 60s -o all.csv
+detcli merge boxes/ --format megadetector --base pics -o timelapse.json
 """)  # fmt: skip
 def merge(
     config: Config,
@@ -41,31 +41,15 @@ def merge(
     records are errors.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    from detcli.data.columns import OPTIONAL_COLUMNS  # these load NumPy: --help does without
-    from detcli.run.shards.manifest import Manifest
+    from detcli.run.shards.manifest import Manifest  # these load NumPy: --help does without
     from detcli.run.shards.parts import Merge, describe_failures
     from detcli.run.shards.store import open_store
     from detcli.sink.bursts import BurstSink
-    from detcli.sink.formats import (
-        choose_format,
-        open_record_sink,
-        open_target,
-        require_bursts,
-        require_file,
-    )
+    from detcli.sink.formats import open_target
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
-    if is_folder(output):
-        raise UsageError(f"--output {output} is a folder", "name a file or an object")
-    target = read_target(output)  # None for standard output
-    record_format = choose_format(config.outputs.format, target)
-    require_file(record_format, target)
-    burst_gap_s = config.outputs.burst
-    if burst_gap_s is not None:
-        require_bursts(record_format)
-    if target is not None:
-        _refuse_name_of_run(target)
+    target, record_format = _choose_output(config, output)
 
     store = open_store(folder)
     manifest = Manifest(store)
@@ -78,9 +62,7 @@ def merge(
         file = open_target(target)
     reports_progress = target is not None and not config.verbosity.quiet
     try:
-        settings = manifest.header["settings"]
-        optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
-        sink = open_record_sink(record_format, file, optional, burst_gap_s)
+        sink = _open_sink(config, manifest, record_format, file)
         _copy(merging, manifest, sink, show_progress=reports_progress)
         if isinstance(sink, BurstSink):
             sink.pass_on()
@@ -97,6 +79,55 @@ def merge(
     if merging.failed:
         hint = "work them again with --retry-failed, added to the command that made the parts"
         raise InputError(describe_failures(merging.failed), hint)
+
+
+def _choose_output(config: Config, output: str | None) -> "tuple[Target | None, Format]":
+    """Choose where the records of all parts go, and in which format.
+
+    Args:
+        config: The format that was asked for, and what it needs.
+        output: What `--output` names; None or "-" for standard output.
+
+    Returns:
+        The file or object, None for standard output; and the format.
+
+    Raises:
+        UsageError: The output cannot have this format, or has a name that the run uses.
+    """
+    from detcli.sink.formats import choose_format, require_bursts, require_file
+
+    if is_folder(output):
+        raise UsageError(f"--output {output} is a folder", "name a file or an object")
+    target = read_target(output)
+    record_format = choose_format(config.outputs.format, target)
+    require_file(record_format, target, config.outputs.base)
+    if config.outputs.burst is not None:
+        require_bursts(record_format)
+    if target is not None:
+        _refuse_name_of_run(target)
+    return target, record_format
+
+
+def _open_sink(
+    config: Config, manifest: "Manifest", record_format: "Format", output: "Output"
+) -> "RecordSink":
+    """Open the sink that writes the records of a run in shards to an output.
+
+    Args:
+        config: What `--base` and `--burst` say.
+        manifest: The manifest of the run, which names its settings and the model's classes.
+        record_format: The format of the output.
+        output: The open output.
+    """
+    from detcli.data.columns import OPTIONAL_COLUMNS
+    from detcli.run.shards.manifest import class_names_of
+    from detcli.sink.formats import open_record_sink
+    from detcli.sink.protocol import RunDescription
+
+    settings = manifest.header["settings"]
+    columns = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
+    run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
+    return open_record_sink(record_format, output, columns, run, config.outputs.burst)
 
 
 def _refuse_name_of_run(target: "Target") -> None:

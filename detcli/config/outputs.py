@@ -64,6 +64,14 @@ class Outputs:
         common=True,
         overridden_by={"resume": bool},
     )
+    base: str | None = option(
+        None,
+        "--base FOLDER",
+        "Name files relative to this folder; for --format megadetector, which Timelapse reads.",
+        sharded=False,
+        needs={"format": "add --format megadetector"},
+        other_names="output-relative-filenames",
+    )
     resume: Path | None = output_option(
         "--resume FILE",
         "Append JSON Lines to this file, and skip inputs already in it.",

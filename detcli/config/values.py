@@ -57,6 +57,7 @@ class Format(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     LABELSTUDIO = "labelstudio"
+    MEGADETECTOR = "megadetector"
 
 
 SUFFIXES = {

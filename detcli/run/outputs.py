@@ -14,11 +14,11 @@ from detcli.config.values import Format, Target
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import is_pipe, is_terminal
+from detcli.core.text import is_pipe, is_terminal, public_name
 from detcli.data.columns import OPTIONAL_COLUMNS
 from detcli.data.record import SettingsJson
 from detcli.model.contract import class_ids
-from detcli.sink.protocol import Output, Sink
+from detcli.sink.protocol import Output, RunDescription, Sink
 from detcli.source.loading import Item
 from detcli.source.names import has_inputs, is_live
 from detcli.storage.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
@@ -110,7 +110,9 @@ def choose_destination(config: Config) -> Destination:
             f"--provenance is not part of the format {format_}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
         )
-    require_file(format_, target)
+    require_file(format_, target, outputs.base)
+    if not FORMATS[format_].takes_streams and not resumed:
+        _require_files(config, format_)
     endless = config.inputs.follow or any(is_live(name) for name in config.inputs.source)
     destination = Destination(
         format=format_,
@@ -145,6 +147,29 @@ def _require_end(destination: Destination) -> None:
             "gets each as it comes",
             "write them to a file, with -o boxes.jsonl or boxes.csv",
         )
+
+
+def _require_files(config: Config, record_format: Format) -> None:
+    """Refuse inputs that a format of files cannot name: streams, and names outside of --base.
+
+    Raises:
+        UsageError: There is one.
+    """
+    from detcli.sink.megadetector import name_below
+    from detcli.source.loading import STDIN
+
+    base = config.outputs.base
+    for name in config.inputs.source:
+        if is_live(name):
+            raise UsageError(
+                f"{public_name(name)} is a live stream, and --format {record_format} takes files",
+                "write records of streams with -o FILE.jsonl",
+            )
+        if base is not None and name != STDIN and name_below(name, base) is None:
+            raise UsageError(
+                f"{public_name(name)} is not below --base {base}",
+                "name the folder that all inputs are in, as Timelapse's root folder is",
+            )
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
@@ -229,7 +254,8 @@ def open_sinks(
         opener.open_tables(class_names)
         skip: Skip = _skip_nothing
         if config.outputs.resume is None:
-            opener.open_records(destination)
+            description = RunDescription(settings or {}, class_names, config.outputs.base)
+            opener.open_records(destination, description)
         else:
             skip = opener.open_journal(settings, implied, show_reading)
         _warn_of_visible_classes(config, tuple(class_names))
@@ -447,10 +473,14 @@ class _SinkOpener:
 
         return skip_recorded
 
-    def open_records(self, destination: Destination) -> None:
+    def open_records(self, destination: Destination, run: RunDescription) -> None:
         """Open the file, object or standard output that records are written to.
 
         Options such as --track add columns to them.
+
+        Args:
+            destination: Where records go, and in which format.
+            run: What the run is known by, for formats that say what made their records.
         """
         output: Output
         if destination.target is None:
@@ -464,8 +494,8 @@ class _SinkOpener:
             is_requested = getattr(self._config.watched, column.option)
             if is_requested:
                 columns.append(column.name)
-        burst_gap_s = self._options.burst
-        self.sinks.append(open_record_sink(destination.format, output, columns, burst_gap_s))
+        sink = open_record_sink(destination.format, output, columns, run, self._options.burst)
+        self.sinks.append(sink)
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
         """Open a file to write to, which is discarded if another sink cannot be opened."""

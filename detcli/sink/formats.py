@@ -10,11 +10,14 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
 from detcli.data.record import BURST_COLUMNS
-from detcli.sink.protocol import Output, RecordSink
+from detcli.sink.protocol import Output, RecordSink, RunDescription
 from detcli.storage.files import AtomicFile, DirectFile, open_output
 from detcli.storage.folder import OutputState
 
 SinkClass = Callable[..., RecordSink]
+
+UNKNOWN_RUN = RunDescription()
+"""A run of which nothing is known but its records."""
 
 
 @frozen
@@ -27,6 +30,10 @@ class FormatSpec:
     # a row for each detection, with columns that only some options add; its class takes these, too
     has_detection_rows: bool = False
     needs_file: bool = False  # it cannot be written to standard output
+    # it says what made its records, and names files relative to a folder; its class takes a
+    # `RunDescription`, too
+    describes_run: bool = False
+    takes_streams: bool = True  # whether records of cameras and streams can be written
 
 
 # The classes are imported when they are used: --help does without, and libraries may be missing.
@@ -68,6 +75,12 @@ def _load_label_studio() -> SinkClass:
     return LabelStudioSink
 
 
+def _load_megadetector() -> SinkClass:
+    from detcli.sink.megadetector import MegaDetectorSink
+
+    return MegaDetectorSink
+
+
 FORMATS = {
     Format.TABLE: FormatSpec(_load_table, is_appendable=True),
     Format.JSONL: FormatSpec(_load_json_lines, is_appendable=True, has_provenance=True),
@@ -75,6 +88,7 @@ FORMATS = {
     Format.CSV: FormatSpec(_load_csv, is_appendable=True, has_detection_rows=True),
     Format.PARQUET: FormatSpec(_load_parquet, has_detection_rows=True, needs_file=True),
     Format.LABELSTUDIO: FormatSpec(_load_label_studio),
+    Format.MEGADETECTOR: FormatSpec(_load_megadetector, describes_run=True, takes_streams=False),
 }
 """Every format of records. A new one is named in `config/values.py`, with its suffixes."""
 
@@ -132,14 +146,24 @@ def is_special(path: Target) -> bool:
         return False
 
 
-def require_file(record_format: Format, output: "Target | None") -> None:
-    """Refuse standard output for a format that needs a file.
+def require_file(record_format: Format, output: "Target | None", base: str | None = None) -> None:
+    """Refuse standard output for a format that needs a file, and a base that it does not use.
+
+    Args:
+        record_format: The format.
+        output: The file that is written to; None for standard output.
+        base: The value of --base; None without one.
 
     Raises:
         DependencyError: The library for the format is missing.
-        UsageError: It is standard output.
+        UsageError: It is standard output, or names of this format are not relative to a folder.
     """
     spec = FORMATS[record_format]
+    if base is not None and not spec.describes_run:
+        raise UsageError(
+            f"--base is not used by the format {record_format}",
+            "leave it out, or add --format megadetector",
+        )
     if spec.needs_file:
         if output is None:
             raise UsageError(f"--format {record_format} needs --output", "name a file for it")
@@ -164,6 +188,7 @@ def open_record_sink(
     record_format: Format,
     output: Output,
     optional_columns: Sequence[str],
+    run: RunDescription = UNKNOWN_RUN,
     burst_gap_s: float | None = None,
 ) -> RecordSink:
     """Make the sink that writes records in a format to an open output.
@@ -173,6 +198,7 @@ def open_record_sink(
         output: The open output.
         optional_columns: The names of columns that options add; formats that do not write a row
             for each detection have no columns.
+        run: What is known of the run that makes the records, for formats that say so.
         burst_gap_s: How many seconds the photographs of a burst are apart at most; None if records
             do not say which photographs are one burst.
 
@@ -187,6 +213,8 @@ def open_record_sink(
         columns += BURST_COLUMNS
     if spec.has_detection_rows:
         sink = sink_class(output, columns)
+    elif spec.describes_run:
+        sink = sink_class(output, run)
     else:
         sink = sink_class(output)
     if burst_gap_s is None:

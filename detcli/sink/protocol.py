@@ -1,7 +1,8 @@
 """What every sink has to offer (`Sink`), and the output that most of them write to."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Protocol
 
 from detcli.core import frozen
@@ -55,6 +56,15 @@ class RecordSink(Sink, Protocol):
     """A sink that needs no more of a record than its JSON."""
 
     def write(self, record: Encodable) -> None: ...
+
+
+@frozen
+class RunDescription:
+    """What a run is known by, for formats that say what made their records."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)  # as records have them, may be empty
+    class_names: Sequence[str] = ()  # all that the model has, by class id; empty if unknown
+    base: str | None = None  # the folder that names of files are relative to; None for none
 
 
 class TextSink:

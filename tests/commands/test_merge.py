@@ -12,7 +12,7 @@ import pytest
 from colour_model import NAMES, build, image
 from saved_records import of_version_1
 
-FORMATS = ["table", "jsonl", "json", "csv", optional.PARQUET]
+FORMATS = ["table", "jsonl", "json", "csv", "megadetector", optional.PARQUET]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def worked(tmp_path_factory):
         video.write(image(("blue", 2, 2)))
     video.release()
     command = ["predict", images, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
-    formats = ["table", "jsonl", "json", "csv"]
+    formats = ["table", "jsonl", "json", "csv", "megadetector"]
     if optional.is_installed("pyarrow"):
         formats.append("parquet")
     for name in formats:

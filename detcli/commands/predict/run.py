@@ -94,7 +94,7 @@ def predict_here(
     with open_run(config, model) as run:
         conditions = _parse_conditions(run)
         settings = None
-        if outputs.need_identity:
+        if outputs.need_identity or FORMATS[destination.format].describes_run:
             settings = run.settings()
         summary = _Summary(config, destination)
         finisher = _RecordFinisher(run, marks, summary)

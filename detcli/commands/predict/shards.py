@@ -23,9 +23,9 @@ from detcli.cli.console import (
 )
 from detcli.config.config import Config
 from detcli.config.values import Format, ShardSelection
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import StoreError, UsageError
-from detcli.core.text import pluralize
+from detcli.core.text import escape_surrogates, pluralize
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
@@ -135,6 +135,7 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
             "strict": inputs.strict,
             "lenient": inputs.lenient,
         },
+        "class_names": escape_surrogates([*ready.class_names]),
     }
     with Sources(inputs.source, inputs, config.outputs.written) as sources:
         entries = None
@@ -256,7 +257,10 @@ def begin(
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
         size = shard_size or manifest.header["shard_size"]
-        manifest.require_same(implied, **{**header, "shard_size": size})
+        compared_fields: Fields = {**header, "shard_size": size}
+        # Manifests of earlier versions have no names of classes, which the model decides anyway.
+        compared_fields.pop("class_names", None)
+        manifest.require_same(implied, **compared_fields)
         if entries is None or begun:
             return OpenedRun(manifest, len(names), names.repeated)
         if extend:

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class HeaderJson(TypedDict):
     shard_size: int  # the last one may have fewer names
     settings: SettingsJson
     inputs: InputsJson
+    class_names: NotRequired[list[str]]  # of the model; absent from folders of earlier versions
 
 
 EXAMPLES = 3
@@ -315,13 +316,26 @@ def _numbered_files(store: Store) -> list[tuple[int, str]]:
 def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
     """Tell whether these are a header's fields, as far as they are used without comparing them."""
     return (
-        HeaderJson.__annotations__.keys() <= set(fields)
+        HeaderJson.__required_keys__ <= set(fields)
         and type(fields["shard_size"]) is int
         and fields["shard_size"] > 0
         and fields["format"] in {"jsonl", "parquet"}
         and isinstance(fields["settings"], dict)
         and isinstance(fields["inputs"], dict)
     )
+
+
+def class_names_of(header: HeaderJson) -> list[str]:
+    """Return the names of the model's classes that a manifest has, by class id; empty for none.
+
+    The manifest may come from a stranger: names that are no texts count as none.
+    """
+    class_names: Any = header.get("class_names") or header["settings"].get("names")
+    if not isinstance(class_names, list):
+        return []
+    if not all(isinstance(class_name, str) for class_name in class_names):
+        return []
+    return class_names
 
 
 def shortened(names: Iterable[Name], count: int) -> str:

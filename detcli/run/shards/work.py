@@ -79,6 +79,7 @@ class Ready:
     settings: SettingsJson  # what detections depend on
     detcli: str = __version__
     implied: frozenset[str] = frozenset()  # settings that others decide
+    class_names: tuple[str, ...] = ()  # of the model
 
 
 @frozen
@@ -121,9 +122,17 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     """
     store = open_store(str(request.config.outputs.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
-        anonymize = open_anonymizer(request.config, run.detector.contract.names)
+        class_names = run.detector.contract.names
+        anonymize = open_anonymizer(request.config, class_names)
         watch = run.watcher()
-        report(Ready(platform.node(), run.settings(), implied=run.implied_settings))
+        report(
+            Ready(
+                platform.node(),
+                run.settings(),
+                implied=run.implied_settings,
+                class_names=tuple(class_names),
+            )
+        )
         with run.sources([]) as sources:
             worker = _Worker(store, sources, report)
             try:
