@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from detcli.config.typed import convert_fields
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
 
@@ -30,6 +31,10 @@ class Shape:
     name: str
     points: tuple[tuple[float, float], ...]
     fractions: bool
+
+    def __post_init__(self) -> None:
+        """Convert the values to the types of the fields."""
+        convert_fields(self)
 
     @classmethod
     def zone(cls, text: str) -> Self:

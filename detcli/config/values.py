@@ -89,6 +89,12 @@ class Tracking:
     tracker: Tracker
     conf: float | None = None
 
+    def __post_init__(self) -> None:
+        """Convert the values to the types of the fields, and refuse those out of range."""
+        convert_fields(self)
+        if self.conf is not None and not 0 <= self.conf <= 1:
+            raise UsageError(f"conf is {self.conf}", "use a confidence between 0 and 1")
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `bytetrack` or `bytetrack,conf=0.5`."""

@@ -107,6 +107,8 @@ YARD = "yard=0,0,1,0,1,1"
         (DeviceOptions, "cuda_graph", 1),
         (Tiling, "size", "640"),
         (Tiling, "size", 640.5),
+        (Tracking, "tracker", "sort"),
+        (Tracking, "tracker", 1),
     ],
 )
 def test_a_value_of_another_type_is_refused_where_it_is_made(kind, name, value):
@@ -160,12 +162,42 @@ def test_a_value_of_another_type_is_refused_where_it_is_made(kind, name, value):
         (Watched, "track", "ocsort,conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
         (Watched, "track", Tracker.OCSORT, Tracking(Tracker.OCSORT)),
         (Tiling, "size", np.int32(640), 640),
+        (Tracking, "tracker", "ocsort", Tracker.OCSORT),
     ],
 )
 def test_what_is_natural_is_taken(kind, name, value, expected):
     settled = getattr(kind(**{name: value}), name)
     assert settled == expected
     assert type(settled) is type(expected)
+
+
+@pytest.mark.parametrize("conf", ["0.5", True, 2, -0.1, math.nan])
+def test_a_tracker_needs_a_confidence(conf):
+    with pytest.raises(UsageError, match=r"^conf is") as caught:
+        Tracking(Tracker.OCSORT, conf)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", 3),
+        ("points", "0,0,1,1"),
+        ("points", ((0, 0), (1, "1"))),
+        ("points", ((0, 0, 1), (1, 1))),
+        ("fractions", 1),
+    ],
+)
+def test_a_shape_of_another_type_is_refused(name, value):
+    values = {"name": "gate", "points": ((0, 0), (1, 1)), "fractions": True}
+    with pytest.raises(UsageError, match=f"^{name} is") as caught:
+        Shape(**values | {name: value})
+    assert caught.value.hint
+
+
+def test_a_shape_takes_an_array_of_points():
+    shape = Shape("gate", np.array([[0, 0], [1, 1]]), fractions=True)
+    assert shape == Shape.line("gate=0,0,1,1")
 
 
 def test_a_file_of_zones_is_read(tmp_path):
