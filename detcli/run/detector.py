@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +26,11 @@ from detcli.run import Run
 from detcli.run.batches import BatchDetector
 from detcli.source.loading import Item, load_in_time
 from detcli.source.names import is_video
+from detcli.source.pillow import PillowImage, is_pillow_image, read_pillow
 from detcli.source.reading import load_file
 
 INPUTS = Inputs()  # the defaults of `predict`
 WATCHED = Watched()
-
-
-class PillowImage(Protocol):
-    """An image of Pillow, which need not be installed."""
-
-    def convert(self, mode: str) -> Any:  # noqa: ANN401
-        """Convert the image to another mode."""
 
 
 AnyImage = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
@@ -143,8 +137,8 @@ class Detector:
         Args:
             images: An image, or a list of images of any sizes, which run as one batch. An image
                 is `(H, W, 3)` uint8 BGR as from `cv2.imread`, the path of a file, which is read
-                upright, or one of Pillow, which is taken as it is. An array `(N, H, W, 3)` is a
-                list of N images.
+                upright, or one of Pillow, which is read as its file is. An array `(N, H, W, 3)` is
+                a list of N images.
 
         Returns:
             Detections, or a list of them, in pixels of each image.
@@ -152,9 +146,11 @@ class Detector:
         Raises:
             TypeError: It is something else, such as None, which OpenCV makes of a file that it
                 cannot read.
-            ValueError: An array has a wrong shape or dtype.
+            ValueError: An array has a wrong shape or dtype, or an image of Pillow a mode that no
+                file has.
             SourceError: A file cannot be read.
-            DecodeError: A file is not a complete image.
+            DecodeError: A file is not a complete image, or the numbers of an image of Pillow are
+                neither of 8 or 16 bits nor from 0 to 1.
             InferenceError: The runtime failed.
             SourceError: An image has no such region as the settings name.
         """
@@ -340,10 +336,8 @@ def _to_image(image: object) -> Image:
     """
     if isinstance(image, str | os.PathLike):
         return _read_image(os.fsdecode(image))
-    if type(image).__module__.startswith("PIL.") and hasattr(image, "convert"):
-        rgb = np.asarray(image.convert("RGB"))
-        bgr = rgb[..., ::-1]
-        image = np.ascontiguousarray(bgr)
+    if is_pillow_image(image):
+        return read_pillow(image)
     requirement = "an image must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
     if image is None:
         reason = "None, which cv2.imread returns for a file that it cannot read: pass its path"

@@ -397,6 +397,19 @@ def test_images_may_be_paths_or_pillows(make_model, make_image):
         assert detector(pillows[1]).to_dict() == expected
 
 
+def test_an_image_of_pillow_that_lies_on_its_side_is_turned(make_model, tmp_path):
+    exif = PillowImage.Exif()
+    exif[0x0112] = 6  # the stored image has to be turned by 90 degrees clockwise
+    path = tmp_path / "turned.png"
+    pixels = image(("red", 2, 3), ("blue", 5, 5))
+    PillowImage.fromarray(np.rot90(pixels[..., ::-1])).save(path, exif=exif)
+    with Detector(make_model(), settings=STRICT) as detector, PillowImage.open(path) as opened:
+        expected = detector(pixels).to_dict()
+        assert len(expected) == 2
+        assert detector(path).to_dict() == expected
+        assert detector(opened).to_dict() == expected
+
+
 @pytest.mark.parametrize(
     ("argument", "error", "message"),
     [
