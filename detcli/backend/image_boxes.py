@@ -15,7 +15,7 @@ from detcli.backend.postprocess import (
     detect,
 )
 from detcli.core.errors import DetcliWarning
-from detcli.data.detections import Detections
+from detcli.data.detections import Detections, with_rows
 from detcli.data.geometry import Letterbox, clipped
 from detcli.model.contract import Contract
 
@@ -73,7 +73,7 @@ def batch_to_detections(
             detections.append(to_detections(selection, letterbox, contract))
         return detections
     begin = 0
-    for selection in selections:
+    for selection, letterbox in zip(selections, letterboxes, strict=True):
         end = begin + len(selection.score)
         detections.append(
             Detections(
@@ -82,6 +82,7 @@ def batch_to_detections(
                 selection.class_id,
                 contract.names,
                 selected=selection.score,
+                image_size=letterbox.picture,
             )
         )
         begin = end
@@ -152,6 +153,7 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
         selection.class_id,
         contract.names,
         selected=selection.score,
+        image_size=letterbox.picture,
     )
 
     is_finite = np.isfinite(boxes).all(axis=1)
@@ -163,7 +165,7 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     is_valid = is_finite & _has_area(boxes)
     if is_valid.all():
         return detections
-    return detections[np.flatnonzero(is_valid)]
+    return with_rows(detections, np.flatnonzero(is_valid))
 
 
 def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) -> Floats:

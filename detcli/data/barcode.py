@@ -1,6 +1,6 @@
 """Barcode: what a detection was read as."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,19 @@ class Barcode:
     class_name: str  # its class in the words of the bundled model
     confirmed: bool = False  # whether it was detected by being read only
     earlier: bool = False  # whether it was read in an earlier frame of its track, not in this one
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all values are equal; barcodes are compared by value, and so have no hash."""
+        if not isinstance(other, Barcode):
+            return NotImplemented
+        for field in fields(self):
+            value = getattr(self, field.name)
+            other_value = getattr(other, field.name)
+            if not np.array_equal(value, other_value):
+                return False
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def doubt(self) -> bool:

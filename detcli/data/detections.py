@@ -1,9 +1,9 @@
 """Detections: what was found in one image, as parallel arrays."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,10 @@ from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
 from detcli.data.barcode import Barcode
 from detcli.data.columns import ABSENT, OPTIONAL_COLUMNS
-from detcli.data.geometry import Size, clipped, shown
+from detcli.data.geometry import Size, area, clipped, overlap, shown
 
 if TYPE_CHECKING:
+    import supervision
     from pandas import DataFrame
 
 CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's corners, in the order of `Detections.xyxy`
@@ -25,9 +26,30 @@ PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
 
 ARRAYS = ("xyxy", "score", "class_id", *PER_OBJECT)
 
+DTYPES: dict[str, type[np.generic]] = {
+    "xyxy": np.float32,
+    "score": np.float32,
+    "class_id": np.int64,
+    "track_id": np.int64,
+    "track_class": np.object_,
+    "zones": np.object_,
+    "crossed": np.object_,
+    "symbols": np.object_,
+    "selected": np.float32,
+}
+"""The type of each array of `Detections`."""
+
+SORT_KEYS = ("score", "area", "class_id", "class_name", "track_id")
+"""What `Detections.sort_by` takes besides the names of corners."""
+
+Index = int | slice | npt.NDArray[Any] | list[int] | list[bool]
+"""Which detections to select: one or several of them, or a mask with a bool for each."""
+
 
 Symbol = Barcode
 """The name that `Barcode` had before."""
+
+AnyDetections = TypeVar("AnyDetections", bound="Detections")
 
 
 # The 80 classes of COCO 2017, in the order of YOLO models.
@@ -89,13 +111,19 @@ class Detections:
             frame before, with "left" or "right"; None without lines.
         symbols: `(N,)` objects, each a `Barcode`, or None where it was neither read nor located;
             None where nothing is read.
-        selected: `(M,)` float32 scores of all that was selected, also of boxes without an area,
-            which are dropped; None where they are not known.
+        selected: `(M,)` float32 scores of all that was selected in the image, also of boxes
+            without an area, which are dropped; None where they are not known, as after indexing.
+        image_size: Height and width of the image in pixels; None where they are not known.
 
     Raises:
-        ValueError: The arrays have wrong shapes, or a class id has no name.
+        ValueError: The arrays have wrong shapes or hold other values, or a class id has no name.
+        TypeError: The names are no sequence.
 
-    Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again:
+    Two are equal if their names, arrays and sizes of the image are; only `selected` does not count.
+    As they are compared by value, they have no hash. Copies, also by `pickle`, are read-only, too.
+
+    Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again,
+    without `selected`, which says something of the whole image:
 
         >>> found = Detections.empty(names=("person", "car"))
         >>> len(found[(found.score > 0.5) & (found.class_name == "person")])
@@ -112,41 +140,139 @@ class Detections:
     crossed: npt.NDArray[np.object_] | None = None
     symbols: npt.NDArray[np.object_] | None = None
     selected: npt.NDArray[np.float32] | None = None
+    image_size: Size | None = None
 
     def __post_init__(self) -> None:
-        """Check the shapes and class ids, and replace the arrays by read-only views of them.
+        """Convert the arrays to read-only ones of the promised types, and check them.
 
-        Arrays of other types, and lists, are converted to arrays of the types that are promised.
+        Arrays of other types, and lists, are converted; others become views, which share memory.
         """
-        for name, dtype in (("xyxy", np.float32), ("score", np.float32), ("class_id", np.int64)):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
-        count = len(self.score)
+        object.__setattr__(self, "names", _as_names(self.names))  # as the class is frozen
+        for name, dtype in DTYPES.items():
+            values = getattr(self, name)
+            if values is not None:
+                object.__setattr__(self, name, _as_read_only_array(name, values, dtype))
+
+        count = self.score.size
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
             raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
-        for name in (*ARRAYS, "selected"):
+        for name in PER_OBJECT:
             array = getattr(self, name)
-            if array is None:
-                continue
-            if name in PER_OBJECT and array.shape != (count,):
+            if array is not None and array.shape != (count,):
                 raise ValueError(f"{name} must be (N,), got {array.shape}")
-            view = array.view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)  # as the class is frozen
 
     @classmethod
-    def empty(cls, names: tuple[str, ...]) -> Self:
-        """Return the detections of an image in which nothing was found."""
+    def empty(cls, names: Sequence[str], image_size: Size | None = None) -> Self:
+        """Return the detections of an image in which nothing was found.
+
+        Args:
+            names: The names of all classes of the model, by class id.
+            image_size: Height and width of the image, if they are known.
+        """
         return cls(
-            np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), names
+            xyxy=np.empty((0, 4), np.float32),
+            score=np.empty(0, np.float32),
+            class_id=np.empty(0, np.int64),
+            names=tuple(names),
+            image_size=image_size,
         )
+
+    @classmethod
+    def concat(cls, parts: Iterable[Self]) -> Self:
+        """Join several detections of one model, in their order.
+
+        The arrays that only options add, and `selected`, are there if all parts have them; so is
+        `image_size` if it is the same everywhere. Sort the result to have the best first.
+
+        Args:
+            parts: One or more; there may be none in each of them.
+
+        Raises:
+            ValueError: There are no parts, or their class names differ.
+        """
+        all_parts = list(parts)
+        if not all_parts:
+            raise ValueError("concat needs one part or more: Detections.empty(names) has no rows")
+        names = all_parts[0].names
+        image_size = all_parts[0].image_size
+        for part in all_parts:
+            if part.names != names:
+                raise ValueError(
+                    "the parts have different class names, so they are not of one model"
+                )
+            if part.image_size != image_size:
+                image_size = None
+        joined_arrays: Fields = {}
+        for name in DTYPES:
+            arrays = [getattr(part, name) for part in all_parts]
+            if all(array is not None for array in arrays):
+                joined_arrays[name] = np.concatenate(arrays)
+        return cls(names=names, image_size=image_size, **joined_arrays)
 
     @property
     def class_name(self) -> npt.NDArray[np.str_]:
         """The class name of each detection, `(N,)`."""
         return np.array(self._names(), np.str_)
+
+    @property
+    def xywh(self) -> npt.NDArray[np.float32]:
+        """The left, top, width and height of each box in pixels, `(N, 4)`, as COCO has boxes."""
+        left_top = self.xyxy[:, :2]
+        right_bottom = self.xyxy[:, 2:]
+        return np.concatenate([left_top, right_bottom - left_top], axis=1)
+
+    @property
+    def area(self) -> npt.NDArray[np.float32]:
+        """The area of each box in square pixels, `(N,)`."""
+        return area(self.xyxy)
+
+    def iou(self, others: Self) -> npt.NDArray[np.float32]:
+        """Return the intersection over union of each box with each of other detections.
+
+        Args:
+            others: M detections, in pixels of the same image.
+
+        Returns:
+            `(N, M)`, from 0 to 1.
+        """
+        return overlap(self.xyxy[:, np.newaxis], others.xyxy[np.newaxis])
+
+    def sort_by(self, key: str | npt.ArrayLike, *, descending: bool = False) -> Self:
+        """Return the detections in another order; equals stay in the order that they have.
+
+        Args:
+            key: "score", "area", "class_id", "class_name", "track_id", "x1", "y1", "x2" or "y2";
+                or N values to sort by.
+            descending: Whether the largest comes first.
+
+        Raises:
+            ValueError: It is another name, tracks were not asked for, or there are not N values.
+        """
+        values = self._values_of(key)
+        if values.shape != (len(self),):
+            raise ValueError(f"the values to sort by must be (N,), got {values.shape}")
+        if not descending:
+            return with_rows(self, np.argsort(values, kind="stable"))
+        # Sorted from the end, so that reversing the order does not reverse equals.
+        positions_from_end = np.argsort(values[::-1], kind="stable")[::-1]
+        return with_rows(self, len(self) - 1 - positions_from_end)
+
+    def _values_of(self, key: str | npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the values that `sort_by` sorts by, for its argument."""
+        if not isinstance(key, str):
+            return np.asarray(key)
+        if key in CORNERS:
+            return self.xyxy[:, CORNERS.index(key)]
+        if key not in SORT_KEYS:
+            keys = ", ".join(SORT_KEYS + CORNERS)
+            raise ValueError(f"cannot sort by '{key}': use {keys}, or an array of values")
+        values = getattr(self, key)
+        if values is None:
+            raise ValueError(f"cannot sort by {key}: the detections have none")
+        return np.asarray(values)
 
     def _names(self) -> list[str]:
         """Return the class name of each detection."""
@@ -178,10 +304,10 @@ class Detections:
 
         The size of the image is its height and width.
         """
-        visible = self[shown(self.xyxy, size)]
+        visible = with_rows(self, shown(self.xyxy, size))
         return replace(visible, xyxy=clipped(visible.xyxy, size))
 
-    def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
+    def to_supervision(self) -> "supervision.Detections":
         """Return the detections as `supervision.Detections`, with class names under "class_name".
 
         Raises:
@@ -270,7 +396,7 @@ class Detections:
 
         columns: Fields = {
             "class_id": self.class_id,
-            "class_name": self._names(),
+            "class_name": self.class_name,  # an array, as pandas takes an empty list for numbers
             "score": self.score,
         }
         for corner, values in zip(CORNERS, self.xyxy.T, strict=True):
@@ -295,7 +421,7 @@ class Detections:
             self.xyxy, self.score.tolist(), self.class_id.tolist(), self._names(), strict=True
         )
 
-    def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+    def __getitem__(self, index: Index) -> Self:
         """Select detections by an index, indices, a slice, or a mask with a bool for each.
 
         The result is `Detections` again, with a single one for a single index.
@@ -303,18 +429,112 @@ class Detections:
         Raises:
             TypeError: The index is a single bool.
         """
-        if isinstance(index, np.ndarray) and index.ndim == 0:
-            index = index[()]  # the number in an array without axes
-        if isinstance(index, bool | np.bool_):
-            raise TypeError("a mask must have a bool for each detection, got a single one")
-        if isinstance(index, int | np.integer):
-            index = [int(index)]
-        selected_arrays = {}
-        for name in ARRAYS:
-            array = getattr(self, name)
-            if array is not None:
-                selected_arrays[name] = array[index]
-        return replace(self, **selected_arrays)
+        return replace(self, selected=None, **_arrays_of_rows(self, index))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether names, arrays and the size of the image are equal; `selected` does not count."""
+        if not isinstance(other, Detections):
+            return NotImplemented
+        if self.names != other.names or self.image_size != other.image_size:
+            return False
+        return all(_are_equal(getattr(self, name), getattr(other, name)) for name in ARRAYS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let `copy` and `pickle` use the constructor, which makes the arrays read-only."""
+        values = tuple(getattr(self, field.name) for field in fields(self))
+        return type(self), values
+
+
+def with_rows(detections: AnyDetections, index: Index) -> AnyDetections:
+    """Select some of an image's detections, as indexing does, but leave `selected` as it is.
+
+    This is for detections that are dropped after the selection, or sorted: `selected` has the
+    scores of all that was selected in the image.
+
+    Args:
+        detections: The detections.
+        index: An index, indices, a slice, or a mask.
+
+    Raises:
+        TypeError: The index is a single bool.
+    """
+    return replace(detections, **_arrays_of_rows(detections, index))
+
+
+def _arrays_of_rows(detections: Detections, index: Index) -> dict[str, Any]:
+    """Select some rows of each array that describes the single detections.
+
+    Args:
+        detections: The detections.
+        index: An index, indices, a slice, or a mask.
+
+    Returns:
+        The selected rows by the name of the array, without the arrays that are None.
+
+    Raises:
+        TypeError: The index is a single bool.
+    """
+    if isinstance(index, np.ndarray) and index.ndim == 0:
+        index = index[()]  # the number in an array without axes
+    if isinstance(index, bool | np.bool_):
+        raise TypeError("a mask must have a bool for each detection, got a single one")
+    if isinstance(index, int | np.integer):
+        index = [int(index)]
+    rows_by_name: Fields = {}
+    for name in ARRAYS:
+        array = getattr(detections, name)
+        if array is not None:
+            rows_by_name[name] = array[index]
+    return rows_by_name
+
+
+def _as_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return class names as a tuple.
+
+    Raises:
+        TypeError: They are a single text, or no sequence, as the mapping that Ultralytics has.
+    """
+    if isinstance(names, tuple):
+        return names
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"names must be a tuple of the names of all classes, got {names!r:.80}")
+    return tuple(names)
+
+
+def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.NDArray[Any]:  # noqa: ANN401
+    """Convert values to a read-only array, which shares their memory if it can.
+
+    Args:
+        name: What `Detections` call the array, for the error message.
+        values: An array, or a list.
+        dtype: The type of the array; objects stay what they are.
+
+    Raises:
+        ValueError: The values are not of this type: a class id or a track of 1.5, for example.
+    """
+    if isinstance(values, np.ndarray):
+        array = values
+    elif dtype is np.object_:
+        array = np.fromiter(values, np.object_)  # `np.asarray` would make rows of tuples
+    else:
+        array = np.asarray(values)
+    if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
+        is_of_floats = array.dtype.kind == "f"
+        if not is_of_floats or not np.isfinite(array).all() or (array % 1 != 0).any():
+            raise ValueError(f"{name} must be whole numbers, got {array.dtype}")
+    view = array.astype(dtype, copy=False).view()
+    view.flags.writeable = False
+    return view
+
+
+def _are_equal(first: npt.NDArray[Any] | None, second: npt.NDArray[Any] | None) -> bool:
+    """Whether two arrays have equal values, or both are missing; NaN is equal to NaN."""
+    if first is None or second is None:
+        return first is second
+    is_of_floats = first.dtype.kind == "f"
+    return np.array_equal(first, second, equal_nan=is_of_floats)
 
 
 # By what a score and the corners x1, y1, x2, y2 are multiplied to have only whole digits left.
@@ -337,20 +557,3 @@ def rounded(detections: Detections) -> npt.NDArray[np.float64]:
     np.rint(rows, out=rows)
     rows /= _SCALES
     return rows
-
-
-def concatenated(first: Detections, second: Detections) -> Detections:
-    """Join two groups of detections of one model, the first group first.
-
-    What is added after detection, such as tracks, zones and barcodes, is left out.
-    """
-    selected = None
-    if first.selected is not None and second.selected is not None:
-        selected = np.concatenate([first.selected, second.selected])
-    return Detections(
-        xyxy=np.concatenate([first.xyxy, second.xyxy]),
-        score=np.concatenate([first.score, second.score]),
-        class_id=np.concatenate([first.class_id, second.class_id]),
-        names=first.names,
-        selected=selected,
-    )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from detcli.data.detections import Detections
+from detcli.data.detections import Detections, with_rows
 from detcli.data.geometry import (
     Area,
     Boxes,
@@ -70,7 +70,7 @@ def merge(
     else:
         merged = _merge_areas(detections_by_area, areas, small)
     remaining = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))
-    return merged[remaining]
+    return with_rows(merged, remaining)
 
 
 def _merge_areas(
@@ -371,9 +371,11 @@ class _Candidates:
             boxes[representative, 2:] = self.boxes[members, 2:].max(axis=0)
         objects = np.unique(representative_of_detection)
         best_first = objects[rank_descending(score[objects])]
+        _, _, width, height = self.areas[-1].astype(int).tolist()  # of the whole image
         return Detections(
             xyxy=boxes[best_first],
             score=score[best_first],
             class_id=self.class_id[best_first],
             names=self.names,
+            image_size=(height, width),
         )

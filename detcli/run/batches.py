@@ -317,7 +317,8 @@ class BatchDetector:
         areas = [self._region.area(image.size) for image in images]
         crops = [crop(image, area) for image, area in zip(images, areas, strict=True)]
         pending = self._start_with_tiles(crops)
-        return lambda: moved_from_crops(pending(), areas)
+        sizes = [image.size for image in images]
+        return lambda: moved_from_crops(pending(), areas, sizes)
 
     def require_region(self, image: Image) -> Image:
         """Return the image, if the region in which the detector looks lies in it.

@@ -7,7 +7,7 @@ import numpy as np
 
 from detcli.config.values import Tiling
 from detcli.data.detections import Detections
-from detcli.data.geometry import Area, Image
+from detcli.data.geometry import Area, Image, Size
 from detcli.data.tiling import merge
 
 
@@ -99,16 +99,21 @@ def crop(image: Image, area: Area) -> Image:
     return Image.whole(image.pixels[top:bottom, left:right])
 
 
-def moved_from_crops(results: Sequence[Detections], areas: Sequence[Area]) -> list[Detections]:
+def moved_from_crops(
+    results: Sequence[Detections], areas: Sequence[Area], sizes: Sequence[Size]
+) -> list[Detections]:
     """Turn detections in crops of images into detections in pixels of the whole images.
 
     Args:
         results: The detections in each crop; boxes are cut off at its edges.
         areas: The area of each image that was cut out.
+        sizes: Height and width of each whole image.
     """
     moved_results = []
-    for detections, (left, top, right, bottom) in zip(results, areas, strict=True):
+    for detections, cut_area, image_size in zip(results, areas, sizes, strict=True):
+        left, top, right, bottom = cut_area
         in_crop = detections.within((bottom - top, right - left))
         offset = np.array([left, top, left, top], np.float32)
-        moved_results.append(replace(in_crop, xyxy=in_crop.xyxy + offset))
+        moved_boxes = in_crop.xyxy + offset
+        moved_results.append(replace(in_crop, xyxy=moved_boxes, image_size=image_size))
     return moved_results

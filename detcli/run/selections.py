@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from detcli.backend.postprocess import SelectionOptions
 from detcli.config.config import Settings
-from detcli.data.detections import Detections, concatenated
+from detcli.data.detections import Detections
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 from detcli.model.contract import Contract, MultiLabel, class_ids
@@ -85,7 +85,7 @@ class Selections:
         is_below_confidence = lower.score <= self._conf_thresholds[lower.class_id]
         additional = lower[is_below_confidence]
         room = max(self.confident.max_det - len(confident), 0)
-        both = concatenated(confident, additional[:room])
+        both = Detections.concat([confident, additional[:room]])
         return both[rank_descending(both.score)]
 
 

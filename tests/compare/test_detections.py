@@ -5,6 +5,7 @@ import pytest
 from made_detections import RULES, TOLERANCE, boxes_in_row, report_on, summarise
 
 from detcli.compare.detections import Order, Rules, compare
+from detcli.data.detections import with_rows
 from detcli.data.record import box_of
 
 FULL = Rules(conf=0.25, least_iou=0.5, max_det=2, tolerance=TOLERANCE)
@@ -64,7 +65,8 @@ def test_the_last_row_of_a_full_result_is_a_limit_too():
 def test_what_was_dropped_after_the_selection_counts_for_its_limit(remaining):
     """And for nothing else: boxes above the limit are missing, whatever was dropped."""
     selected = np.array([0.9, 0.6], np.float32)
-    right = replace(boxes_in_row((0, 0.9), (1, 0.6)), selected=selected)[remaining]
+    all_selected = replace(boxes_in_row((0, 0.9), (1, 0.6)), selected=selected)
+    right = with_rows(all_selected, remaining)
     for score, rules, missing in ((0.61, FULL, 0), (0.63, FULL, 1), (0.61, RULES, 1)):
         comparison = compare(boxes_in_row((2, score)), right, rules)
         assert len(comparison.missing) == missing

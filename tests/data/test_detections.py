@@ -1,5 +1,8 @@
+# mypy: disable-error-code=arg-type
 """Detections: parallel arrays that stay parallel."""
 
+import copy
+import pickle
 import sys
 from dataclasses import FrozenInstanceError, replace
 
@@ -9,7 +12,7 @@ import pytest
 
 from detcli.core.errors import DependencyError
 from detcli.data.barcode import Barcode
-from detcli.data.detections import COCO, Detections, Symbol
+from detcli.data.detections import COCO, DTYPES, Detections, Symbol, with_rows
 
 NAMES = ("person", "car", "猫")
 
@@ -182,7 +185,7 @@ def test_the_fields_of_records():
     assert row["crossed"] == [{"line": "gate", "to": "left"}]
     corners = np.zeros((4, 2))
     for text, content in (("x", {}), (None, {"bytes": "eA=="})):
-        symbols[0] = Barcode(text, "QR Code", b"x", corners, "qr_code")  # type: ignore[arg-type]
+        symbols[0] = Barcode(text, "QR Code", b"x", corners, "qr_code")
         (row,) = replace(full, symbols=symbols).to_dict()
         expected = {"text": text, "symbology": "QR Code", **content, "corners": corners.tolist()}  # type: ignore[attr-defined]
         assert expected.items() <= row.items()
@@ -207,7 +210,225 @@ def test_pandas_gets_typed_columns():
     assert len(none) == 0
     assert none.score.dtype == np.float32
     assert [*none] == [*frame][:-1]
+    assert none.class_name.dtype == frame.class_name.dtype
 
 
 def test_a_barcode_has_its_earlier_name_too():
     assert Symbol is Barcode
+
+
+def objects(*values):
+    """Make an array of objects, also of tuples."""
+    return np.fromiter(values, object, len(values))
+
+
+def barcode(text="x"):
+    return Barcode(text, "QR Code", b"x", np.zeros((4, 2)), "qr_code")
+
+
+def full_detections():
+    """Three rows, with all that options add."""
+    return replace(
+        detections(),
+        track_id=np.array([4, -1, 2]),
+        track_class=objects("car", None, "car"),
+        zones=objects(("door",), (), ("door", "yard")),
+        crossed=objects((("gate", "left"),), (), ()),
+        symbols=objects(barcode(), None, None),
+        selected=np.array([0.9, 0.5, 0.25, 0.2], np.float32),
+        image_size=(48, 64),
+    )
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.copy, copy.deepcopy, lambda original: pickle.loads(pickle.dumps(original))],  # noqa: S301
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_equal_and_read_only(duplicate):
+    original = full_detections()
+    result = duplicate(original)
+    assert result == original
+    assert result.image_size == (48, 64)
+    assert result.selected.tolist() == original.selected.tolist()
+    for name in DTYPES:
+        assert not getattr(result, name).flags.writeable
+
+
+def test_lists_become_arrays_of_the_promised_types():
+    converted = Detections(
+        [[0, 0, 1, 1]],
+        [0.5],
+        [1],
+        ["person", "car"],
+        track_id=[7],
+        track_class=["car"],
+        zones=[("door", "yard")],
+        crossed=[(("gate", "left"),)],
+        symbols=[None],
+        selected=[0.5, 0.25],
+    )
+    assert converted.names == ("person", "car")
+    for name, dtype in DTYPES.items():
+        assert getattr(converted, name).dtype == dtype
+    assert converted.zones.tolist() == [("door", "yard")]
+    assert converted.crossed.tolist() == [(("gate", "left"),)]
+
+
+def test_other_numbers_become_those_that_are_promised():
+    converted = Detections(
+        np.zeros((1, 4)), np.ones(1), np.array([1.0]), NAMES, np.ones(1, np.int32)
+    )
+    for name in ("xyxy", "score", "class_id", "track_id"):
+        assert getattr(converted, name).dtype == DTYPES[name]
+
+
+@pytest.mark.parametrize("ids", [[1.5], [np.nan], [np.inf], [True], ["1"]])
+def test_ids_that_are_no_whole_numbers_are_refused(ids):
+    with pytest.raises(ValueError, match="class_id must be whole numbers"):
+        Detections([[0, 0, 1, 1]], [0.5], ids, NAMES)
+    with pytest.raises(ValueError, match="track_id must be whole numbers"):
+        Detections([[0, 0, 1, 1]], [0.5], [1], NAMES, track_id=ids)
+
+
+@pytest.mark.parametrize("names", ["person", {0: "person"}, None])
+def test_names_that_are_no_sequence_are_refused(names):
+    with pytest.raises(TypeError, match="names must be a tuple"):
+        Detections([[0, 0, 1, 1]], [0.5], [0], names)
+
+
+def test_what_was_selected_is_of_the_whole_image():
+    original = full_detections()
+    for index in (slice(None), [0], np.array([True, False, True]), 0):
+        assert original[index].selected is None
+        assert original[index].image_size == (48, 64)
+    for result in (with_rows(original, [0]), original.within((48, 64)), original.sort_by("x1")):
+        assert result.selected.tolist() == original.selected.tolist()
+
+
+def test_detections_are_compared_by_value():
+    original = full_detections()
+    assert original == full_detections()
+    assert original[:] == original
+    assert Detections.empty(NAMES) == Detections.empty(NAMES)
+    assert original != original[::-1]
+    assert original != original[:2]
+    assert original != "detections"
+    changes = {
+        "xyxy": original.xyxy + 1,
+        "score": original.score / 2,
+        "class_id": original.class_id[::-1],
+        "names": ("person", "car", "cat"),
+        "track_id": None,
+        "track_class": objects("car", None, "person"),
+        "zones": objects(("door",), (), ("door",)),
+        "crossed": objects((("gate", "right"),), (), ()),
+        "symbols": objects(barcode("y"), None, None),
+        "image_size": (64, 48),
+    }
+    for name, value in changes.items():
+        assert replace(original, **{name: value}) != original
+
+
+def test_detections_have_no_hash():
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(detections())
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(barcode())
+
+
+def test_barcodes_are_compared_by_value():
+    assert barcode() == barcode()
+    assert barcode() != barcode("y")
+    assert barcode() != replace(barcode(), corners=np.ones((4, 2)))
+    assert barcode() != "x"
+
+
+def test_concat_joins_in_order():
+    joined = Detections.concat([detections()[1:], Detections.empty(NAMES), detections()[:1]])
+    assert joined == detections()[[1, 2, 0]]
+    assert Detections.concat(iter([full_detections()])) == full_detections()
+
+
+def test_concat_keeps_what_all_parts_have():
+    full = full_detections()
+    twice = Detections.concat([full, full])
+    assert twice.track_id.tolist() == [4, -1, 2, 4, -1, 2]
+    assert twice.zones.tolist() == [*full.zones, *full.zones]
+    assert len(twice.selected) == 8
+    assert twice.image_size == (48, 64)
+    mixed = Detections.concat([full, detections()])
+    assert len(mixed) == 6
+    assert mixed.track_id is None
+    assert mixed.zones is None
+    assert mixed.selected is None
+    assert mixed.image_size is None
+
+
+def test_concat_needs_parts_of_one_model():
+    with pytest.raises(ValueError, match="one part or more"):
+        Detections.concat([])
+    with pytest.raises(ValueError, match="different class names"):
+        Detections.concat([Detections.empty(NAMES), Detections.empty(("person",))])
+
+
+@pytest.mark.parametrize(
+    ("key", "descending", "rows"),
+    [
+        ("score", False, [2, 1, 0]),
+        ("score", True, [0, 1, 2]),
+        ("class_id", False, [1, 2, 0]),
+        ("class_name", True, [0, 1, 2]),
+        ("x1", True, [2, 1, 0]),
+        ("track_id", False, [1, 2, 0]),
+        ("area", False, [0, 1, 2]),
+        ("area", True, [0, 1, 2]),
+        ([3, 3, 1], False, [2, 0, 1]),
+        ([3, 3, 1], True, [0, 1, 2]),
+        (np.array([1, 3, 3]), True, [1, 2, 0]),
+    ],
+)
+def test_sort_by(key, descending, rows):
+    """The boxes of all three rows have no area, so they are equals."""
+    full = full_detections()
+    assert full.sort_by(key, descending=descending) == full[rows]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("width", "cannot sort by 'width': use score, area, class_id, .* x1, y1, x2, y2"),
+        ("track_id", "cannot sort by track_id: the detections have none"),
+        ([1, 2], r"must be \(N,\), got \(2,\)"),
+    ],
+)
+def test_sort_by_needs_a_value_for_each(key, message):
+    with pytest.raises(ValueError, match=message):
+        detections().sort_by(key)
+
+
+def test_sides_and_areas():
+    boxes = Detections([[1, 2, 4, 8], [0, 0, 0, 5]], [0.9, 0.5], [0, 0], NAMES)
+    assert boxes.xywh.tolist() == [[1, 2, 3, 6], [0, 0, 0, 5]]
+    assert boxes.area.tolist() == [18, 0]
+    assert boxes.xywh.dtype == boxes.area.dtype == np.float32
+    none = Detections.empty(NAMES)
+    assert none.xywh.shape == (0, 4)
+    assert none.area.shape == (0,)
+    assert none.iou(boxes).shape == (0, 2)
+
+
+@optional.needs("supervision")
+def test_intersections_are_those_of_supervision(random):
+    import supervision
+
+    corners = random.uniform(0, 100, (2, 20, 2, 2)).astype(np.float32)
+    corners.sort(axis=2)
+    first, second = [
+        Detections(boxes.reshape(20, 4), np.ones(20), np.zeros(20, int), NAMES) for boxes in corners
+    ]
+    expected = supervision.box_iou_batch(first.xyxy, second.xyxy)
+    assert expected.max() > 0.3
+    np.testing.assert_allclose(first.iou(second), expected, atol=1e-5)
+    assert first.iou(second).dtype == np.float32
+    np.testing.assert_allclose(first.area, first.to_supervision().area, rtol=1e-5)

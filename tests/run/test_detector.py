@@ -384,6 +384,24 @@ def test_a_view_of_an_image_and_what_is_none(make_model):
             detector(np.zeros((4, 4, 3), np.float32))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(conf=0.4),
+        Settings(conf=0.4, tile=Tiling(32)),
+        Settings(conf=0.4, tile=Tiling(32, crowd=2)),
+        Settings(conf=0.4, region="0,0,0.5,1"),
+    ],
+    ids=["whole", "tiles", "crowd", "region"],
+)
+def test_detections_know_the_size_of_their_image(make_model, settings):
+    images = [image(("red", 2, 3), size=(64, 48)), image(size=(40, 64))]
+    with Detector(make_model(), "cpu", settings) as detector:
+        results = detector(images)
+        assert [detections.image_size for detections in results] == [(64, 48), (40, 64)]
+        assert detector(images) == results
+
+
 def test_images_may_be_paths_or_pillows(make_model, make_image):
     path = make_image("a.png", ("red", 2, 3), ("blue", 5, 5))
     with Detector(make_model(), settings=STRICT) as detector:
