@@ -3,6 +3,7 @@
     sources -> pipeline: decode -> detector -> watcher -> records
 
 detector.py        the library's Detector, a front of batches.py
+images.py          what a program may give a Detector as an image
 batches.py         batches of images to detections, on any device
 model_settings.py  prepares a model for a run, and checks that the settings suit it
 selections.py      which detections are selected, on the device and afterwards

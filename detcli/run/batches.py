@@ -1,7 +1,6 @@
 """Batches of images on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
 
 import copy
-import logging
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,20 +21,16 @@ from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image, Letterbox, Pixels, Size
-from detcli.model.contract import (
-    MultiLabel,
-    Resize,
-    class_conf_by_id,
-    conf_thresholds,
-    read_names,
-)
+from detcli.model.contract import MultiLabel, Resize, conf_thresholds, read_names
 from detcli.model.file import ModelFile, PreparedModel
 from detcli.model.zoo import find
 from detcli.run.crops import TiledImages, crop, indices_of_crowds, moved_from_crops
 from detcli.run.model_settings import (
+    class_confidences,
     log_confidence_and_suppression,
     log_model,
     log_preprocessing,
+    log_tiling,
     prepare_for,
     require_anchors_for_unique,
     require_large_tiles,
@@ -52,8 +47,6 @@ from detcli.run.selections import (
     suppressed_across_classes,
 )
 from detcli.run.shared_work import SharedWork
-
-log = logging.getLogger(__name__)
 
 
 @frozen
@@ -112,8 +105,6 @@ class BatchDetector:
         self._set_model(prepared, settings)
         self._set_tiling(settings)
         self._set_confidence(settings)
-        confident = confident_selection(self.contract, settings, self.nms, self.conf_thresholds)
-        self._selections = Selections(confident, self.conf_thresholds)
         self._device_options = options
         self._open_backend(requested_device)
         self._log_settings(settings)
@@ -154,20 +145,14 @@ class BatchDetector:
             require_large_tiles(self.tiling, self.contract.stride, max(self.canvas))
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Set the confidence that the scores of each class have to exceed.
-
-        Classes may have confidences of their own. The settings come before what the model
-        recommends, and a confidence for all classes also before what it recommends for single ones.
+        """Set the confidence that the scores of each class have to exceed, and select by it.
 
         Raises:
             UsageError: A class is unknown, or has two confidences.
         """
         contract = self.contract
         self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
-        self.class_conf: dict[int, float] = {}
-        if settings.conf is None:
-            self.class_conf |= class_conf_by_id(contract.class_conf, contract.names)
-        self.class_conf |= class_conf_by_id(settings.class_conf, contract.names)
+        self.class_conf = class_confidences(contract, settings)
         # `(C,)`, what the scores of each class must exceed
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
         self.min_conf = self.conf
@@ -177,15 +162,16 @@ class BatchDetector:
         self._default_conf_thresholds = conf_thresholds(
             Settings().effective_conf(contract.conf), contract.class_conf, contract.names
         )
+        confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
+        self._selections = Selections(confident, self.conf_thresholds)
+        self._settings = settings
 
     def _log_settings(self, settings: Settings) -> None:
         """Log what the model is, and by which settings it runs."""
         contract = self.contract
         log_model(self.model_name, self.placement, contract, self.canvas)
         log_confidence_and_suppression(contract, settings, self.conf, self.class_conf, self.nms)
-        if self.tiling is not None:
-            tiling_origin = "as asked for" if settings.tile else "recommended for the model"
-            log.info("tiles: %s (%s)", self.tiling, tiling_origin)
+        log_tiling(self.tiling, settings)
         log_preprocessing(contract)
 
     def _open_backend(self, device: str | Device) -> None:
@@ -248,6 +234,20 @@ class BatchDetector:
             device = self.where
         clone._open_backend(device)  # noqa: SLF001 - the same class
         return clone
+
+    def with_conf(self, conf: float) -> "BatchDetector":
+        """Make a detector with another confidence, for all classes without one of their own.
+
+        It shares this one's model on the device: nothing is opened, and closing one closes both.
+
+        Raises:
+            UsageError: The confidence is not a number from 0 to 1.
+        """
+        detector = copy.copy(self)
+        detector._set_confidence(replace(self._settings, conf=conf))  # noqa: SLF001 - the same class
+        helpers = [helper.with_conf(conf) for helper in self._helpers]
+        detector._helpers = helpers  # noqa: SLF001
+        return detector
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
         """Make a detector that also finds what scores only above a lower confidence.

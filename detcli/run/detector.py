@@ -6,34 +6,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from detcli.config.config import Config, Inputs, Settings, Watched
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.option import options_of
 from detcli.config.typed import describe_value
-from detcli.core.errors import DetcliError, InputError, UsageError
+from detcli.core.errors import DetcliError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import Detections
-from detcli.data.geometry import Image, Letterbox, Size
-from detcli.data.record import Origin, Record
+from detcli.data.geometry import Letterbox, Size
+from detcli.data.record import Record
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
-from detcli.source.loading import Item, load_in_time
-from detcli.source.names import is_video
-from detcli.source.pillow import PillowImage, is_pillow_image, read_pillow
-from detcli.source.reading import load_file
+from detcli.run.images import AnyImage, Channels, to_image
 
 INPUTS = Inputs()  # the defaults of `predict`
 WATCHED = Watched()
-
-
-AnyImage = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
 
 
 class Detector:
@@ -128,17 +120,30 @@ class Detector:
         return clone
 
     @overload
-    def __call__(self, images: AnyImage) -> Detections: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, images: AnyImage, *, conf: float | None = None, channels: Channels = "bgr"
+    ) -> Detections: ...
     @overload
-    def __call__(self, images: Sequence[AnyImage]) -> list[Detections]: ...
-    def __call__(self, images: AnyImage | Sequence[AnyImage]) -> Detections | list[Detections]:
+    def __call__(
+        self, images: Sequence[AnyImage], *, conf: float | None = None, channels: Channels = "bgr"
+    ) -> list[Detections]: ...
+    def __call__(
+        self,
+        images: AnyImage | Sequence[AnyImage],
+        *,
+        conf: float | None = None,
+        channels: Channels = "bgr",
+    ) -> Detections | list[Detections]:
         """Detect objects.
 
         Args:
             images: An image, or a list of images of any sizes, which run as one batch. An image
-                is `(H, W, 3)` uint8 BGR as from `cv2.imread`, the path of a file, which is read
-                upright, or one of Pillow, which is read as its file is. An array `(N, H, W, 3)` is
-                a list of N images.
+                is `(H, W, 3)` uint8 BGR as from `cv2.imread`; the path of a file, the bytes of one,
+                or a file that is open in binary mode, all of which are read upright; or one of
+                Pillow, which is read as its file is. An array `(N, H, W, 3)` is a list of N images.
+            conf: The confidence of this call, in place of that of the settings. Classes that have
+                one of their own in the settings keep it.
+            channels: "bgr", or "rgb" for arrays of red, green and blue. Other images know it.
 
         Returns:
             Detections, or a list of them, in pixels of each image.
@@ -148,6 +153,8 @@ class Detector:
                 cannot read.
             ValueError: An array has a wrong shape or dtype, or an image of Pillow a mode that no
                 file has.
+            UsageError: The confidence is not from 0 to 1, the channels are in another order, or a
+                file is open as text.
             SourceError: A file cannot be read.
             DecodeError: A file is not a complete image, or the numbers of an image of Pillow are
                 neither of 8 or 16 bits nor from 0 to 1.
@@ -157,11 +164,14 @@ class Detector:
         if isinstance(images, np.ndarray) and images.ndim == 4:
             images = list(images)
         with _errors_in_python_words():
+            detector = self._detector
+            if conf is not None:
+                detector = detector.with_conf(conf)
             if isinstance(images, list | tuple):
-                decoded = [_to_image(image) for image in images]
-                wait_for_batch = self._detector.submit(decoded)
+                decoded = [to_image(image, channels) for image in images]
+                wait_for_batch = detector.submit(decoded)
                 return wait_for_batch()
-            wait_for_image = self._detector.submit([_to_image(images)])
+            wait_for_image = detector.submit([to_image(images, channels)])
             [detections] = wait_for_image()
             return detections
 
@@ -321,51 +331,6 @@ def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence
     if similar:
         return f"did you mean {similar}?"
     return f"the settings are {', '.join(setting_names)}"
-
-
-def _to_image(image: object) -> Image:
-    """Convert what a caller gave as an image to an image, as the detector of batches takes it.
-
-    Args:
-        image: The path of a file, which is read; an image of Pillow; or an array `(H, W, 3)`,
-            uint8 BGR.
-
-    Raises:
-        TypeError: It is something else.
-        ValueError: The array has another shape or dtype.
-    """
-    if isinstance(image, str | os.PathLike):
-        return _read_image(os.fsdecode(image))
-    if is_pillow_image(image):
-        return read_pillow(image)
-    requirement = "an image must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
-    if image is None:
-        reason = "None, which cv2.imread returns for a file that it cannot read: pass its path"
-        raise TypeError(f"{requirement}, got {reason}")
-    if not isinstance(image, np.ndarray):
-        raise TypeError(f"{requirement}, got {type(image).__name__}")
-    is_colour = image.ndim == 3 and image.shape[2] == 3
-    if not is_colour or image.dtype != np.uint8 or image.size == 0:
-        raise ValueError(f"{requirement}, got {image.shape} {image.dtype}")
-    return Image.whole(image)
-
-
-def _read_image(path: str) -> Image:
-    """Read the image in a file; one that does not arrive within the time limit is an error.
-
-    Raises:
-        UsageError: The path is that of a video or a folder, or an address.
-        SourceError: The file cannot be read.
-        DecodeError: The file is not a complete image.
-    """
-    if is_video(path) or "://" in path or os.path.isdir(path):  # noqa: PTH112 - raises nothing
-        raise UsageError(
-            f"{path} is not the file of one image", "iterate over detcli.predict(path, detector)"
-        )
-    try:
-        return load_in_time(Item(Origin(path), partial(load_file, path)))
-    except InputError as error:
-        raise error.about(path) from None
 
 
 # An option of the command line in the text of an error, with its value. Some hints name a whole

@@ -5,7 +5,7 @@ import logging
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
 from detcli.core.errors import ModelError, UsageError
-from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, Size
+from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, Size, class_conf_by_id
 from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
 
@@ -135,6 +135,22 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
         )
 
 
+def class_confidences(contract: Contract, settings: Settings) -> dict[int, float]:
+    """Return the confidence of each class that has one of its own, by class id.
+
+    The settings come before what the model recommends, and a confidence for all classes also
+    before what it recommends for single ones.
+
+    Raises:
+        UsageError: A class is unknown, or has two confidences.
+    """
+    confidences: dict[int, float] = {}
+    if settings.conf is None:
+        confidences |= class_conf_by_id(contract.class_conf, contract.names)
+    confidences |= class_conf_by_id(settings.class_conf, contract.names)
+    return confidences
+
+
 def log_model(name: str, placement: str, contract: Contract, input_shape: Size) -> None:
     """Log what a model is: its output, boxes, classes and input.
 
@@ -215,3 +231,10 @@ def log_preprocessing(contract: Contract) -> None:
         written(contract.preprocessing),
         ", ".join(sources) or "nothing settles it",
     )
+
+
+def log_tiling(tiling: Tiling | None, settings: Settings) -> None:
+    """Log into which tiles large images are cut, if they are, and where that is known from."""
+    if tiling is not None:
+        origin = "as asked for" if settings.tile else "recommended for the model"
+        log.info("tiles: %s (%s)", tiling, origin)

@@ -434,7 +434,7 @@ def test_an_image_of_pillow_that_lies_on_its_side_is_turned(make_model, tmp_path
         (None, TypeError, "got None, which cv2.imread returns for a file that it cannot read"),
         ([None], TypeError, "got None"),
         (7, TypeError, "got int"),
-        ([["a.png"]], TypeError, "a path, or one of Pillow, got list"),
+        ([["a.png"]], TypeError, "binary mode, or one of Pillow, got list"),
         ("no.png", SourceError, "no.png: no such file"),
         ("x" * 5000, SourceError, "cannot be read: File name too long"),
         (Path(__file__), DecodeError, "test_detector.py: "),
