@@ -54,8 +54,15 @@ WIDE_GREY_FORMATS = frozenset({"PNG", "PPM"})
 
 
 def is_pillow_image(value: object) -> TypeGuard[PillowImage]:
-    """Whether a value is an image of Pillow, without importing Pillow."""
-    return type(value).__module__.startswith("PIL.") and hasattr(value, "convert")
+    """Whether a value is an image of Pillow, without importing Pillow.
+
+    Plugins for further formats, such as pillow-heif, have classes of their own that inherit from
+    Pillow's.
+    """
+    for base_class in type(value).__mro__:
+        if base_class.__module__ == "PIL.Image" and base_class.__name__ == "Image":
+            return True
+    return False
 
 
 def read_pillow(image: PillowImage) -> Image:

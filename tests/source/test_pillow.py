@@ -174,6 +174,18 @@ def test_a_damaged_file_is_refused():
     assert caught.value.hint == "fetch it again"
 
 
+def test_the_image_of_a_plugin_is_one_of_pillow():
+    class PluginImage(PillowImage.Image):
+        """An image of a class that is not in Pillow, as plugins for further formats have."""
+
+    image = PluginImage()
+    image.im = PillowImage.fromarray(RGB).im
+    image._mode = "RGB"  # noqa: SLF001 - as plugins do
+    image._size = (RGB.shape[1], RGB.shape[0])  # noqa: SLF001
+    assert is_pillow_image(image)
+    assert np.array_equal(read_pillow(image).pixels, RGB[..., ::-1])
+
+
 def test_only_images_of_pillow_are_images_of_pillow():
     assert is_pillow_image(PillowImage.fromarray(RGB))
     assert not is_pillow_image(RGB)
