@@ -148,6 +148,9 @@ class Detections:
         Arrays of other types, and lists, are converted; others become views, which share memory.
         """
         object.__setattr__(self, "names", _as_names(self.names))  # as the class is frozen
+        if self.image_size is not None:
+            height, width = self.image_size
+            object.__setattr__(self, "image_size", (int(height), int(width)))
         for name, dtype in DTYPES.items():
             values = getattr(self, name)
             if values is not None:
@@ -165,7 +168,7 @@ class Detections:
                 raise ValueError(f"{name} must be (N,), got {array.shape}")
 
     @classmethod
-    def empty(cls, names: Sequence[str], image_size: Size | None = None) -> Self:
+    def empty(cls, names: tuple[str, ...], image_size: Size | None = None) -> Self:
         """Return the detections of an image in which nothing was found.
 
         Args:
@@ -176,7 +179,7 @@ class Detections:
             xyxy=np.empty((0, 4), np.float32),
             score=np.empty(0, np.float32),
             class_id=np.empty(0, np.int64),
-            names=tuple(names),
+            names=names,
             image_size=image_size,
         )
 
@@ -184,8 +187,9 @@ class Detections:
     def concat(cls, parts: Iterable[Self]) -> Self:
         """Join several detections of one model, in their order.
 
-        The arrays that only options add, and `selected`, are there if all parts have them; so is
-        `image_size` if it is the same everywhere. Sort the result to have the best first.
+        An array that only options add is there if all parts with detections have it, `selected` if
+        all parts have it, and `image_size` if it is the same everywhere. Sort the result to have
+        the best first.
 
         Args:
             parts: One or more; there may be none in each of them.
@@ -205,9 +209,13 @@ class Detections:
                 )
             if part.image_size != image_size:
                 image_size = None
+        parts_with_detections = [part for part in all_parts if len(part) > 0]
         joined_arrays: Fields = {}
         for name in DTYPES:
-            arrays = [getattr(part, name) for part in all_parts]
+            joined_parts = all_parts
+            if name in PER_OBJECT and parts_with_detections:
+                joined_parts = parts_with_detections
+            arrays = [getattr(part, name) for part in joined_parts]
             if all(array is not None for array in arrays):
                 joined_arrays[name] = np.concatenate(arrays)
         return cls(names=names, image_size=image_size, **joined_arrays)

@@ -267,7 +267,9 @@ def test_lists_become_arrays_of_the_promised_types():
         crossed=[(("gate", "left"),)],
         symbols=[None],
         selected=[0.5, 0.25],
+        image_size=np.array([48, 64]),
     )
+    assert converted.image_size == (48, 64)
     assert converted.names == ("person", "car")
     for name, dtype in DTYPES.items():
         assert getattr(converted, name).dtype == dtype
@@ -295,6 +297,8 @@ def test_ids_that_are_no_whole_numbers_are_refused(ids):
 def test_names_that_are_no_sequence_are_refused(names):
     with pytest.raises(TypeError, match="names must be a tuple"):
         Detections([[0, 0, 1, 1]], [0.5], [0], names)
+    with pytest.raises(TypeError, match="names must be a tuple"):
+        Detections.empty(names)
 
 
 def test_what_was_selected_is_of_the_whole_image():
@@ -357,6 +361,7 @@ def test_concat_keeps_what_all_parts_have():
     assert twice.zones.tolist() == [*full.zones, *full.zones]
     assert len(twice.selected) == 8
     assert twice.image_size == (48, 64)
+    assert Detections.concat([full, Detections.empty(NAMES)]).track_id.tolist() == [4, -1, 2]
     mixed = Detections.concat([full, detections()])
     assert len(mixed) == 6
     assert mixed.track_id is None
