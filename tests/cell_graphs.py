@@ -294,11 +294,14 @@ def yolo_fastest_expected(out, size):
     return corners(boxes), scores
 
 
+SMALL_FACE_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}
+"""Sides of the priors of each stride, of UltraFace and of those that came from it."""
+
+
 def ultraface_priors(size):
     """Centre and size as fractions, in the order of `generate_priors`, and clipped as there."""
     priors = []
-    sides = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}
-    for stride, lengths in sides.items():
+    for stride, lengths in SMALL_FACE_SIDES.items():
         rows, columns = (-(-side // stride) for side in size)
         for y, x, side in itertools.product(range(rows), range(columns), lengths):
             centre = (x + 0.5) / columns, (y + 0.5) / rows
@@ -403,6 +406,30 @@ def retinaface_expected(out, size, *, smallest=16):
         sides = np.tile([[length * smallest] * 2 for length in lengths], (len(centre) // 2, 1))
         priors.append(np.concatenate([centre, sides], 1))
     return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]
+
+
+def face_1mb(graph, classes):
+    """All scales: boxes [1, N, 4], shares of no face and a face [1, N, 2], landmarks [1, N, 10]."""
+    del classes
+    outputs = {}
+    for name, width in (("loc", 4), ("conf", 2), ("landms", 10)):
+        maps = []
+        for stride, sides in SMALL_FACE_SIDES.items():
+            maps.append(in_rows(graph, layer(graph, len(sides) * width, stride), width))
+        outputs[name] = graph("Concat", *maps, axis=1)
+    return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
+
+
+def face_1mb_expected(out, size):
+    """The priors lie at the centres of cells that are as large as the stride, and are not cut."""
+    priors = []
+    for stride, sides in SMALL_FACE_SIDES.items():
+        rows, columns = (-(-side // stride) for side in size)
+        for row, column, side in itertools.product(range(rows), range(columns), sides):
+            centre = (column + 0.5) * stride, (row + 0.5) * stride
+            priors.append([*centre, side, side])
+    boxes = with_variances(out["loc"], np.array(priors, np.float32))
+    return corners(boxes), out["conf"][:, 1:]
 
 
 def centerface(graph, classes):
@@ -526,6 +553,9 @@ EXPORTS = {
         partial(retinaface, points=8),
         partial(retinaface_expected, smallest=24),
         classes=FACES,
+    ),
+    "Face-Detector-1MB": Export(
+        "Face-Detector-1MB", face_1mb, face_1mb_expected, (SIZE, (320, 320)), FACES
     ),
     "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),
     "BlazeFace": Export(

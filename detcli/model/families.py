@@ -18,6 +18,7 @@ from detcli.model.contract import (
 from detcli.model.family import Family
 from detcli.model.family_heads import (
     columns_of_detections,
+    has_class_ids_apart,
     has_grid_boxes_apart,
     has_query_boxes,
     has_refined_query_boxes,
@@ -25,6 +26,7 @@ from detcli.model.family_heads import (
     is_in_one_tensor,
     is_yolo_nas,
     selects_among_cells,
+    selects_as_yolox,
 )
 from detcli.model.heads import (
     Activation,
@@ -144,31 +146,35 @@ RETINAFACE = Family(
     nms=0.4,
 )
 
+ULTRAFACE_ANCHORS = _square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
+
+YOLOX = Family(
+    "YOLOX",
+    "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
+    YOLOX_PREPROCESSING,
+    matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
+    clips=False,
+    grid=GridSpec(
+        _part_widths(box=4, objectness=1, classes=0),
+        Offset.EXPONENTIAL,
+        USUAL_STRIDES,
+        tensors=TensorsPerScale.JOINED,
+    ),
+    assumed_values="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
+    "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
+    earlier_preprocessing=replace(
+        YOLOX_PREPROCESSING,
+        bgr=False,
+        mean=(123.675, 116.28, 103.53),
+        std=(58.395, 57.12, 57.375),
+    ),
+)
+
 # The order counts: a graph is of the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
 # YOLO-NAS are in front of "YOLO, boxes apart", which would take their files; tests read a head of
 # each family as that family.
 FAMILIES = (
-    Family(
-        "YOLOX",
-        "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
-        YOLOX_PREPROCESSING,
-        matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
-        clips=False,
-        grid=GridSpec(
-            _part_widths(box=4, objectness=1, classes=0),
-            Offset.EXPONENTIAL,
-            USUAL_STRIDES,
-            tensors=TensorsPerScale.JOINED,
-        ),
-        assumed_values="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
-        "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
-        earlier_preprocessing=replace(
-            YOLOX_PREPROCESSING,
-            bgr=False,
-            mean=(123.675, 116.28, 103.53),
-            std=(58.395, 57.12, 57.375),
-        ),
-    ),
+    YOLOX,
     Family(
         "YOLOv5",
         "ultralytics/yolov5, utils/augmentations.letterbox; and v3, v6, v7, R",
@@ -376,7 +382,7 @@ FAMILIES = (
             _part_widths(classes=2, box=4),
             Offset.EXPONENTIAL,
             ((8, 16, 32, 64),),
-            anchors=_square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
+            anchors=ULTRAFACE_ANCHORS,
             centre=(0.5, 0),
             variances=(0.1, 0.2),
             cells_divide_input_evenly=True,
@@ -432,6 +438,12 @@ FAMILIES = (
         ),
         names=("plate",),
     ),
+    replace(
+        RETINAFACE,
+        name="Face-Detector-1MB",
+        source="biubug6/Face-Detector-1MB-with-landmark, detect.py, layers/functions/prior_box.py",
+        grid=replace(RETINAFACE_GRID, strides=((8, 16, 32, 64),), anchors=ULTRAFACE_ANCHORS),
+    ),
     Family(
         "CenterFace",
         "Star-Clouds/CenterFace, prj-python/centerface.py",
@@ -466,7 +478,7 @@ FAMILIES = (
     Family(
         "MMDetection",
         "open-mmlab/mmdeploy, multiclass_nms",
-        matches=lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
+        matches=has_class_ids_apart,
         needs_nms=False,
     ),
     Family(
@@ -501,6 +513,16 @@ FAMILIES = (
         replace(STRETCH, interpolation=Interpolation.LINEAR),
         matches=lambda head: head.layout is Layout.ROWS,
         single=True,
+        needs_nms=False,
+    ),
+    replace(
+        YOLOX,
+        name="YOLOX, selected inside",
+        source="PINTO0309/PINTO_model_zoo, 132_YOLOX: image, class, score, corners",
+        matches=selects_as_yolox,
+        grid=None,
+        must_show_corners=True,
+        clips=True,
         needs_nms=False,
     ),
     Family(

@@ -21,9 +21,27 @@ def has_grid_boxes_apart(head: Head) -> bool:
 def selects_among_cells(head: Head) -> bool:
     """True if the graph itself selects detections, among the cells of grids.
 
-    Graphs that select among the queries of a transformer have other preprocessing.
+    Graphs that select among the queries of a transformer have other preprocessing. So do those
+    whose boxes have logarithms of sizes, as those of SSD and YOLOX.
     """
-    return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
+    is_of_cells = head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
+    return is_of_cells and not head.decodes(BoxDecode.EXPONENTIAL)
+
+
+def selects_as_yolox(head: Head) -> bool:
+    """True if the graph itself selects detections, of boxes and scores like those of YOLOX.
+
+    Sizes of boxes are exponentials, and scores are products of objectness and class scores.
+    """
+    is_of_cells = head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
+    return is_of_cells and head.are_products and head.decodes(BoxDecode.EXPONENTIAL)
+
+
+def has_class_ids_apart(head: Head) -> bool:
+    """True if a graph selects detections and gives boxes with scores in one tensor, ids apart."""
+    if head.layout is not Layout.ROWS or len(head.tensors) != 2:
+        return False
+    return head.boxes[0].tensor == head.scores[0].tensor
 
 
 def has_query_boxes(head: Head, *methods: BoxDecode) -> bool:

@@ -110,6 +110,7 @@ RECIPES = {
     "RetinaFace, MXNet": retinaface_mxnet,
     "RetinaFace": retinaface,
     "RetinaFace, plates": retinaface,
+    "Face-Detector-1MB": retinaface,
     "BlazeFace": blazeface,
 }
 

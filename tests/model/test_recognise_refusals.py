@@ -8,6 +8,8 @@ import colour_model
 import numpy as np
 import onnx
 import pytest
+from graph_builder import Graph
+from head_graphs import of_zoo
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
@@ -153,6 +155,14 @@ def test_rows_of_detections_are_not_taken_for_a_head_of_two_classes(nodes, names
     onnx.checker.check_model(model, full_check=True)
     with pytest.raises(ModelError, match="selects boxes itself"):
         contract_of(model)
+
+
+def test_selected_boxes_with_exponential_sizes_are_of_yolox_with_an_objectness_alone():
+    """Others decode like that too, such as SSD, and take other values of pixels."""
+    graph = Graph()
+    rows = of_zoo(graph, 3, with_objectness=False)
+    with pytest.raises(ModelError, match="no family is known that decodes boxes and scores"):
+        contract_of(graph.model(list(rows.values())))
 
 
 @pytest.mark.parametrize(

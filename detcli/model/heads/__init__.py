@@ -212,6 +212,8 @@ class Head:
     bins: int | None = None
     from_corners: bool = False  # boxes are distances from the corners of cells
     has_more: bool = False  # the tensors hold masks or keypoints too, which are not read
+    # of detections that the graph selects: their scores are products of objectness and class scores
+    are_products: bool = False
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
     grid: GridHead | None = None  # what its channels are, of a family that has a spec of them

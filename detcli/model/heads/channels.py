@@ -1,5 +1,8 @@
 """Which tensors a graph joins along the channels of another: boxes, scores, and parts of these."""
 
+import itertools
+
+import numpy as np
 from onnx import NodeProto
 
 from detcli.model.graph import Dims, GraphIndex, attribute, integers
@@ -49,10 +52,11 @@ def channel_groups(
     if axis is None or length is None:
         return cut_tensor, []
 
+    uncut_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start)
     stop = start + length
     groups: ChannelGroups = []
     input_start = 0
-    for size, name in groups_along(index, cut.input[0], axis):
+    for size, name in groups_along(index, uncut_tensor, axis):
         input_stop = input_start + size
         channels_in_cut = min(input_stop, stop) - max(input_start, start)
         if channels_in_cut > 0:
@@ -63,6 +67,33 @@ def channel_groups(
             groups += inner_groups or [(channels_in_cut, name)]
         input_start = input_stop
     return cut_tensor, groups
+
+
+def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) -> tuple[str, int]:
+    """Go back from a tensor that is cut through earlier cuts along the same axis.
+
+    For example, channel 1 of what a Slice cut out from channel 4 on is channel 5 before that Slice.
+
+    Args:
+        index: The graph.
+        tensor: The tensor that is cut.
+        axis: The axis along which it is cut.
+        start: The first entry on that axis that is taken.
+
+    Returns:
+        The tensor before the earlier cuts, and the position of that entry on its axis. The tensor
+        and position that were given, if a position counts from the end or nothing is cut earlier.
+    """
+    cut = index.producer(tensor, "Slice", "Split")
+    while cut is not None and start >= 0:
+        cut_tensor = index.computed_as(tensor)
+        earlier_axis, earlier_start = axis_and_start_of_cut(index, cut, cut_tensor)
+        if earlier_axis != axis or earlier_start < 0:
+            break
+        tensor = cut.input[0]
+        start += earlier_start
+        cut = index.producer(tensor, "Slice", "Split")
+    return tensor, start
 
 
 def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
@@ -128,7 +159,9 @@ def _start_of_split_output(index: GraphIndex, split: NodeProto, output: str) -> 
     return [start]
 
 
-def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
+def groups_along(
+    index: GraphIndex, head: str, axis: int, depth: int = DECODE_DEPTH
+) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis of a head, such as boxes and scores.
 
     Goes back from the head through transposes, reshapes that keep the channels apart, and the
@@ -138,6 +171,7 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         index: The graph.
         head: The tensor of boxes and scores.
         axis: The axis of its channels.
+        depth: Through how many nodes that overwrite channels the search goes.
 
     Returns:
         The number of channels and the name of each joined tensor; an empty list if no Concat
@@ -153,6 +187,8 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         rank = len(index.shapes[tensor])  # 0 where the shape is not known
         if node.op_type == "Concat" and _joins_along(node, channel_axis, rank):
             return _groups_of_concat(index, node, channel_axis, channels)
+        if node.op_type == "ScatterND" and depth:
+            return _groups_behind_overwriting(index, node, channel_axis, depth - 1)
         source = node.input[0] if node.input else ""
         source_axis = _axis_in_first_input(
             node, index.shapes[source], channel_axis, rank=rank, channels=channels
@@ -162,6 +198,73 @@ def groups_along(index: GraphIndex, head: str, axis: int) -> ChannelGroups:
         channel_axis = source_axis
         tensor = source
     return []
+
+
+def _groups_behind_overwriting(
+    index: GraphIndex, scatter: NodeProto, axis: int, depth: int
+) -> ChannelGroups:
+    """List the tensors that a tensor consists of after a ScatterND has overwritten some channels.
+
+    PyTorch exports `head[..., :2] = centres` like that, as in the decoding of YOLOX.
+
+    Args:
+        index: The graph.
+        scatter: The ScatterND.
+        axis: The axis of the channels.
+        depth: Through how many more such nodes the search goes.
+
+    Returns:
+        The number of channels and the name of each tensor; empty if it is not clear which channels
+        are overwritten, or what was there before.
+    """
+    data, indices, updates = scatter.input[:3]
+    overwritten = _overwritten_channels(index, data, indices, updates, axis)
+    if overwritten is None:
+        return []
+    channels: list[str] = []  # the tensor that each channel comes from
+    for size, name in groups_along(index, data, axis, depth):
+        channels += [name] * size
+    channels = channels or [data] * (index.size(data, axis) or 0)
+    channels[overwritten.start : overwritten.stop] = [updates] * len(overwritten)
+    groups = []
+    for name, channels_of_tensor in itertools.groupby(channels):
+        groups.append((len(list(channels_of_tensor)), name))
+    return groups
+
+
+def _overwritten_channels(
+    index: GraphIndex, data: str, indices: str, updates: str, axis: int
+) -> range | None:
+    """Tell which channels of a tensor a ScatterND overwrites, if it overwrites them whole.
+
+    Args:
+        index: The graph.
+        data: The tensor whose elements are overwritten.
+        indices: The positions of these elements.
+        updates: The new elements.
+        axis: The axis of the channels.
+
+    Returns:
+        None unless the new elements have the shape of neighbouring channels, and lie in their
+        order.
+    """
+    data_dims = index.shapes[data]
+    update_dims = index.shapes[updates]
+    positions = index.array(indices)
+    if positions is None or not data_dims or len(update_dims) != len(data_dims):
+        return None
+    sizes = [size for size in update_dims if isinstance(size, int)]
+    dims_of_channels = [*data_dims[:axis], update_dims[axis], *data_dims[axis + 1 :]]
+    if len(sizes) < len(update_dims) or sizes != dims_of_channels:
+        return None
+    if positions.size == 0 or positions.shape != (*sizes, len(sizes)):
+        return None
+    start = int(positions[..., axis].min())
+    positions_of_channels = np.moveaxis(np.indices(sizes), 0, -1)
+    positions_of_channels[..., axis] += start
+    if not np.array_equal(positions, positions_of_channels):
+        return None
+    return range(start, start + sizes[axis])
 
 
 def _joins_along(concat: NodeProto, axis: int, rank: int) -> bool:

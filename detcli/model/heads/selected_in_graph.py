@@ -4,7 +4,7 @@ Such a graph ends in a tensor `[B, K, 6]` or `[K, 7]` with a row for each detect
 are the corners of the box, the score and the class id; or in a tensor for each of these.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,7 +23,13 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.channels import axis_and_start_of_cut
 from detcli.model.heads.decode import LARGEST_STRIDE, box_decoding
-from detcli.model.heads.layers import converts_to_corners, moved_inputs, nearest_layer_operator
+from detcli.model.heads.layers import (
+    converts_to_corners,
+    is_computed,
+    moved_inputs,
+    nearest_layer_operator,
+    source_nodes,
+)
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 IMAGE_COLUMN = 0
@@ -110,7 +116,25 @@ def selected_detections(index: GraphIndex) -> Head | None:
         layer=nearest_layer_operator(index, boxes.tensor),
         labels=class_id_parts[0].columns,
         has_more=len(parts) < len(all_parts),
+        are_products=_are_products(index, score_parts[0].tensor),
     )
+
+
+def _are_products(index: GraphIndex, scores: str) -> bool:
+    """True if a graph computes scores as products of two tensors: objectness and class scores.
+
+    Goes back from the scores through square roots, limits and the choice of the best class.
+    """
+
+    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
+        if node.op_type in {"Clip", "Max", "Min", "ReduceMax", "Sqrt"}:
+            return list(node.input[:1])
+        return moved_inputs(node, name) or ()
+
+    for node, _ in index.behind_all([scores], inputs_to_follow):
+        if node.op_type == "Mul" and all(is_computed(index, name) for name in node.input):
+            return True
+    return False
 
 
 def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
@@ -149,7 +173,8 @@ def _scores_or_class_ids(
     # A column that does not depend on the images is an image's position in the batch.
     candidates = []
     for part in in_same_tensor:
-        if part.columns != boxes and part.tensor in depend_on_image:
+        is_position = suppression_column(index, part.tensor) == IMAGE_COLUMN
+        if part.columns != boxes and part.tensor in depend_on_image and not is_position:
             candidates.append(part)
     if len(candidates) > 1:
         return candidates
@@ -157,11 +182,15 @@ def _scores_or_class_ids(
     # of detections has still fewer axes, or one of length 1.
     axes_of_scores = len(index.shapes[boxes.tensor]) - 1
     for part in parts:
-        has_entry_for_each_box = len(index.shapes[part.tensor]) == axes_of_scores
-        if part in in_same_tensor or not has_entry_for_each_box:
+        if part in in_same_tensor:
             continue
-        if index.size(part.tensor, -1) != 1:
+        dims = index.shapes[part.tensor]
+        if len(dims) == axes_of_scores and dims[-1] != 1:
             candidates.append(part)
+        elif len(dims) == axes_of_scores + 1 == 2 and dims[0] != 1 and part.width == 1:
+            # a column of its own, [K, 1] beside boxes [K, 4]
+            columns = ChannelRange(part.columns.tensor, start=0, stop=1)
+            candidates.append(part._replace(columns=columns))
     return candidates
 
 
@@ -353,12 +382,26 @@ def suppression_column(index: GraphIndex, tensor: str) -> int | None:
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
             continue
         columns = index.constant(node.input[1])
-        if not columns or index.producer(node.input[0], "NonMaxSuppression") is None:
+        if not columns or not _is_result_of_suppression(index, node.input[0]):
             continue
         if node.op_type == "Split":
             return list(node.output).index(name)
         return columns[0]
     return None
+
+
+def _is_result_of_suppression(index: GraphIndex, tensor: str) -> bool:
+    """True if a tensor is the result of NonMaxSuppression, or that multiplied by 1.
+
+    Tools that join graphs add such a product, as a tensor cannot be the last of one graph and the
+    first of the next.
+    """
+    product = index.producer(tensor, "Mul")
+    if product is not None:
+        computed_factors = [name for name in product.input if index.constant(name) != [1]]
+        if len(computed_factors) == 1:
+            tensor = computed_factors[0]
+    return index.producer(tensor, "NonMaxSuppression") is not None
 
 
 def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
@@ -432,7 +475,11 @@ def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     tensor = box_columns(index, head)
     for _ in range(2 * MAX_MOVES):
         node = index.producer(tensor)
-        if node is None or converts_to_corners(index, node) or _joins_computed_tensors(index, node):
+        if node is None or converts_to_corners(index, node):
+            break
+        if _joins_computed_tensors(index, node):
+            if _joins_rows_first(index, node):
+                y_first = not y_first
             break
         if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
             y_first = not y_first
@@ -460,6 +507,21 @@ def _joins_computed_tensors(index: GraphIndex, node: NodeProto) -> bool:
         return False
     computed_inputs = [name for name in node.input if index.constant_tensor(name) is None]
     return len(computed_inputs) > 1
+
+
+def _joins_rows_first(index: GraphIndex, concat: NodeProto) -> bool:
+    """True if a Concat joins the coordinates of corners in the order y1, x1, y2, x2.
+
+    The top left corner is the centre less half of the size. Column 0 of the centres is x, column 1
+    is y.
+    """
+    columns = []
+    for name in concat.input[:2]:
+        for node in source_nodes(index, name):
+            if node.op_type == "Sub":
+                _, column = _source_of_column(index, node.input[0])
+                columns.append(column)
+    return len(concat.input) == BOX_COORDINATES and columns == [1, 0]
 
 
 def box_columns(index: GraphIndex, head: Head) -> str:

@@ -109,3 +109,44 @@ def test_a_transpose_without_an_order_tells_no_columns():
     parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
     turned = graph("Transpose", graph("Concat", *parts, axis=1))
     assert groups_along(read(graph, turned), turned, 1) == []
+
+
+def positions_of(channels, axes=3):
+    """Where a ScatterND puts new channels of a tensor [1, 24, 8], and how many of them."""
+    positions = np.moveaxis(np.indices((1, 24, len(channels))), 0, -1)
+    positions[..., 2] = channels
+    return positions[..., :axes]
+
+
+def test_channels_that_are_overwritten_come_from_what_overwrites_them():
+    graph = Graph()
+    features = graph.queries()
+    first, second = (graph.linear(features, 8, count) for count in (5, 3))
+    joined = graph("Concat", first, second, axis=2)
+    centres = graph("Exp", graph.cut(joined, 0, 2, 2))
+    moved = graph("ScatterND", joined, positions_of([0, 1]), centres)
+    sizes = graph("Exp", graph.cut(moved, 2, 4, 2))
+    head = graph("ScatterND", moved, positions_of([2, 3]), sizes)
+    index = read(graph, head)
+    assert groups_along(index, head, 2) == [(2, centres), (2, sizes), (1, first), (3, second)]
+
+
+def test_a_cut_of_overwritten_channels_shows_what_overwrites_them():
+    graph = Graph()
+    features = graph.queries()
+    centres = graph("Exp", graph.cut(features, 1, 3, 2))
+    head = graph("ScatterND", features, positions_of([1, 2]), centres)
+    boxes = graph.cut(head, 1, 5, 2)
+    y = graph.cut(boxes, 1, 2, 2)
+    index = read(graph, boxes, y)
+    assert channel_groups(index, boxes)[1] == [(2, centres), (2, features)]
+    assert channel_groups(index, y)[1] == [(1, centres)]
+
+
+@pytest.mark.parametrize("channels", [[1, 0], [0, 2]], ids=["swapped", "not neighbours"])
+def test_channels_that_are_overwritten_in_another_order_are_unclear(channels):
+    graph = Graph()
+    features = graph.queries()
+    new_channels = graph("Exp", graph.cut(features, 0, 2, 2))
+    head = graph("ScatterND", features, positions_of(channels), new_channels)
+    assert groups_along(read(graph, head), head, 2) == []

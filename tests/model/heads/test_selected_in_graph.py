@@ -93,3 +93,19 @@ def test_a_trail_ends_at_what_makes_elements():
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
     assert list(_tensors_moved_into(read(graph, moved), moved)) == [moved, sums]
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_scores_of_one_sigmoid_are_no_products(product):
+    graph = Graph()
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    if product:
+        scores = graph("Sqrt", graph("Mul", scores, graph("Sigmoid", graph.linear(features, 8, 1))))
+    else:
+        scores = graph("Sqrt", graph("Mul", scores, np.float32(0.5)))
+    best = graph("ReduceMax", scores, axes=[2], keepdims=1)
+    labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
+    rows = graph("Concat", boxes, best, labels, axis=2)
+    assert selected_detections(read(graph, rows)).are_products == product
