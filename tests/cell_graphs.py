@@ -432,6 +432,52 @@ def face_1mb_expected(out, size):
     return corners(boxes), out["conf"][:, 1:]
 
 
+YOLOV5_FACE_ANCHORS = {
+    8: [[4, 5], [8, 10], [13, 16]],
+    16: [[23, 29], [43, 55], [73, 105]],
+    32: [[146, 217], [231, 300], [335, 433]],
+}
+YOLOV5_FACE_P6_ANCHORS = {
+    8: [[6, 7], [9, 11], [13, 16]],
+    16: [[18, 23], [26, 33], [37, 47]],
+    32: [[54, 67], [77, 104], [112, 154]],
+    64: [[174, 238], [258, 355], [445, 568]],
+}
+
+
+def yolov5_face(graph, classes, *, anchors_of_strides, class_bias=4.1):
+    """A map [1, 3, H, W, 16] of each scale: box, objectness, five landmarks and the class."""
+    columns = 15 + classes
+    outputs = {}
+    for stride in anchors_of_strides:
+        weights = graph.weights(3 * columns, 3, 3, 3)
+        biases = graph.random.standard_normal((3, columns)).astype(np.float32)
+        biases[:, 15:] = class_bias
+        kernel = {"kernel_shape": [3, 3], "strides": [stride] * 2, "auto_pad": "SAME_UPPER"}
+        maps = graph("Conv", "images", weights, biases.ravel(), **kernel)
+        sides = [-(-side // stride) for side in graph.size]
+        apart = graph("Reshape", maps, [1, 3, columns, *sides])
+        outputs[f"stride_{stride}"] = graph("Transpose", apart, perm=[0, 1, 3, 4, 2])
+    return outputs
+
+
+def yolov5_face_expected(out, size, *, anchors_of_strides):
+    """As `Detect.forward` has it: the scores are products of objectness and class."""
+    del size
+    pairs = []
+    for stride, sides in anchors_of_strides.items():
+        shares = sigmoid(out[f"stride_{stride}"])  # (3, H, W, 16)
+        rows, columns = np.indices(shares.shape[1:3])
+        cell = np.stack([columns, rows], -1)  # (H, W, 2)
+        centre = (shares[..., :2] * 2 - 0.5 + cell) * stride
+        length = (shares[..., 2:4] * 2) ** 2 * np.array(sides).reshape(3, 1, 1, 2)
+        boxes = np.concatenate([centre, length], -1).reshape(-1, 4)
+        scores = shares[..., 4:5] * shares[..., 15:]
+        pairs.append((boxes, scores.reshape(len(boxes), -1)))
+    boxes, scores = joined(pairs)
+    return corners(boxes), scores
+
+
 def centerface(graph, classes):
     """Maps of stride 4: heat, scale, offset and landmarks; y before x."""
     del classes
@@ -553,6 +599,20 @@ EXPORTS = {
         partial(retinaface, points=8),
         partial(retinaface_expected, smallest=24),
         classes=FACES,
+    ),
+    "YOLOv5-face": Export(
+        "YOLOv5-face",
+        partial(yolov5_face, anchors_of_strides=YOLOV5_FACE_ANCHORS),
+        partial(yolov5_face_expected, anchors_of_strides=YOLOV5_FACE_ANCHORS),
+        classes=FACES,
+        frees=False,
+    ),
+    "YOLOv5-face, P6": Export(
+        "YOLOv5-face, P6",
+        partial(yolov5_face, anchors_of_strides=YOLOV5_FACE_P6_ANCHORS),
+        partial(yolov5_face_expected, anchors_of_strides=YOLOV5_FACE_P6_ANCHORS),
+        classes=FACES,
+        frees=False,
     ),
     "Face-Detector-1MB": Export(
         "Face-Detector-1MB", face_1mb, face_1mb_expected, (SIZE, (320, 320)), FACES

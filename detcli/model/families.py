@@ -170,6 +170,26 @@ YOLOX = Family(
     ),
 )
 
+YOLOV5_FACE_GRID = GridSpec(
+    _part_widths(box=4, objectness=1, points=10, classes=1),
+    Offset.SIGMOID,
+    anchors=(
+        ((4, 5), (8, 10), (13, 16)),
+        ((23, 29), (43, 55), (73, 105)),
+        ((146, 217), (231, 300), (335, 433)),
+    ),
+    is_of_one_layer=True,
+    tensors=TensorsPerScale.JOINED,
+)
+YOLOV5_FACE = Family(
+    "YOLOv5-face",
+    "deepcam-cn/yolov5-face, models/yolo.py, models/yolov5s.yaml, detect_face.py",
+    LETTERBOX,
+    grid=YOLOV5_FACE_GRID,
+    names=FACE_NAMES,
+    nms=0.5,
+)
+
 # The order counts: a graph is of the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
 # YOLO-NAS are in front of "YOLO, boxes apart", which would take their files; tests read a head of
 # each family as that family.
@@ -437,6 +457,22 @@ FAMILIES = (
             anchors=_square_anchors((24, 48), (96, 192), (384, 768)),
         ),
         names=("plate",),
+    ),
+    YOLOV5_FACE,
+    replace(
+        YOLOV5_FACE,
+        name="YOLOv5-face, P6",
+        source="deepcam-cn/yolov5-face, models/yolo.py, models/yolov5s6.yaml",
+        grid=replace(
+            YOLOV5_FACE_GRID,
+            strides=((8, 16, 32, 64),),
+            anchors=(
+                ((6, 7), (9, 11), (13, 16)),
+                ((18, 23), (26, 33), (37, 47)),
+                ((54, 67), (77, 104), (112, 154)),
+                ((174, 238), (258, 355), (445, 568)),
+            ),
+        ),
     ),
     replace(
         RETINAFACE,

@@ -24,6 +24,7 @@ from detcli.model.heads import (
     HeadPart,
     Offset,
 )
+from detcli.model.heads.output_layouts import RANK_WITH_ANCHORS
 from detcli.model.inputs import ImageInput
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -253,7 +254,10 @@ def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     tensor = add.cut(channels.tensor, start=channels.start, stop=channels.stop, axis=channels.axis)
     # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
     batch = 0 if channels.rank > 2 else 1
-    if channels.axis == 1 and channels.rank > 2:
+    if channels.rank == RANK_WITH_ANCHORS:
+        # from [B, anchors, H, W, width] to all anchors of a cell, one after the other
+        tensor = add("Transpose", tensor, perm=[0, 2, 3, 1, 4])
+    elif channels.axis == 1 and channels.rank > 2:
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
         tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
     else:

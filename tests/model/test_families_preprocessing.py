@@ -98,6 +98,15 @@ def blazeface(image, size):
     return rgb(canvas) / 127.5 - 1
 
 
+def yolov5_face(image, size):
+    """YOLOv5's letterbox, in its grey."""
+    height, width = size
+    canvas = np.full((height, width, 3), 114, np.uint8)
+    top = height // 4
+    canvas[top : top + height // 2] = stretched(image, (height // 2, width), cv2.INTER_LINEAR)
+    return rgb(canvas) / 255
+
+
 RECIPES = {
     "NanoDet": nanodet,
     "NanoDet-Plus": nanodet_plus,
@@ -111,6 +120,8 @@ RECIPES = {
     "RetinaFace": retinaface,
     "RetinaFace, plates": retinaface,
     "Face-Detector-1MB": retinaface,
+    "YOLOv5-face": yolov5_face,
+    "YOLOv5-face, P6": yolov5_face,
     "BlazeFace": blazeface,
 }
 

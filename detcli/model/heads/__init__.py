@@ -135,6 +135,9 @@ class GridSpec:
     softmax: bool = False  # classes exclude each other
     classes_shared_by_anchors: bool = False  # all anchors of a cell have the same classes
     landmarks_optional: bool = False  # some of its models give no landmarks
+    # one layer gives all parts of an anchor; there is one class, which training left as likely as
+    # it was at first
+    is_of_one_layer: bool = False
     tensors: TensorsPerScale = TensorsPerScale.ANY
     scales_may_be_joined: bool = True  # one tensor may hold all scales
     input_sizes: tuple[Size, ...] = ()  # those that its anchors are for; any, if there are none

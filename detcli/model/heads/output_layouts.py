@@ -15,6 +15,7 @@ from detcli.model.editing import tidy
 from detcli.model.graph import Dims, GraphIndex, shape
 from detcli.model.heads import HEAD_RANK, GridSpec
 
+RANK_WITH_ANCHORS = 5  # axes of an output that has one for the anchors of a cell: [B, A, H, W, C]
 ALL_SCALES = -1  # in place of a scale's position: an output holds all of them
 
 
@@ -123,7 +124,7 @@ def layout_of_output(
         None if the shape is unknown, or does not have an entry for each cell or anchor.
     """
     rank = len(dims)
-    if rank not in {2, HEAD_RANK, 4}:
+    if rank not in {2, HEAD_RANK, 4, RANK_WITH_ANCHORS}:
         return None
     batch_axis_count = 1 if rank > 2 else 0
     sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
@@ -132,7 +133,7 @@ def layout_of_output(
         return None
     # The channels are last, or first behind the batch.
     candidate_axes = [len(sizes) - 1]
-    if batch_axis_count:
+    if batch_axis_count and rank != RANK_WITH_ANCHORS:
         candidate_axes.append(0)
     for axis in candidate_axes:
         other_sizes = sizes[:axis] + sizes[axis + 1 :]
@@ -154,8 +155,8 @@ def _expected_axes(
 ) -> Iterator[ExpectedAxes]:
     """Yield the sizes that an output's axes may have, apart from the batch and the channels.
 
-    An output of four axes is a feature map. Otherwise a single axis counts the cells or the
-    anchors, of one scale or of all scales.
+    An output of four axes is a feature map, one of five a feature map for each anchor of a cell.
+    Otherwise a single axis counts the cells or the anchors, of one scale or of all scales.
 
     Args:
         rank: How many axes the output has.
@@ -165,6 +166,10 @@ def _expected_axes(
     if rank == 4:
         for scale, map_size in enumerate(map_sizes):
             yield ExpectedAxes(map_size, scale, anchor_counts[scale])
+        return
+    if rank == RANK_WITH_ANCHORS:
+        for scale, map_size in enumerate(map_sizes):
+            yield ExpectedAxes([anchor_counts[scale], *map_size], scale, anchors=1)
         return
     cell_counts = [math.prod(map_size) for map_size in map_sizes]
     total_anchors = []

@@ -7,7 +7,7 @@ which a `GridSpec` describes; `detcli.model.adapt` adds the nodes that decode th
 
 An output may hold one scale or all scales, and one of these parts or several. Its shape is
 `[B, channels, H, W]`, `[B, N, channels]` or `[B, channels, N]`, or the same without B where a graph
-takes a single image.
+takes a single image; or `[B, A, H, W, channels]`, with an axis for the A anchors of a cell.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from detcli.config.values import BoxFormat
 from detcli.model.contract import Layout, Size
-from detcli.model.graph import PRODUCTS, Dims, GraphIndex
+from detcli.model.graph import CONVOLUTIONS, PRODUCTS, Dims, GraphIndex
 from detcli.model.heads import (
     SCORES,
     Activation,
@@ -36,7 +36,11 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.channels import channel_groups, groups_along
 from detcli.model.heads.decode import box_decoding
-from detcli.model.heads.layers import nearest_layer_operator, score_activation
+from detcli.model.heads.layers import (
+    nearest_layer_operator,
+    nodes_back_to_layers,
+    score_activation,
+)
 from detcli.model.heads.output_layouts import (
     OutputLayout,
     group_by_scale,
@@ -231,8 +235,10 @@ def _divide_channels(
     Returns:
         The channels of each part; empty if the output cannot hold these parts.
     """
+    if spec.is_of_one_layer and not _has_untrained_class(index, layout):
+        return {}
     first_channels = {0: layout.name}
-    if len(parts) > 1:
+    if len(parts) > 1 and not spec.is_of_one_layer:
         first_channels |= _concatenated_tensors(index, layout)
     slices: PartSlices = {}
     start = 0
@@ -240,7 +246,9 @@ def _divide_channels(
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         channels = range(start, start + channel_count)
         with_box = part is HeadPart.POINTS and layout.anchors == 1
-        tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=with_box)
+        tensor: str | None = layout.name
+        if not spec.is_of_one_layer:
+            tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=with_box)
         if tensor is None:
             return {}
         activation = _activation_of_part(index, tensor, part)
@@ -253,6 +261,29 @@ def _divide_channels(
     if start == layout.channels:
         return slices
     return {}
+
+
+def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
+    """True if the last channel of an output is that of an only class, which was never trained.
+
+    Where there is one class only, YOLOv5 trains the objectness alone, and leaves the bias of the
+    class at log(0.6 / 0.01), about 4. A class among several has a negative bias, as each is rare.
+    This tells four numbers of a box, objectness, ten of landmarks and a class from a box,
+    objectness and 11 classes.
+
+    Args:
+        index: The graph.
+        layout: The axes of the output, of which the last are the channels.
+    """
+    for node in nodes_back_to_layers(index, layout.name):
+        if node.op_type not in CONVOLUTIONS or len(node.input) < 3:
+            continue
+        biases = index.array(index.computed_as(node.input[2]))
+        if biases is None or biases.size == 0 or biases.size % layout.channels:
+            return False
+        biases_of_anchors = biases.reshape(-1, layout.channels)
+        return bool((biases_of_anchors[:, -1] > 0).all())
+    return False
 
 
 def _channel_slice(

@@ -1,7 +1,7 @@
 """Graphs whose outputs have the shapes of a family's cells, but are something else."""
 
 import pytest
-from cell_graphs import SIZE, in_rows, layer
+from cell_graphs import SIZE, YOLOV5_FACE_ANCHORS, in_rows, layer, yolov5_face
 from graph_builder import Graph
 from head_checks import file_of
 
@@ -118,3 +118,25 @@ def blazeface_of(point_widths):
 @pytest.mark.parametrize(("point_widths", "family"), [((12,), "BlazeFace"), ((6, 6), None)])
 def test_landmarks_are_of_one_layer(point_widths, family):
     assert family_of(blazeface_of(point_widths)) == family
+
+
+@pytest.mark.parametrize(("class_bias", "family"), [(4.1, "YOLOv5-face"), (-4.1, None), (0, None)])
+def test_a_yolov5_of_eleven_classes_is_not_one_of_faces(class_bias, family):
+    """Its maps have 16 columns too; classes of several begin as rare ones."""
+    graph = Graph(size=SIZE)
+    outputs = yolov5_face(graph, 1, anchors_of_strides=YOLOV5_FACE_ANCHORS, class_bias=class_bias)
+    assert family_of(graph.model(list(outputs.values()))) == family
+
+
+@pytest.mark.parametrize("classes", [2, 80])
+def test_a_yolov5_of_other_columns_is_not_one_of_faces(classes):
+    graph = Graph(size=SIZE)
+    outputs = yolov5_face(graph, classes, anchors_of_strides=YOLOV5_FACE_ANCHORS)
+    assert family_of(graph.model(list(outputs.values()))) is None
+
+
+def test_maps_of_a_yolov5_with_an_activation_are_not_those_of_faces():
+    graph = Graph(size=SIZE)
+    outputs = yolov5_face(graph, 1, anchors_of_strides=YOLOV5_FACE_ANCHORS)
+    activated = [graph("Relu", output) for output in outputs.values()]
+    assert family_of(graph.model(activated)) is None
