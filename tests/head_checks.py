@@ -90,6 +90,55 @@ def with_fed_constants(model):
     return model
 
 
+def with_copies_of_outputs(model):
+    """With each output a second time, through an Identity, in front of all others."""
+    outputs = list(model.graph.output)
+    copies = []
+    for output in outputs:
+        copy = onnx.ValueInfoProto.FromString(output.SerializeToString())
+        copy.name = f"copy of {output.name}"
+        model.graph.node.append(helper.make_node("Identity", [output.name], [copy.name]))
+        copies.append(copy)
+    del model.graph.output[:]
+    model.graph.output.extend(copies)
+    model.graph.output.extend(outputs)
+    return model
+
+
+def with_softmax_arithmetic(model):
+    """With the nodes that ONNX defines a Softmax by in its place, as ONNX Runtime saves it."""
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "Softmax":
+            nodes += softmax_arithmetic(model.graph, node)
+        else:
+            nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def softmax_arithmetic(graph, softmax):
+    """The nodes for one Softmax."""
+    logits = softmax.input[0]
+    shares = softmax.output[0]
+    axis = -1
+    for entry in softmax.attribute:
+        axis = entry.i
+    axes = f"{shares}/axes"
+    graph.initializer.append(helper.make_tensor(axes, TensorProto.INT64, [1], [axis]))
+    maximum, rest, exponential, total = (
+        f"{shares}/{step}" for step in ("maximum", "rest", "exponential", "total")
+    )
+    return [
+        helper.make_node("ReduceMax", [logits], [maximum], axes=[axis]),
+        helper.make_node("Sub", [logits, maximum], [rest]),
+        helper.make_node("Exp", [rest], [exponential]),
+        helper.make_node("ReduceSum", [exponential, axes], [total]),
+        helper.make_node("Div", [exponential, total], [shares]),
+    ]
+
+
 def file_of(model, **options):
     """A model that is on no disk."""
     content = model.SerializeToString()

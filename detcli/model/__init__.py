@@ -16,6 +16,7 @@ input_nodes.py         preprocessing that is in the graph
 preprocessing_sources.py  preprocessing by all that the files say
 family.py, families.py  what the graph does not say
 family_heads.py        by which heads families are told apart
+softmax_nodes.py       a Softmax where a graph spells it out
 coarse.py              scores that a graph rounds to nothing
 preprocessing.py       how images are prepared: the text form of --preprocess
 sidecar.py             what the files say that Transformers writes beside a model

@@ -12,6 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from detcli.model.graph import Dims, GraphIndex, attribute, known_size, needed_nodes, reads, shape
 from detcli.model.heads import SELECTION
+from detcli.model.softmax_nodes import restore_softmax
 
 FOLDED = frozenset(
     "Add Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Floor Gather Greater Identity "
@@ -117,7 +118,7 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     """Simplify a model in place so that its detection head can be recognised.
 
     Nodes that only name a constant are replaced by initialisers, the constant tensors that a graph
-    stores. Outputs without a batch axis get one.
+    stores. The arithmetic of a Softmax becomes a Softmax. Outputs without a batch axis get one.
 
     Args:
         model: The model to change.
@@ -128,6 +129,8 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
         A copy of the simplified model with all intermediate shapes that can be inferred.
     """
     _fold(model, NAMED, {})
+    if restore_softmax(model, opset(model)):
+        drop_unused(model.graph)
     inferred = infer_shapes(model)
     if inferred is model:  # its shapes contradict each other
         return copied(model)

@@ -59,8 +59,7 @@ class HeadSearch:
             return self._find()
         except Unrecognised as error:
             has_hint = len(error.args) > 1  # arguments are the reason and, if any, the hint
-            outputs = [output.name for output in self.index.graph.output]
-            if not has_hint and mixes_channels(self.index, outputs):
+            if not has_hint and mixes_channels(self.index, self.index.outputs):
                 raise Unrecognised(MIXED) from error
             raise
 
@@ -110,7 +109,7 @@ class HeadSearch:
         A graph with more outputs than boxes and scores is tried at the default image size as well.
         """
         head = self._find_grid_head(None)
-        if head is None and len(self.index.graph.output) > OUTPUTS_OF_PAIR:
+        if head is None and len(self.index.outputs) > OUTPUTS_OF_PAIR:
             head = self._find_grid_head(self.default_size)
         return head
 
@@ -173,7 +172,7 @@ def _reason_without_head(index: GraphIndex) -> str:
     if selecting:
         listed = ", ".join(sorted(selecting))
         return f"it selects boxes itself ({listed}), and it is not clear where"
-    output_shapes = [index.shapes[output.name] for output in index.graph.output]
+    output_shapes = [index.shapes[name] for name in index.outputs]
     if len(output_shapes) != 1:
         return (
             f"it has {len(output_shapes)} outputs, and it is not clear which are boxes and which "

@@ -223,6 +223,21 @@ class GraphIndex:
                 reached.update(node.output)
         return reached
 
+    @cached_property
+    def outputs(self) -> list[str]:
+        """The outputs of the graph, without those that only repeat the elements of an earlier one.
+
+        Some exporters give the boxes twice, the second time through an Identity or a Cast.
+        """
+        sources = set()
+        outputs = []
+        for output in self.graph.output:
+            source = self.computed_as(output.name)
+            if source not in sources:
+                sources.add(source)
+                outputs.append(output.name)
+        return outputs
+
     def image_inputs(self) -> list[onnx.ValueInfoProto]:
         """Inputs that a caller feeds; old files also list their weights as inputs."""
         return [value for value in self.graph.input if value.name not in self._initializers]

@@ -14,7 +14,9 @@ from head_checks import (
     renamed,
     shuffled,
     with_constant_nodes,
+    with_copies_of_outputs,
     with_fed_constants,
+    with_softmax_arithmetic,
 )
 from head_graphs import ENDINGS, model_of
 from hypothesis import given, settings
@@ -64,7 +66,13 @@ ONE_OF_EACH_FAMILY = {ending.family: name for name, ending in ENDINGS.items()}.v
 
 CHANGED = [(name, by_onnxslim) for name in ENDINGS]
 CHANGED += [(name, by_onnxsim) for name in ONE_OF_EACH_FAMILY]
-for change in (shuffled, with_constant_nodes, with_fed_constants):
+for change in (
+    shuffled,
+    with_constant_nodes,
+    with_copies_of_outputs,
+    with_fed_constants,
+    with_softmax_arithmetic,
+):
     CHANGED += [(name, change) for name in ENDINGS]
 """Heads, and what changes their file and nothing that they find."""
 

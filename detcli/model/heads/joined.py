@@ -68,7 +68,7 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
             return _head_split_in_three(
                 index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
             )
-        if len(index.graph.output) == 1:
+        if len(index.outputs) == 1:
             scores = split.output[-1]
             body = _describe_joined_head(index, head, scores, anchors_first=anchors_first)
             return replace(body, layout=Layout.END_TO_END)
@@ -145,11 +145,10 @@ def find_joined_head(
     Returns:
         None if no output is such a head.
     """
-    outputs = [output.name for output in index.graph.output]
     candidates = []
-    for name in outputs:
+    for name in index.outputs:
         # YOLOv5 exported for training also outputs the feature maps that its head is made of.
-        other_outputs = set(outputs) - {name}
+        other_outputs = set(index.outputs) - {name}
         if not index.moved_from(name) & other_outputs:
             candidates.append(name)
     for head_name in candidates:
@@ -390,7 +389,7 @@ def _head_before_extras(
     extra_sizes = [size for size, _ in groups[1:]]
     if not extra_sizes or not _is_probability(index, scores):
         return None
-    has_angle = extra_sizes == [1] and len(index.graph.output) == 1
+    has_angle = extra_sizes == [1] and len(index.outputs) == 1
     if not boxes_only or has_angle:
         hint = DETECTORS if has_angle else BOXES_ONLY
         raise Unrecognised(_task_besides_boxes(index, sum(extra_sizes)), hint)
@@ -528,7 +527,7 @@ def _task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
     """
     if extra_count is None:
         return "masks, keypoints or angles follow the scores of each box"
-    if len(index.graph.output) > 1:
+    if len(index.outputs) > 1:
         # The second output holds the prototypes that the coefficients weight.
         return f"it segments objects: {extra_count} mask coefficients follow the scores of each box"
     if extra_count == 1:

@@ -86,7 +86,7 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
     for position, node in enumerate(index.graph.node):
         for tensor in node.output:
             node_positions[tensor] = position
-    all_outputs = [output.name for output in index.graph.output]
+    all_outputs = index.outputs
     outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
     return sorted(outputs, key=lambda name: node_positions.get(name, 0))
 
@@ -103,7 +103,10 @@ def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
         tensor = node.input[0]
         node = index.producer(tensor, "Clip", "Max", "Min")
     sum_node = index.producer(tensor, "ReduceSum")
-    return sum_node is not None and sum_node.input[0] in outputs
+    if sum_node is None:
+        return False
+    summed = index.computed_as(sum_node.input[0])
+    return any(index.computed_as(name) == summed for name in outputs)
 
 
 def layout_of_output(

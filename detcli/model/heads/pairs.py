@@ -40,6 +40,7 @@ from detcli.model.heads.layers import (
     nearest_layer_operator,
     score_activation,
 )
+from detcli.model.heads.selected_in_graph import tensors_behind_selection
 
 BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
@@ -56,23 +57,42 @@ def find_pair_head(index: GraphIndex) -> Head | None:
     Raises:
         Unrecognised: More than one pair may be meant, or masks come with the boxes.
     """
-    outputs = [output.name for output in index.graph.output]
     heads = []
-    for boxes in outputs:
-        for scores in outputs:
+    for boxes in index.outputs:
+        for scores in index.outputs:
             if boxes == scores:
                 continue
             head = _head_of_boxes_and_scores(index, boxes, scores)
             if head is not None:
                 heads.append(head)
+    if any(_are_left_out_of_selection(index, head) for head in heads):
+        raise Unrecognised(
+            "it gives all its boxes beside those that it selects, and it is not clear which of its "
+            "outputs are the scores and class ids of these"
+        )
     if len(heads) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     if not heads:
         return None
     head = heads[0]
-    if any(_holds_masks(index, name, head) for name in outputs if name not in head.tensors):
+    if any(_holds_masks(index, name, head) for name in index.outputs if name not in head.tensors):
         raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return head
+
+
+def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
+    """True if a graph gives boxes that it selects, and those of a head are not among them.
+
+    What a graph selects is what its authors use. Its raw boxes may be in another unit or order, and
+    have a class for the background.
+    """
+    depend_on_selection = tensors_behind_selection(index)
+    if head.boxes[0].tensor in depend_on_selection:
+        return False
+    for output in index.outputs:
+        if output in depend_on_selection and index.size(output, -1) == BOX_COORDINATES:
+            return True
+    return False
 
 
 def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
@@ -150,15 +170,17 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
     has_objectness = _begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
     is_grid_with_objectness = has_objectness and head.layer not in PRODUCTS
-    if have_same_shape and not is_grid_with_objectness:
-        decoded_scores = box_decoding(index, scores)
-        if not _nodes_tell_boxes_from_scores(
-            decoded=head.decoded,
-            decoded_scores=decoded_scores,
-            scores_are=head.scores_are,
-            layer=head.layer,
-        ):
-            return None
+    decoded_scores = box_decoding(index, scores) if have_same_shape else None
+    if decoded_scores is not None and decoded_scores.method in BOX_ONLY_METHODS:
+        return None
+    nodes_have_to_tell = have_same_shape and not is_grid_with_objectness
+    if nodes_have_to_tell and not _nodes_tell_boxes_from_scores(
+        decoded=head.decoded,
+        decoded_scores=decoded_scores,
+        scores_are=head.scores_are,
+        layer=head.layer,
+    ):
+        return None
     class_count = score_count - 1 if has_objectness else score_count
     return replace(
         head,

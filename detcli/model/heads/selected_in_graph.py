@@ -11,7 +11,7 @@ from typing import NamedTuple
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import GraphIndex, attribute
+from detcli.model.graph import GraphIndex, attribute, branches
 from detcli.model.heads import (
     BOX_COORDINATES,
     BOXES_ONLY,
@@ -32,9 +32,8 @@ from detcli.model.heads.layers import (
 )
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
-IMAGE_COLUMN = 0
 CLASS_COLUMN = 1
-"""Columns of what NonMaxSuppression gives: image of the batch, class, box."""
+"""The column of class ids in what NonMaxSuppression gives: image of the batch, class, box."""
 MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 
@@ -58,7 +57,7 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         return None
     # Masks and keypoints have one axis more than boxes [B, K, 4] or [K, 4].
     box_axes = len(index.shapes[head.boxes[0].tensor])
-    output_shapes = [index.shapes[output.name] for output in index.graph.output]
+    output_shapes = [index.shapes[name] for name in index.outputs]
     extra_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
     has_more = head.has_more or bool(extra_shapes)
     if has_more and not boxes_only:
@@ -88,10 +87,14 @@ def selected_detections(index: GraphIndex) -> Head | None:
         None if it is not clear which columns are what.
     """
     all_parts: list[OutputPart] = []
-    for output in index.graph.output:
-        all_parts += _parts_of_output(index, output.name)
+    for output in index.outputs:
+        all_parts += _parts_of_output(index, output)
     parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
     box_parts = [part for part in parts if part.width == BOX_COORDINATES]
+    if len(box_parts) > 1:
+        # TensorFlow's detectors can give all boxes beside the selected ones.
+        depend_on_selection = tensors_behind_selection(index)
+        box_parts = [part for part in box_parts if part.tensor in depend_on_selection]
     if len(box_parts) != 1:
         return None
     boxes = box_parts[0]
@@ -99,9 +102,10 @@ def selected_detections(index: GraphIndex) -> Head | None:
     score_parts = []
     class_id_parts = []
     for part in _scores_or_class_ids(index, parts, boxes.columns):
+        column = suppression_column(index, part.tensor)
         if not is_integral(index, part.tensor):
             score_parts.append(part)
-        elif suppression_column(index, part.tensor) != IMAGE_COLUMN:
+        elif column in {None, CLASS_COLUMN}:
             class_id_parts.append(part)
     if len(class_id_parts) != 1 or len(score_parts) != 1:
         return None
@@ -133,6 +137,36 @@ def _are_products(index: GraphIndex, scores: str) -> bool:
 
     for node, _ in index.behind_all([scores], inputs_to_follow):
         if node.op_type == "Mul" and all(is_computed(index, name) for name in node.input):
+            return True
+    return False
+
+
+def tensors_behind_selection(index: GraphIndex) -> set[str]:
+    """Name all tensors that depend on which detections a graph selects.
+
+    These are what non-maximum suppression gives, the indices that a TopK gives (the values are
+    scores, which may be used without a selection), and all that is computed from them. Either may
+    be in the body of a Loop, which goes over images or classes.
+    """
+    depend_on_selection: set[str] = set()
+    for node in index.graph.node:
+        if not _selects(node):
+            continue
+        selections = list(node.output)
+        if node.op_type == "TopK":
+            selections = selections[1:]
+        for name in selections:
+            if name:
+                depend_on_selection |= index.moved_from(name)
+    return depend_on_selection
+
+
+def _selects(node: NodeProto) -> bool:
+    """True if a node selects detections, or a node in a graph that it holds, as a Loop does."""
+    if node.op_type in SELECTION:
+        return True
+    for branch in branches([node]):
+        if any(_selects(inner_node) for inner_node in branch.node):
             return True
     return False
 
@@ -270,7 +304,7 @@ def six_columns(index: GraphIndex) -> Head | None:
     Returns:
         None if it does not have six columns.
     """
-    output = index.graph.output[0].name
+    output = index.outputs[0]
     if index.size(output, -1) != BOX_COORDINATES + 2:
         return None
     return Head(

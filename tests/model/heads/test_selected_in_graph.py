@@ -1,12 +1,16 @@
 """Columns of the rows that a graph ends in."""
 
 import numpy as np
+import onnx
 import pytest
+from anchor_graphs import distances
 from graph_builder import Graph
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
+from detcli.model.heads import Unrecognised
+from detcli.model.heads.pairs import find_pair_head
 from detcli.model.heads.selected_in_graph import (
     _tensors_moved_into,
     is_integral,
@@ -86,6 +90,44 @@ def test_only_a_number_that_is_added_to_class_ids_tells_how_many_there_are(label
     graph = Graph()
     rows, _ = rows_and_parts(graph, label_of)
     assert selected_detections(read(graph, rows)).class_count == classes
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_them(in_loop):
+    """As TensorFlow's detectors give them, with the index of each detection's box."""
+    graph = Graph()
+    boxes = graph.swapped(distances(graph, centres=False))
+    scores = graph("Sigmoid", graph.maps(3))
+    limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
+    selected = graph("NonMaxSuppression", boxes, scores, *limits)
+    label, box = (graph("Gather", selected, np.int64(column), axis=1) for column in (1, 2))
+    selected_boxes = graph("Gather", boxes, box, axis=1)
+    pairs = graph("Concat", *(graph("Unsqueeze", part, [1]) for part in (label, box)), axis=1)
+    score = graph("GatherND", graph("Squeeze", scores, [0]), pairs)
+    labels, indices, selected_scores = (
+        graph("Unsqueeze", part, [0]) for part in (label, box, score)
+    )
+    outputs = [boxes, graph.swapped(scores), indices, labels, selected_scores, selected_boxes]
+    index = read(graph, *outputs)
+    if in_loop:
+        put_in_loop(index.graph, selected)
+        with pytest.raises(Unrecognised, match="all its boxes beside those that it selects"):
+            find_pair_head(GraphIndex(index.graph))
+        return
+    head = selected_detections(index)
+    assert head.boxes[0].tensor == selected_boxes
+    assert head.scores[0].tensor == selected_scores
+    assert head.labels.tensor == labels
+
+
+def put_in_loop(graph, tensor):
+    """Let a Loop compute a tensor, with the node that did so in its body."""
+    for node in graph.node:
+        if tensor in node.output:
+            inner_node = onnx.NodeProto.FromString(node.SerializeToString())
+            body = helper.make_graph([inner_node], "body", [], [])
+            node.op_type = "Loop"
+            node.attribute.append(helper.make_attribute("body", body))
 
 
 def test_a_trail_ends_at_what_makes_elements():
