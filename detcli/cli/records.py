@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from detcli.core.errors import UsageError
 from detcli.core.text import is_object
-from detcli.data.record import RecordJson, parse_scored
+from detcli.data.record import RecordJson
 from detcli.data.record_file import read_file, read_standard_input
+from detcli.data.saved_record import parse_scored
 
 STDIN = "-"
 """The name that stands for standard input."""

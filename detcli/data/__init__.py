@@ -5,6 +5,7 @@ detections.py    the detections of an image
 record.py        what a run says of an image or a frame, as JSON
 capture_time.py  when a photograph was taken, as a record has it
 bursts.py        which photographs were taken shortly after one another
+saved_record.py  a record that is read back, checked
 record_file.py   the records of a file, or of standard input
 json_text.py     records as lines of JSON, fast
 columns.py       the optional columns of records, with their options and their text in CSV

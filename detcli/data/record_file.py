@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.lines import bounded_lines, utf8_file
-from detcli.data.record import RecordJson, parse_record
+from detcli.data.record import RecordJson
+from detcli.data.saved_record import parse_record
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]

@@ -11,11 +11,7 @@ from detcli.config.config import Inputs
 from detcli.core.errors import InputError
 from detcli.core.text import is_object
 from detcli.data.geometry import Image, Pixels
-from detcli.data.record import (
-    Origin,
-    RecordJson,
-    name_of,
-)
+from detcli.data.record import Origin, RecordJson, name_of
 from detcli.page.page import PageImage
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN, Item, load_in_time

@@ -11,13 +11,8 @@ from pathlib import Path
 from detcli.core.errors import CheckError, UsageError
 from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.columns import DetectionJson
-from detcli.data.record import (
-    MarkJson,
-    Record,
-    RecordJson,
-    box_of,
-    to_marks,
-)
+from detcli.data.record import MarkJson, Record, RecordJson, box_of
+from detcli.data.saved_record import to_marks
 from detcli.storage.files import read_json
 
 ROUNDING = 0.06

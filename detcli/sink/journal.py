@@ -32,7 +32,8 @@ from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.json_text import encode
-from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_outline
+from detcli.data.record import Origin, Record, SettingsJson, name_of
+from detcli.data.saved_record import parse_outline
 from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all

@@ -17,19 +17,8 @@ from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.data.capture_time import CaptureTime
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
-from detcli.data.record import (
-    BOX,
-    SCHEMA_VERSION,
-    Origin,
-    Overlay,
-    Record,
-    box_of,
-    finite,
-    name_of,
-    parse_outline,
-    to_marks,
-    to_record,
-)
+from detcli.data.record import BOX, SCHEMA_VERSION, Origin, Overlay, Record, box_of, name_of
+from detcli.data.saved_record import finite, parse_outline, to_marks, to_record
 
 
 def record(detections_of_image, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen

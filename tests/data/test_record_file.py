@@ -8,8 +8,8 @@ import pytest
 from saved_records import box, error, record
 
 from detcli.core.errors import SourceError, UsageError
-from detcli.data.record import parse_scored
 from detcli.data.record_file import read_file, read_standard_input
+from detcli.data.saved_record import parse_scored
 
 RECORDS = [record("a.jpg", box(), box(0.5)), record("b.jpg"), error("c.jpg")]
 

@@ -150,9 +150,14 @@ def test_an_interrupted_video_is_complete(write):
 def test_memory_does_not_hold_what_was_written(tmp_path):
     path = tmp_path / "results.json"
     output = open_output(path)
-    texts = []
+    texts: list[str] = []
     write_text = output.write
-    output.write = lambda text: (texts.append(text), write_text(text))
+
+    def write_noted(text):
+        texts.append(text)
+        write_text(text)
+
+    output.write = write_noted  # type: ignore[method-assign]
     sink = MegaDetectorSink(output, RunDescription())
     for number in range(5):
         sink.write(frame(number, FILM, count=3))

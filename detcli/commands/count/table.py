@@ -41,7 +41,7 @@ class CountFormat(StrEnum):
 
 
 @frozen
-class Totals:
+class CountTotals:
     """How many images and boxes there are in all records, each counted once."""
 
     images: int
@@ -64,9 +64,9 @@ def write_counts(groups: Groups, requested_format: CountFormat | None) -> None:
     elif count_format is CountFormat.JSON:
         _write_lines(_json_lines(groups))
     else:
-        totals = Totals(groups.images, groups.boxes, groups.failed)
+        totals = CountTotals(groups.images, groups.boxes, groups.failed)
 
-        def render(_: Totals) -> "Iterator[RenderableType]":
+        def render(_: CountTotals) -> "Iterator[RenderableType]":
             return _table_blocks(groups)
 
         write_report(totals, ReportFormat.TABLE, render)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detcli.commands.eval.findings import Findings, Kind
-from detcli.data.record import finite
+from detcli.data.saved_record import finite
 from detcli.storage.files import read_text
 
 OBB_NUMBERS = 8  # of an oriented box: its four corners

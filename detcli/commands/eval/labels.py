@@ -32,7 +32,7 @@ from detcli.commands.eval.findings import Findings, Kind
 from detcli.commands.eval.label_files import LabelReader, Object
 from detcli.core.errors import SourceError, UsageError
 from detcli.data.detections import COCO, COCO_IDS
-from detcli.data.record import MAX_CLASS, coco_box, read_fields
+from detcli.data.saved_record import MAX_CLASS, coco_box, read_fields
 from detcli.model.contract import parse_names
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item

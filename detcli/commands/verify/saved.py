@@ -32,19 +32,8 @@ from detcli.core.errors import InputError, SourceError, UsageError, system_reaso
 from detcli.core.text import pluralize
 from detcli.core.timing import POLL_S
 from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
-from detcli.data.record import (
-    BOX,
-    MAX_CLASS,
-    MAX_NUMBER,
-    Origin,
-    Record,
-    RecordJson,
-    box_of,
-    coco_box,
-    finite,
-    name_of,
-    read_fields,
-)
+from detcli.data.record import BOX, Origin, Record, RecordJson, box_of, name_of
+from detcli.data.saved_record import MAX_CLASS, MAX_NUMBER, coco_box, finite, read_fields
 from detcli.page.find_images import Finder
 from detcli.run.saved import read_records
 from detcli.sink.labels import CocoIds

@@ -32,8 +32,9 @@ from detcli.model.heads.layers import (
 )
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
+IMAGE_COLUMN = 0
 CLASS_COLUMN = 1
-"""The column of class ids in what NonMaxSuppression gives: image of the batch, class, box."""
+"""Columns of what NonMaxSuppression gives: image of the batch, class, box."""
 MAX_MOVES = 16  # nodes that only move elements, one after the other
 
 

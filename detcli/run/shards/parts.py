@@ -21,7 +21,8 @@ from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
 from detcli.core.text import format_kinds, kind_of, pluralize
 from detcli.data.json_text import encode, loads
-from detcli.data.record import PartJson, RecordJson, name_of, to_record
+from detcli.data.record import PartJson, RecordJson, name_of
+from detcli.data.saved_record import to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of

@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from detcli.data import record as module
-from detcli.data.record import parse_outline, parse_record
+from detcli.data import saved_record as module
+from detcli.data.saved_record import parse_outline, parse_record
 
 DETECTION = {
     "class_id": 0,

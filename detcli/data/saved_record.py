@@ -1,0 +1,386 @@
+"""Records and marks that are read back: they may be damaged, or come from a stranger."""
+
+import json
+import re
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import (
+    Any,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from detcli.core import Fields
+from detcli.core.text import escape_surrogates
+from detcli.data.json_text import loads
+from detcli.data.record import BOX, SCHEMA_VERSION, MarkJson, RecordJson, set_source
+
+MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
+MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
+MAX_WHOLE_NUMBER = (1 << 53) - 1  # up to which float64 holds all whole numbers
+MAX_SHOWN = 40  # characters of a value that an error shows
+
+UNREAD = {"meta", "part"}  # fields that are checked where they are read
+ANY_OBJECT = {"settings", "provenance"}  # objects whose fields differ by version
+
+BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+CHECKS: dict[str, Callable[[Any], object]] = {
+    "schema_version": lambda number: number == SCHEMA_VERSION,
+    "class_id": lambda number: number < MAX_CLASS,
+    "width": bool,
+    "height": bool,
+    "corners": lambda corners: all(len(corner) == 2 for corner in corners),
+    "box": lambda box: len(box) == len(BOX),
+    "mark": lambda mark: mark in {"keep", "drop"},
+    **dict.fromkeys(("confirmed", "doubt", "earlier"), bool),
+    "source_bytes": BASE64.fullmatch,
+}
+"""What a field of the right type has to be besides."""
+
+
+@cache
+def _field_types(typed_dict: Any) -> Fields:  # noqa: ANN401 - a TypedDict
+    """Return the types of the fields of an object that are checked when it is read, by name."""
+    types = {}
+    for name, field_type in get_type_hints(typed_dict).items():
+        if name in ANY_OBJECT:
+            types[name] = dict
+        elif name not in UNREAD:
+            types[name] = field_type
+    return types
+
+
+@cache
+def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - an annotation
+    """Split a type of JSON into the class of its values and the types that it is made of.
+
+    A TypedDict is a `dict` without arguments here, as its fields are checked elsewhere. A union has
+    its members as arguments.
+
+    Examples:
+        >>> _origin_and_arguments(list[int])
+        (<class 'list'>, (<class 'int'>,))
+    """
+    if is_typeddict(expected):
+        return dict, ()
+    return get_origin(expected) or expected, get_args(expected)
+
+
+def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
+    """Check that a value of JSON has a type, and say what is wrong with it.
+
+    Args:
+        value: The value, which others may have written.
+        expected: A type such as `float`, `list[int]` or a TypedDict. An `int` has to be 0 or more,
+            a `float` finite.
+        required: The fields that an object must have; all that its TypedDict requires if empty.
+
+    Returns:
+        The first fault with the path to it, as in "[3].score is null"; empty if there is none.
+    """
+    if not _is_instance(value, expected):
+        return _is(value)
+    origin, arguments = _origin_and_arguments(expected)
+    if origin is list:
+        for index, element in enumerate(value):
+            fault = _fault(element, arguments[0])
+            if fault:
+                return f"[{index}]{fault}"
+    elif is_typeddict(expected):
+        return _fault_of_fields(value, expected, required or expected.__required_keys__)
+    return ""
+
+
+def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
+    """Tell whether a value of JSON is of a type, without a look at its elements or fields.
+
+    An `int` has to be 0 or more, a `float` within the range that is read. In a union, the value has
+    to be entirely as one of its members says.
+    """
+    if expected is float:
+        return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+    if expected is int:
+        return type(value) is int and 0 <= value <= MAX_WHOLE_NUMBER
+    origin, arguments = _origin_and_arguments(expected)
+    if arguments and origin is not list:  # a union
+        return any(not _fault(value, argument) for argument in arguments)
+    return isinstance(value, origin)
+
+
+def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str]) -> str:  # noqa: ANN401
+    """Check the fields of an object of JSON, and say what is wrong with the first that is faulty.
+
+    Args:
+        fields: The object; fields that its TypedDict does not name are not checked.
+        typed_dict: The types of its fields.
+        required: The names of fields that must not be missing.
+
+    Returns:
+        The fault, as in ".score is null" or ".width is missing"; empty if there is none.
+    """
+    for name, field_type in _field_types(typed_dict).items():
+        if name not in fields:
+            if name in required:
+                return f".{name} is missing"
+            continue
+        fault = _fault(fields[name], field_type)
+        if not fault and name in CHECKS and not CHECKS[name](fields[name]):
+            fault = _is(fields[name])
+        if fault:
+            return f".{name}{fault}"
+    return ""
+
+
+def _is(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
+    """Says what a value is that should be something else, as in ` is null`."""
+    return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
+
+
+def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
+    """Read some fields of an object of JSON that others wrote, each with a function of its own.
+
+    Args:
+        where: What errors call the object, such as "images[3]".
+        fields: The object; other values are an error.
+        readers: By the name of each field, the function that converts its value.
+
+    Returns:
+        What the functions return, in their order.
+
+    Raises:
+        ValueError: A field is missing or cannot be read, as in "images[3].id is null".
+    """
+    if not isinstance(fields, dict):
+        raise ValueError(f"{where}{_is(fields)}")  # noqa: TRY004 - as all that is wrong with it
+    values = []
+    for name, read in readers.items():
+        try:
+            values.append(read(fields[name]))
+        except (LookupError, TypeError, ValueError, OverflowError):
+            fault = _is(fields[name]) if name in fields else " is missing"
+            raise ValueError(f"{where}.{name}{fault}") from None
+    return values
+
+
+def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
+    """Convert a value to a number; raises ValueError for NaN, and for those from MAX_NUMBER on."""
+    number = float(value)
+    if not abs(number) < MAX_NUMBER:
+        raise ValueError(f"{number:g} is out of range")
+    return number
+
+
+def coco_box(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
+    """Check a box as COCO has it, a list of left, top, width and height; raises as `finite`."""
+    left, top, width, height = value
+    return finite(left), finite(top), finite(width), finite(height)
+
+
+def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
+    """Check that a value read from JSON is a record, and convert it from an earlier version.
+
+    Args:
+        fields: The value, which others may have written.
+
+    Returns:
+        The record. Of its fields, only those that every reader needs are there for sure.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
+    if _has_usual_outline(fields) and _are_usual_detections(fields["detections"]):
+        return cast("RecordJson", fields)  # the other checks would pass, ten times as slowly
+    if fields.get("schema_version") == 1:
+        fields = _lifted(fields)
+    match fields:
+        case {"error": {"hint": None}}:  # the same as no hint
+            fields["error"]["hint"] = ""
+    required = ["schema_version", "source"]
+    if "error" in fields:
+        required.append("error")
+    else:
+        required += ["width", "height", "detections"]
+    fault = _fault(fields, RecordJson, required)
+    if fault:
+        raise ValueError(fault.removeprefix("."))
+    return cast("RecordJson", fields)
+
+
+def parse_record(line: bytes) -> RecordJson:
+    """Parse a line of JSON Lines as a record.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        fields = loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    return to_record(fields)
+
+
+_OUTLINE_TYPES: dict[str, type] = {
+    "schema_version": int,
+    "source": str,
+    "index": int,
+    "input": int,
+    "frame": int,
+    "time_s": float,
+    "time": str,
+    "taken": str,
+    "taken_offset": str,
+    "burst": int,
+    "burst_score": float,
+    "width": int,
+    "height": int,
+    "detections": list,
+    "model": str,
+    "device": str,
+    "precision": str,
+    "sha256": str,
+    "file_stamp": str,
+}
+"""The fields that most records have, with the class of their values."""
+
+
+def parse_outline(line: bytes) -> RecordJson:
+    """Parse a line of JSON Lines as a record, without a look at its single detections.
+
+    This is for those who read a million records to know which inputs they are of. It takes a
+    quarter of the time of `parse_record`, most of which checks detections. What is not as in most
+    records is left to that function, which says what is wrong.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        fields = loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    if isinstance(fields, dict) and _has_usual_outline(fields):
+        return cast("RecordJson", fields)
+    return to_record(fields)
+
+
+def _has_usual_outline(fields: Fields) -> bool:
+    """Tell whether an object has all fields of a detected image, and no field that few have."""
+    for name, value in fields.items():
+        if type(value) is not _OUTLINE_TYPES.get(name):
+            return False
+        if type(value) is int and not 0 <= value <= MAX_WHOLE_NUMBER:
+            return False
+    if fields.get("schema_version") != SCHEMA_VERSION or "source" not in fields:
+        return False
+    has_size = fields.get("width", 0) > 0 and fields.get("height", 0) > 0
+    return has_size and "detections" in fields
+
+
+_USUAL_DETECTION = {"class_id", "class_name", "score", *BOX}
+"""The fields of a detection without those that only options add."""
+
+
+def _are_usual_detections(detections: list[Any]) -> bool:
+    """Tell whether a list of JSON has detections without a fault and without optional fields."""
+    for detection in detections:
+        if type(detection) is not dict or detection.keys() != _USUAL_DETECTION:
+            return False
+        class_id = detection["class_id"]
+        if type(class_id) is not int or not 0 <= class_id < MAX_CLASS:
+            return False
+        if type(detection["class_name"]) is not str:
+            return False
+        for name in ("score", *BOX):
+            number = detection[name]
+            if type(number) is not float or not abs(number) < MAX_NUMBER:
+                return False
+    return True
+
+
+def parse_scored(line: bytes) -> RecordJson:
+    """Parse a line of JSON Lines as a record, and check the class and score of its detections.
+
+    This is for those who count a million records by class and score, and look at no box. What is
+    not as in most records, such as a detection with zones, is left to `parse_record`, which checks
+    everything.
+
+    Raises:
+        ValueError: It is no record; the message says what is wrong.
+        RecursionError: It is nested too deeply.
+    """
+    record = parse_outline(line)
+    for detection in record.get("detections", ()):
+        if not _has_usual_score(detection):
+            return parse_record(line)
+    return record
+
+
+def _has_usual_score(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    """Tell whether a value is a detection with a class and a score of the right type, and no zones.
+
+    Others may be detections, too: of those, all fields have to be checked.
+    """
+    if type(fields) is not dict or "zones" in fields:
+        return False
+    class_id = fields.get("class_id")
+    score = fields.get("score")
+    if type(class_id) is not int or type(score) is not float:
+        return False
+    has_name = type(fields.get("class_name")) is str
+    return has_name and 0 <= class_id < MAX_CLASS and abs(score) < MAX_NUMBER
+
+
+def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
+    """Check that a value read from JSON is a list of marks.
+
+    Raises:
+        ValueError: It is not; the message says what is wrong.
+    """
+    fault = _fault(value, list[MarkJson])
+    if fault:
+        raise ValueError(f"marks{fault}")
+    return cast("list[MarkJson]", value)
+
+
+def _lifted(fields: Fields) -> Fields:
+    """Convert a record of version 1 of the JSON format to version 2.
+
+    It may be damaged: what does not have the form of version 1 is left as it is, for the check that
+    follows. The field `input`, which version 1 lacks, stays missing.
+    """
+    lifted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
+    source = fields.get("source")
+    if isinstance(source, str):
+        set_source(cast("RecordJson", lifted), source)
+    # Version 1 has both in one field, as in "openvino:CPU (bf16)".
+    device_and_precision = re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device")))
+    if device_and_precision is not None:
+        lifted["device"], lifted["precision"] = device_and_precision.groups()
+    detections = lifted.get("detections")
+    if isinstance(detections, list):
+        lifted["detections"] = [_lifted_detection(detection) for detection in detections]
+    return lifted
+
+
+def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
+    """Convert a detection of version 1 of the JSON format to version 2.
+
+    Version 1 has the box in a list, version 2 in the fields x1, y1, x2 and y2, which come after the
+    class and the score. A detection that is damaged is returned as it is.
+    """
+    if not isinstance(fields, dict):
+        return fields
+    box: Any = fields.get("box")
+    if _fault(box, list[float]) or len(box) != len(BOX):
+        return fields
+    lifted = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
+    lifted.update(zip(BOX, fields.pop("box"), strict=True))
+    lifted.update(fields)  # the remaining fields
+    return lifted
