@@ -35,6 +35,8 @@ from detcli.run import detector as module
 from detcli.run.batches import BatchDetector
 
 STRICT = Settings(conf=0.6)
+GREY_WITH_WHITE = np.full((64, 64), 60, np.uint8)
+GREY_WITH_WHITE[8:16, 24:32] = 255
 
 
 def test_one_image(make_model):
@@ -413,6 +415,24 @@ def test_images_may_be_paths_or_pillows(make_model, make_image):
         assert [detections.to_dict() for detections in results] == [expected] * 5
         assert detector(str(path)).to_dict() == expected
         assert detector(pillows[1]).to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "pillow"),
+    [
+        ("grey.png", PillowImage.fromarray(np.multiply(GREY_WITH_WHITE, 257, dtype=np.uint16))),
+        ("grey.tif", PillowImage.fromarray((GREY_WITH_WHITE / 255).astype(np.float32))),
+        ("inks.jpg", PillowImage.fromarray(image(("red", 2, 3))[..., ::-1]).convert("CMYK")),
+    ],
+)
+def test_an_image_of_pillow_gives_the_detections_of_its_file(make_model, tmp_path, name, pillow):
+    path = tmp_path / name
+    pillow.save(path)
+    with Detector(make_model(), conf=0.3) as detector, PillowImage.open(path) as opened:
+        assert opened.mode == pillow.mode
+        expected = detector(path)
+        assert len(expected) > 0
+        assert detector(opened) == expected
 
 
 def test_an_image_of_pillow_that_lies_on_its_side_is_turned(make_model, tmp_path):
