@@ -157,7 +157,7 @@ def test_memory_does_not_hold_what_was_written(tmp_path):
         texts.append(text)
         write_text(text)
 
-    output.write = write_noted  # type: ignore[method-assign]
+    output.write = write_noted
     sink = MegaDetectorSink(output, RunDescription())
     for number in range(5):
         sink.write(frame(number, FILM, count=3))
