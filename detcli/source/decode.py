@@ -18,10 +18,11 @@ from detcli.core import frozen
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import pluralize
+from detcli.data.capture_time import CaptureTime
 from detcli.data.geometry import Allocate, Image, Letterbox, Pixels, Size, new_image
 from detcli.source.avif import is_sequence, turn_avif
 from detcli.source.cut_jpeg import describe_cut, require_scan, without_trailing_zeros
-from detcli.source.exif import capture_time
+from detcli.source.exif import capture_time, time_in_exif
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.jpeg_header import (
@@ -125,31 +126,44 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Image:
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
     if data.startswith(JPEG):
-        image = _load_jpeg(data, options)
-    else:
-        image = _load_other_format(data, options.inputs.max_pixels)
-    time = capture_time(data)
+        return _load_jpeg(data, options)
+    image = _load_other_format(data, options.inputs.max_pixels)
+    return _with_time(image, capture_time(data))
+
+
+def _with_time(image: Image, time: CaptureTime | None) -> Image:
+    """Return an image with the time at which it was photographed, if that is known."""
     if time is None:
         return image
     return replace(image, capture_time=time)
 
 
 def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
+    """Read the header of a JPEG, refuse one that is too large, and decode it.
+
+    Raises:
+        DecodeError: The image is too large, or cannot be decoded, see `_decode_jpeg`.
+    """
+    header = read_header(data)
+    if header is None:
+        raise _undecodable_jpeg(data, "it has no complete frame header", options.inputs)
+    check_size(header.size, options.inputs.max_pixels)
+    check_scans(data)
+    image = _decode_jpeg(data, header, options)
+    return _with_time(image, time_in_exif(header.exif))
+
+
+def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image:
     """Decode a JPEG by simplejpeg, which is faster, or else by OpenCV.
 
     OpenCV decodes what is left to it because of its colours or EXIF, and shows what there is of an
     image that simplejpeg calls damaged. Such an image gets a warning, or with `--strict` an error.
 
     Raises:
-        DecodeError: The image is too large, nothing decodes it, it is damaged and the options are
-            strict, or its end is missing and they are not lenient.
+        DecodeError: Nothing decodes it, it is damaged and the options are strict, or its end is
+            missing and they are not lenient.
     """
     inputs = options.inputs
-    header = read_header(data)
-    if header is None:
-        raise _undecodable_jpeg(data, "it has no complete frame header", inputs)
-    check_size(header.size, inputs.max_pixels)
-    check_scans(data)
     if inputs.lenient and not has_end(data):
         return _decode_cut_jpeg(data, header, inputs)
 

@@ -13,8 +13,8 @@ from datetime import datetime
 
 from detcli.data.capture_time import CaptureTime, to_text
 from detcli.source.avif import exif_of_avif
-from detcli.source.jpeg_header import EXIF_START
-from detcli.source.segments import APP1, JPEG, SCAN, segments
+from detcli.source.jpeg_header import EXIF_START, read_header
+from detcli.source.segments import JPEG
 from detcli.source.tiff import CLASSIC, MAX_FIELDS, tiff_fields
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -41,16 +41,31 @@ _Field = tuple[int, int, int]
 def capture_time(data: bytes) -> CaptureTime | None:
     """Read when a photograph was taken from the EXIF in the bytes of its file.
 
-    Only what the camera noted at that moment counts (DateTimeOriginal), not when the file was
-    changed or scanned.
-
     Returns:
-        The time; None if the file has none, or one that is no date, as 0000:00:00 00:00:00.
+        The time as `time_in_exif` reads it; None if the file has no EXIF or its place is damaged.
     """
     try:
         tiff = exif_of(data)
-        if tiff is None or tiff[:4] not in CLASSIC:
-            return None
+    except (struct.error, LookupError, ValueError):
+        return None
+    return time_in_exif(tiff)
+
+
+def time_in_exif(tiff: bytes | None) -> CaptureTime | None:
+    """Read when a photograph was taken from EXIF.
+
+    Only what the camera noted at that moment counts (DateTimeOriginal), not when the file was
+    changed or scanned.
+
+    Args:
+        tiff: The metadata, which are laid out as a TIFF; None for an image without.
+
+    Returns:
+        The time; None if there is none, or one that is no date, as 0000:00:00 00:00:00.
+    """
+    if tiff is None or tiff[:4] not in CLASSIC:
+        return None
+    try:
         fields = _fields_with_dates(tiff)
         time = _date_time(
             text=_text(tiff, fields, _DATE_TIME_ORIGINAL),
@@ -74,7 +89,8 @@ def exif_of(data: bytes) -> bytes | None:
         struct.error: The file is damaged. So are an IndexError and a KeyError, of an AVIF.
     """
     if data.startswith(JPEG):
-        return _exif_of_jpeg(data)
+        header = read_header(data)
+        return None if header is None else header.exif
     if data.startswith(_PNG_SIGNATURE):
         return _content_of_chunk(_png_chunks(data), b"eXIf")
     if data.startswith(b"RIFF"):
@@ -83,16 +99,6 @@ def exif_of(data: bytes) -> bytes | None:
         return data
     if data[4:8] == b"ftyp":
         return exif_of_avif(data)
-    return None
-
-
-def _exif_of_jpeg(data: bytes) -> bytes | None:
-    """Find the EXIF of a JPEG: the first segment that has some, before the pixels."""
-    for marker, payload in segments(data):
-        if marker == SCAN:
-            return None
-        if marker == APP1 and payload.startswith(EXIF_START):
-            return payload[len(EXIF_START) :]
     return None
 
 

@@ -30,6 +30,7 @@ class JpegHeader(NamedTuple):
     width: int
     components: int  # 1 is grey, 3 are colours, 4 are inks
     orientation: int | None  # of EXIF, 1 to 8; None if the image is left to OpenCV
+    exif: bytes | None = None  # metadata laid out as a TIFF: those of its first regular segment
 
     @property
     def size(self) -> Size:
@@ -41,7 +42,7 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(data: bytes) -> JpegHeader | None:
-    """Read size, colour components and orientation from the segments of a JPEG.
+    """Read size, colour components, orientation and EXIF from the segments of a JPEG.
 
     Returns:
         The header; None if the file has no complete frame header before its pixels. Its
@@ -69,7 +70,15 @@ def read_header(data: bytes) -> JpegHeader | None:
         orientation = exif_orientation(exif_payloads[0])
     if components not in {1, 3} or len(exif_payloads) > 1:
         orientation = None
-    return JpegHeader(height, width, components, orientation)
+    return JpegHeader(height, width, components, orientation, _first_regular(exif_payloads))
+
+
+def _first_regular(exif_payloads: list[bytes]) -> bytes | None:
+    """Return the metadata in the first segment with EXIF that begins as it should; None without."""
+    for payload in exif_payloads:
+        if payload.startswith(EXIF_START):
+            return payload.removeprefix(EXIF_START)
+    return None
 
 
 def exif_orientation(exif: bytes) -> int | None:
