@@ -18,9 +18,10 @@ from detcli.data.geometry import Image
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import parse_names
-from detcli.sink.folder import UniqueNames, safe, stem
+from detcli.sink.folder import UniqueNames, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.labels import label_text
+from detcli.storage.file_names import safe
 from detcli.storage.files import locked, make_folder, read_text, write_file
 
 log = logging.getLogger(__name__)

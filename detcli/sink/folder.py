@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import stat
-import sys
 import unicodedata
 import weakref
 from collections import Counter
@@ -17,23 +16,11 @@ from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
 from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
+from detcli.storage.file_names import safe
 from detcli.storage.files import AtomicFile, locked, make_folder, write_file, writing
 from detcli.storage.folder import LEFTOVER
 
 log = logging.getLogger(__name__)
-
-MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
-
-NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
-# Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
-FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-FORBIDDEN_ON_WINDOWS = re.compile(
-    r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]'
-)
-DEVICES = frozenset(
-    ["con", "prn", "aux", "nul", "conin$", "conout$"]
-    + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]
-)  # on Windows they exist in every folder, with any suffix
 
 
 def stem(source: str) -> str:
@@ -60,43 +47,6 @@ def stem(source: str) -> str:
     if path.strip("/."):
         path_without_suffix = str(PurePosixPath(path).with_suffix(""))
     return re.sub(r"[/:]+", "-", f"{host}/{path_without_suffix}".strip("/"))
-
-
-def safe(name: str, *, windows: bool = os.name == "nt") -> str:
-    """Make a name valid as a file name without its suffix; most names stay as they are.
-
-    Forbidden characters become `_`, names of Windows devices get a `_` before them, and a name that
-    is too long is cut and ends with a hash of the whole.
-
-    Args:
-        name: The wanted name, for example that of a class or of an input.
-        windows: Whether the characters that Windows forbids are replaced, too.
-
-    Examples:
-        >>> safe("traffic light"), safe("../a/b"), safe("aux"), safe("..")
-        ('traffic light', '.._a_b', '_aux', '_')
-    """
-    # Escaped bytes may form a valid character together, which is what the file system sees. Where
-    # the locale has no such character, its bytes are written all the same.
-    name = _as_read_back(NOT_TEXT.sub("_", name))
-    forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
-    name = forbidden.sub("_", name).rstrip(". ")
-    if name.split(".")[0].rstrip().casefold() in DEVICES:
-        name = f"_{name}"
-    name_bytes = os.fsencode(name)
-    if len(name_bytes) > MAX_NAME_BYTES:
-        import hashlib
-
-        digest = hashlib.sha256(name_bytes).hexdigest()[:16]
-        beginning_length = MAX_NAME_BYTES - len(f"-{digest}")
-        beginning = name_bytes[:beginning_length].decode("utf-8", "ignore")
-        name = f"{_as_read_back(beginning)}-{digest}"
-    return name or "_"
-
-
-def _as_read_back(name: str) -> str:
-    """Return a name as the system would read it from a folder after it was written in UTF-8."""
-    return os.fsdecode(name.encode("utf-8", sys.getfilesystemencodeerrors()))
 
 
 class UniqueNames:

@@ -16,8 +16,9 @@ from detcli.data.geometry import Boxes, Letterbox, Pixels, clipped, shown
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
+from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
 from detcli.sink.protocol import Sink
+from detcli.storage.file_names import safe
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nasty_names import anything
 
-from detcli.sink.folder import MAX_NAME_BYTES, UniqueNames, safe, stem
+from detcli.sink.folder import UniqueNames, stem
+from detcli.storage.file_names import MAX_NAME_BYTES, safe
 
 
 def entry(name):

@@ -1,0 +1,55 @@
+"""Names that every file system takes, made of names that it may not."""
+
+import os
+import re
+import sys
+
+MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
+
+NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
+# Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
+FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+FORBIDDEN_ON_WINDOWS = re.compile(
+    r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]'
+)
+DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", "conin$", "conout$"]
+    + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]
+)  # on Windows they exist in every folder, with any suffix
+
+
+def safe(name: str, *, windows: bool = os.name == "nt") -> str:
+    """Make a name valid as a file name without its suffix; most names stay as they are.
+
+    Forbidden characters become `_`, names of Windows devices get a `_` before them, and a name that
+    is too long is cut and ends with a hash of the whole.
+
+    Args:
+        name: The wanted name, for example that of a class or of an input.
+        windows: Whether the characters that Windows forbids are replaced, too.
+
+    Examples:
+        >>> safe("traffic light"), safe("../a/b"), safe("aux"), safe("..")
+        ('traffic light', '.._a_b', '_aux', '_')
+    """
+    # Escaped bytes may form a valid character together, which is what the file system sees. Where
+    # the locale has no such character, its bytes are written all the same.
+    name = _as_read_back(NOT_TEXT.sub("_", name))
+    forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
+    name = forbidden.sub("_", name).rstrip(". ")
+    if name.split(".")[0].rstrip().casefold() in DEVICES:
+        name = f"_{name}"
+    name_bytes = os.fsencode(name)
+    if len(name_bytes) > MAX_NAME_BYTES:
+        import hashlib
+
+        digest = hashlib.sha256(name_bytes).hexdigest()[:16]
+        beginning_length = MAX_NAME_BYTES - len(f"-{digest}")
+        beginning = name_bytes[:beginning_length].decode("utf-8", "ignore")
+        name = f"{_as_read_back(beginning)}-{digest}"
+    return name or "_"
+
+
+def _as_read_back(name: str) -> str:
+    """Return a name as the system would read it from a folder after it was written in UTF-8."""
+    return os.fsdecode(name.encode("utf-8", sys.getfilesystemencodeerrors()))
