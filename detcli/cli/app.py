@@ -33,6 +33,7 @@ COMMANDS = {
     "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
     "report": "Make an HTML report from the records of an earlier run.",
     "count": "Count images and boxes in records, by class, folder, day, hour, zone or burst.",
+    "sort": "Sort images into folders by what they show, as links, copies or lists.",
     "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     "verify": "Compare the detections of two models, two devices, two selections, "

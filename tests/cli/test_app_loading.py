@@ -53,10 +53,13 @@ def test_what_needs_it_not_loads_nothing_heavy(line, unwanted):
     assert imported_by(*line.split()) & unwanted == set()
 
 
-def test_counting_records_loads_neither_opencv_nor_a_runtime(tmp_path):
-    (tmp_path / "boxes.jsonl").write_text("")
+@pytest.mark.parametrize("command", ["count", "sort"])
+def test_commands_over_records_load_neither_opencv_nor_a_runtime(command, tmp_path):
+    path = tmp_path / "boxes.jsonl"
+    path.write_text("")
+    options = {"count": [], "sort": ["--by", "animal", "-o", tmp_path / "out"]}
     unwanted = {"cv2", "onnx", "onnxruntime", "rich", "platformdirs", *UNUSUAL}
-    assert imported_by("count", tmp_path / "boxes.jsonl") & unwanted == set()
+    assert imported_by(command, path, *options[command]) & unwanted == set()
 
 
 def test_a_command_loads_no_other():

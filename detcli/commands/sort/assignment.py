@@ -1,0 +1,65 @@
+"""Which folder each image is sorted into, from the records of all images."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+from detcli.commands.sort.rules import Rules
+from detcli.data.record import RecordJson, name_of
+
+if TYPE_CHECKING:
+    from detcli.core import Fields
+
+Burst = tuple[int, int]
+"""The number of a file of records, and of a burst in it."""
+
+
+class Assignment:
+    """The folder of each image and video, by the best rule that any of its records meets.
+
+    An image may have records in several files, and a video has one for each frame. The images of a
+    burst, which were taken one after another, go to the folder of the best of them.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._ranks: dict[str, int] = {}  # by the name of the image, in the order of records
+        self._bursts: dict[str, Burst] = {}  # by the name of the image
+        self._burst_ranks: dict[Burst, int] = {}  # the best rank in a burst
+
+    def add(self, record: RecordJson, file_number: int) -> None:
+        """Take a record into account.
+
+        Args:
+            record: The record; the classes and scores of its detections were checked.
+            file_number: The number of its file, as each file numbers its bursts from 0.
+
+        Raises:
+            ValueError: Its burst is no number.
+        """
+        name = name_of(record)
+        if "error" in record:
+            rank = self._rules.failed_rank
+        else:
+            rank = self._rules.rank(record.get("detections", []))
+        self._ranks[name] = min(rank, self._ranks.get(name, rank))
+        fields = cast("Fields", record)
+        if "burst" not in fields or "error" in record:
+            return
+        if type(fields["burst"]) is not int:
+            raise ValueError(f"burst is {str(fields['burst'])[:40]!r}, and no number")
+        burst = (file_number, fields["burst"])
+        self._bursts[name] = burst
+        self._burst_ranks[burst] = min(rank, self._burst_ranks.get(burst, rank))
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each image or video and its folder, in the order of the records."""
+        for name, rank in self._ranks.items():
+            burst = self._bursts.get(name)
+            best_rank = rank
+            is_failed = rank == self._rules.failed_rank
+            if burst is not None and not is_failed:
+                best_rank = min(rank, self._burst_ranks[burst])
+            yield name, self._rules.folders[best_rank]

@@ -1,0 +1,167 @@
+"""The log of a sorted folder: what was put there, so that it can be taken back.
+
+It is JSON Lines. The first line says by which rules and how; each other line a folder or a file,
+before it is made, so that a power cut leaves nothing that the log does not have.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from detcli.core import Fields
+from detcli.core.errors import SourceError, UsageError, system_reason
+from detcli.core.lines import bounded_lines
+from detcli.storage.files import AppendedFile, open_lines, sha256, writing
+
+LOG_NAME = "sort-log.jsonl"
+
+VERSION = 1
+
+TIME_TOLERANCE_NS = 2_000_000_000
+"""How exact the time of a file is on memory cards, which note it in steps of two seconds."""
+
+
+class SortLog:
+    """The log of a folder, to which each step is added."""
+
+    def __init__(self, folder: Path, rules: Sequence[str], how: str) -> None:
+        """Begin the log of a folder, or go on with that of an earlier run.
+
+        Args:
+            folder: The folder, which exists.
+            rules: The rules as they were typed.
+            how: How images get into the folder.
+
+        Raises:
+            UsageError: The folder was sorted by other rules, or in another way.
+            OutputError: The log cannot be written.
+        """
+        header = {"sort_log": VERSION, "by": list(rules), "how": how}
+        self._file = AppendedFile(folder / LOG_NAME)
+        if not self._file.first_line:
+            self.add(header)
+        elif self._file.first_line.strip() != json.dumps(header):
+            self._file.commit()
+            raise UsageError(
+                f"{folder} was sorted before, by other rules or in another way",
+                f"name another folder, or take that back: detcli sort -o {folder} --undo",
+            )
+
+    def add(self, entry: Fields) -> None:
+        """Add a line; a name that is not UTF-8 is in it as Python has it, with escapes."""
+        self._file.write(json.dumps(entry) + "\n")
+
+    def close(self) -> None:
+        """Put the log on the disk."""
+        self._file.commit()
+
+
+def read_log(folder: Path) -> list[Fields]:
+    """Read the log of a folder, without its first line.
+
+    Raises:
+        SourceError: There is none, or it cannot be read.
+        UsageError: It is no log, or names something outside of the folder.
+    """
+    path = folder / LOG_NAME
+    try:
+        with open_lines(path) as file:
+            entries = list(_parsed(bounded_lines(file)))
+    except OSError as error:
+        raise SourceError(
+            f"cannot read {path}: {system_reason(error)}", "name a folder that detcli sort made"
+        ) from error
+    if not entries or entries[0].get("sort_log") != VERSION:
+        raise UsageError(f"{path} is no log of detcli sort", "take the files back by hand")
+    for entry in entries[1:]:
+        name = entry.get("file", entry.get("folder"))
+        if not isinstance(name, str) or not is_inside(name):
+            raise UsageError(f"{path} is damaged: {name!r}", "take the files back by hand")
+    return entries[1:]
+
+
+def _parsed(lines: Iterator[bytes]) -> Iterator[Fields]:
+    """Yield the objects of a log, without a line that a power cut has torn."""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            value: Any = json.loads(line)
+            if isinstance(value, dict):
+                yield value
+
+
+def is_inside(name: str) -> bool:
+    """Tell whether a path, with slashes, leads to something below the folder that it begins in."""
+    path = PurePosixPath(name)
+    is_relative = not path.is_absolute() and not os.path.isabs(name)  # noqa: PTH117
+    return is_relative and name not in {"", "."} and ".." not in path.parts
+
+
+def take_back(folder: Path) -> tuple[int, list[str]]:
+    """Remove what was sorted into a folder, and the log if nothing is left.
+
+    A file is left where it is if it is not the one that was put there any more, or if its original
+    is gone, as it would be the last copy then. A folder is left unless it is empty.
+
+    Args:
+        folder: A folder with a log.
+
+    Returns:
+        How many files were removed, and the names of those that are left.
+
+    Raises:
+        SourceError: There is no log, or it cannot be read.
+        UsageError: It is damaged.
+        OutputError: A file cannot be removed.
+    """
+    removed_count = 0
+    left = []
+    for entry in reversed(read_log(folder)):
+        if "folder" in entry:
+            with contextlib.suppress(OSError):  # it is not empty, or it is gone
+                (folder / entry["folder"]).rmdir()
+            continue
+        path = folder / entry["file"]
+        if not os.path.lexists(path):
+            continue
+        if not _is_as_logged(path, entry):
+            left.append(entry["file"])
+            continue
+        with writing(path):
+            path.unlink()
+        removed_count += 1
+    if not left:
+        with writing(folder / LOG_NAME):
+            (folder / LOG_NAME).unlink()
+    return removed_count, left
+
+
+def _is_as_logged(path: Path, entry: Fields) -> bool:
+    """Tell whether a file is still what was put there, and not the last copy of it.
+
+    Args:
+        path: The file.
+        entry: Its line in the log: a list has the SHA-256 of its text; a link and a copy have the
+            path of the original, and a copy its size and time, too.
+    """
+    try:
+        if path.is_symlink() or not path.is_file():
+            return False
+        if "sha256" in entry:
+            return sha256(path) == str(entry["sha256"])
+        original = Path(entry["source"])
+        if "size" not in entry:
+            return path.samefile(original)
+        has_original = original.is_file() and original.stat().st_size == entry["size"]
+        return has_original and is_copy(path, entry["size"], entry["mtime_ns"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+
+
+def is_copy(path: Path, size: int, mtime_ns: int) -> bool:
+    """Tell whether a file has the size and the time of the file that it may be a copy of."""
+    status = path.stat()
+    has_time = abs(status.st_mtime_ns - mtime_ns) <= TIME_TOLERANCE_NS
+    return status.st_size == size and has_time

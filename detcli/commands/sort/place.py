@@ -1,0 +1,211 @@
+"""Puts images into the folders that they are sorted into: links, copies, or lists of names."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path, PurePath, PurePosixPath
+
+from detcli.commands.sort.log import SortLog, is_copy
+from detcli.core.errors import OutputError
+from detcli.storage.files import unwritable, writing
+
+NO_LINKS_ERRORS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
+"""Errors of the system for a file that cannot be linked: mostly, it is on another disk."""
+
+
+COPIED_BYTES = 1 << 20
+"""Bytes of a file that are copied at once."""
+
+
+class How(StrEnum):
+    """How images get into the folders."""
+
+    LINK = "link"
+    COPY = "copy"
+    LIST = "list"
+
+
+def path_below(name: str) -> PurePosixPath:
+    """Return the path of an image below a folder, which keeps the folders of its name.
+
+    Examples:
+        >>> str(path_below("/mnt/card1/a.jpg")), str(path_below("../pics/./a.jpg"))
+        ('mnt/card1/a.jpg', 'pics/a.jpg')
+    """
+    path = PurePath(name)
+    parts = [part for part in path.parts if part not in {path.anchor, "..", "."}]
+    return PurePosixPath(*parts)
+
+
+class Placer:
+    """Links or copies images into a folder, and never writes over anything."""
+
+    def __init__(self, folder: Path, log: SortLog, how: How) -> None:
+        """Begin.
+
+        Args:
+            folder: The folder with a folder for each class.
+            log: Gets a line for everything that is made.
+            how: Whether images are linked or copied.
+        """
+        self._folder = folder
+        self._log = log
+        self._how = how
+        self._folders: set[PurePosixPath] = {PurePosixPath()}  # those that exist
+        self.counts = Counter[str]()  # of images that are there now, by the folder of the class
+        self.missing: list[str] = []  # names of images that are no files here
+        self.blocked: list[str] = []  # names whose place has another file
+
+    def place(self, name: str, class_folder: str) -> None:
+        """Link or copy an image into the folder of a class, below the folders of its own name.
+
+        Args:
+            name: The path of the image; what is no file is noted in `missing`.
+            class_folder: The folder of the class.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        try:
+            source = Path(os.path.realpath(name))
+            is_file = source.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            is_file = False
+        if not is_file:
+            self.missing.append(name)
+            return
+        relative_path = class_folder / path_below(name)
+        target = self._folder / relative_path
+        if os.path.lexists(target):
+            if self._is_there(source, target):
+                self.counts[class_folder] += 1
+            else:
+                self.blocked.append(name)
+            return
+        self._make_folders(relative_path.parent)
+        entry = {"file": str(relative_path), "source": str(source)}
+        try:
+            if self._how is How.LINK:
+                self._log.add(entry)
+                os.link(source, target)
+            else:
+                status = source.stat()
+                self._log.add({**entry, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
+                _copy(source, target)
+        except FileExistsError:
+            self.blocked.append(name)
+            return
+        except OSError as error:
+            if self._how is How.LINK and error.errno in NO_LINKS_ERRORS:
+                raise OutputError(
+                    f"cannot link {name} into {self._folder}: it is on another disk, or its file "
+                    "system has no links",
+                    "name a folder on the same disk, or add --how copy",
+                ) from error
+            raise unwritable(target, error) from error
+        self.counts[class_folder] += 1
+
+    def _is_there(self, source: Path, target: Path) -> bool:
+        """Tell whether an image is in its place already, from an earlier run."""
+        try:
+            if self._how is How.LINK:
+                return not target.is_symlink() and target.samefile(source)
+            status = source.stat()
+            return target.is_file() and is_copy(target, status.st_size, status.st_mtime_ns)
+        except OSError:
+            return False
+
+    def _make_folders(self, relative_path: PurePosixPath) -> None:
+        """Make a folder and those above it, and log each that was not there.
+
+        Raises:
+            OutputError: A folder cannot be made, as a file has its name.
+        """
+        if relative_path in self._folders:
+            return
+        self._make_folders(relative_path.parent)
+        path = self._folder / relative_path
+        if not path.is_dir():
+            self._log.add({"folder": str(relative_path)})
+            with writing(path):
+                path.mkdir()
+        self._folders.add(relative_path)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file with its times to a name that no other file has.
+
+    Raises:
+        FileExistsError: A file has the name.
+        OSError: It cannot be copied; nothing is left of it then.
+    """
+    status = source.stat()
+    with source.open("rb") as original:
+        copy = target.open("xb")
+        try:
+            with copy:
+                shutil.copyfileobj(original, copy, COPIED_BYTES)
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        except BaseException:
+            target.unlink()
+            raise
+
+
+def write_lists(
+    assignment: Iterable[tuple[str, str]], folders: Iterable[str], output: Path, log: SortLog
+) -> tuple[Counter[str], list[str]]:
+    """Write a list of names for each class folder, which predict --files-from reads.
+
+    Args:
+        assignment: The name of each image, and its class folder.
+        folders: The class folders; each has a list, even an empty one.
+        output: The folder to write the lists to.
+        log: Gets a line for each list.
+
+    Returns:
+        How many names are in the list of each class folder, and the names that fit into none.
+
+    Raises:
+        OutputError: There is a file with the name of a list, or it cannot be written.
+    """
+    counts = Counter[str]()
+    unlisted = []
+    texts = {folder: bytearray() for folder in folders}
+    for name, folder in assignment:
+        line = _list_line(name)
+        if line is None:
+            unlisted.append(name)
+            continue
+        texts[folder] += line
+        counts[folder] += 1
+    for folder in texts:
+        path = output / f"{folder}.txt"
+        if os.path.lexists(path):
+            raise OutputError(f"{path} exists", "name another folder, or remove it")
+    for folder, text in texts.items():
+        file_name = f"{folder}.txt"
+        log.add({"file": file_name, "sha256": hashlib.sha256(text).hexdigest()})
+        with writing(output / file_name), (output / file_name).open("xb") as file:
+            file.write(text)
+    return counts, unlisted
+
+
+def _list_line(name: str) -> bytes | None:
+    """Return the line of an image in a list of names, or None if no line can name it.
+
+    A name with a line end in it, or that looks like JSON, is written as JSON.
+    """
+    if name == "-" or name.startswith("-:"):  # standard input is gone
+        return None
+    is_plain = not name.lstrip().startswith("{") and not any(sign in name for sign in "\r\n\0")
+    if is_plain:
+        return os.fsencode(name) + b"\n"
+    try:
+        return json.dumps({"path": name}, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return None
