@@ -1,6 +1,7 @@
 """docs/recipes.md is executed, and shows what its commands write; other programs read it."""
 
 import codecs
+import csv
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import optional
 import pytest
 import yaml
 from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
+from json_lines import lines
 from thinning import thin
 
 from detcli import Detector, Settings
@@ -103,9 +105,37 @@ def test_the_page_shows_each_image_that_is_compared():
     assert {saves_to(script) for script in SHOWN} == {name.split("/")[0] for name in IMAGES}
 
 
+COUNTED = next(script for script in blocks(PAGE, "sh") if "detcli count" in script)
+"""The commands that count and sort images."""
+
+
 def test_each_script_of_the_page_is_run_by_a_test():
     others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
-    assert sorted([*SHOWN, *others]) == sorted(blocks(PAGE, "sh"))
+    assert sorted([*SHOWN, *others, COUNTED]) == sorted(blocks(PAGE, "sh"))
+
+
+def test_images_are_counted_sorted_and_taken_back(workplace):
+    """The table, the CSV and the lists say the same, and nothing is left of the links."""
+    commands, undo, _ = COUNTED.rpartition("detcli sort -o sorted --undo")
+    table = works(commands).stdout.splitlines()
+    assert table[0].split() == ["class", "images", "boxes", "failed"]
+    records = lines((workplace / "card.jsonl").read_text())
+    failed = [record["source"] for record in records if "error" in record]
+    assert table[-1].endswith(f", {len(failed)} failed")
+    folders = {path.name for path in (workplace / "sorted").iterdir() if path.is_dir()}
+    assert folders == {"car", "person", "failed"}
+    assert (workplace / "sorted/person/pics/person.jpg").samefile("pics/person.jpg")
+    assert (workplace / "lists/failed.txt").read_text().splitlines() == failed
+    assert "detcli predict --files-from lists/person.txt" in PAGE
+    assert works("detcli predict --files-from lists/person.txt").stdout
+    rows = list(csv.DictReader((workplace / "counts.csv").read_text().splitlines()))
+    assert {row["folder"] for row in rows} == {"pics"}
+    assert {row["day"] for row in rows} == {"unknown"}
+    boxes = sum(len(record.get("detections", [])) for record in records)
+    assert sum(int(row["boxes"]) for row in rows) == boxes
+    works(undo)
+    assert [path.name for path in (workplace / "sorted").iterdir()] == []
+    assert (workplace / "pics/person.jpg").exists()
 
 
 FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")
