@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from detcli.data.record import Record
     from detcli.data.topk import top_k
     from detcli.run.detector import Detector, predict
+    from detcli.run.records import Records
 
 _MODULES = {
     "Detections": "detcli.data.detections",
@@ -43,6 +44,7 @@ _MODULES = {
     "DetcliWarning": "detcli.core.errors",
     "Inputs": "detcli.config.config",
     "Record": "detcli.data.record",
+    "Records": "detcli.run.records",
     "Settings": "detcli.config.config",
     "Tiling": "detcli.config.values",
     "Watched": "detcli.config.config",
@@ -58,6 +60,7 @@ __all__ = [
     "DeviceOptions",
     "Inputs",
     "Record",
+    "Records",
     "Settings",
     "Tiling",
     "Watched",

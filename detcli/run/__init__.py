@@ -10,6 +10,7 @@ selections.py      which detections are selected, on the device and afterwards
 crops.py           parts of images: a region, or overlapping tiles
 shared_work.py     batches that several threads take from
 pipeline.py        items to records, in order
+records.py         the library's records of a run in progress, which can be closed
 outputs.py         opens the sinks of a run
 counts.py          counts of records
 conditions.py      what --fail-if says of them

@@ -1,13 +1,12 @@
 """Detector and predict, the entry points of the library: images or names in, detections out."""
 
-import copy
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from detcli.data.record import Record
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
 from detcli.run.images import AnyImage, Channels, to_image
+from detcli.run.pipeline import Pipeline
+from detcli.run.records import OpenRecords, Records
 
 INPUTS = Inputs()  # the defaults of `predict`
 WATCHED = Watched()
@@ -37,8 +38,9 @@ class Detector:
     Attributes:
         contract: What the model promises: layout, classes, input size.
         names: The names of all classes, by class id.
-        device: Where it runs, as in records: "cpu", "cuda:0", or "openvino:CPU (bf16)" where the
-            device chooses the precision.
+        device: Where it runs, as in records: "cpu", "cuda:0" or "openvino:CPU".
+        precision: What the network computes in, such as "bf16", where the device chooses that, as
+            OpenVINO does; else empty.
         model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
         conf: What scores must exceed, but for classes with a confidence of their own.
@@ -94,7 +96,9 @@ class Detector:
     def _set_batch_detector(self, detector: BatchDetector) -> None:
         """Set the detector of batches that does the work, and show its attributes as our own."""
         self._detector = detector
+        self._open_records = OpenRecords()
         self.device = detector.device
+        self.precision = detector.precision
         self.contract = detector.contract
         self.model_name = detector.model_name
         self.names = detector.contract.names
@@ -113,7 +117,8 @@ class Detector:
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
         """
-        clone = copy.copy(self)
+        clone = type(self).__new__(type(self))
+        vars(clone).update(vars(self))
         with _errors_in_python_words():
             batch_detector = self._detector.clone(device)
         clone._set_batch_detector(batch_detector)  # noqa: SLF001 - the same class
@@ -183,8 +188,20 @@ class Detector:
         return self._detector.letterbox(size)
 
     def close(self) -> None:
-        """Release the device's memory."""
+        """Release the device's memory, after the end of all runs of `predict` that use it."""
+        self._open_records.close()
         self._detector.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: a model on a device belongs to one process.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a Detector cannot be pickled or copied: pass the arguments of Detector to another "
+            "process, and open it there; clone() opens it again in this process"
+        )
 
     def __repr__(self) -> str:
         return f"Detector({self.model_name!r}, device={self.device!r})"
@@ -201,11 +218,12 @@ def predict(
     detector: Detector,
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
-) -> Iterator[Record]:
-    """Yield a record for each image and frame, in order, as `detcli predict` does.
+) -> Records:
+    """Return an iterator over a record for each image and frame, as `detcli predict` has them.
 
-    A few are read and detected on ahead, on threads. An input that fails has a record with an
-    `error`, and the others go on.
+    The records are in the order of the inputs. A few are read and detected on ahead, on threads,
+    from the first record on; `close`, or a `with` block, ends these early. An input that fails has
+    a record with an `error`, and the others go on.
 
     Args:
         sources: Images, videos, folders, patterns, addresses, cameras; one or several.
@@ -217,26 +235,32 @@ def predict(
         UsageError: A value is out of range or of the wrong type, or standard input is named twice.
         DeviceError: The device cannot be used.
         DependencyError: A library is missing.
+        InferenceError: The detector is closed.
     """
     _require_type("detector", detector, Detector, '"yolov10n"')
     _require_type("inputs", inputs, Inputs, "vid_stride=2")
     _require_type("watched", watched, Watched, 'track="bytetrack"')
+    detector._open_records.require_open()  # noqa: SLF001 - `Records` is the other half of this
     names = (*inputs.source, *_names_of(sources))
     with _errors_in_python_words():
         config = Config(inputs=replace(inputs, source=names), watched=watched)
         run = Run.over(config, detector._detector)  # noqa: SLF001 - it opens no other one
-        return _records_of(run)
+        pipeline = run.pipeline()
+        records = Records(_records_of(run, pipeline), pipeline.stop)
+        detector._open_records.add(records)  # noqa: SLF001 - as above
+        return records
 
 
-def _records_of(run: Run) -> Iterator[Record]:
+def _records_of(run: Run, pipeline: Pipeline) -> Generator[Record]:
     """Yield the records of a run; errors, raised or in records, name settings as Python does.
 
     Args:
         run: The run, whose detector is open.
+        pipeline: What `run.pipeline` returned.
     """
     with _errors_in_python_words(), run.sources() as sources:
         add_tracks_and_zones = run.watcher()
-        with closing(run.pipeline().run(sources)) as records:
+        with closing(pipeline.run(sources)) as records:
             for record in records:
                 watched_record = add_tracks_and_zones(record)
                 if watched_record.error is not None:

@@ -164,8 +164,16 @@ class Pipeline:
                 join_all(worker_threads, deadline - time.monotonic())
                 self._add_times(workers)
 
+    def stop(self) -> None:
+        """Tell all threads to end, without waiting for them; any thread may call this.
+
+        A thread that is in `run` leaves it with an InferenceError.
+        """
+        self._stop()
+        self._inbox.put(InferenceError("interrupted"))  # the thread in `run` may wait for a message
+
     def _stop(self) -> None:
-        """Tell all threads to end, without waiting for them."""
+        """Tell the reader, loader and worker threads to end, without waiting for them."""
         self._over.set()
         self._room.release()  # the reader may be waiting for room
         detector_count = 1 + len(self._clones)

@@ -29,6 +29,11 @@ def begin():
 
 ENDINGS = {
     "held by a global": "records = begin()",
+    "inside a with block of the detector": "with detector:\n    records = begin()\n    sys.exit(0)",
+    "after a with block of the detector": "with detector:\n    records = begin()",
+    "inside a with block of the records": (
+        "records = predict(source, detector)\nwith records:\n    next(records)\n    sys.exit(0)"
+    ),
     "zip": "records = predict(source, detector)\npairs = list(zip(range(1), records))",
     "islice": "part = itertools.islice(predict(source, detector), 2)\nnext(part)",
     "a closed detector": "records = begin()\ndetector.close()",
@@ -70,15 +75,22 @@ def assert_quiet(finished, code=0):
     assert finished.returncode == code
 
 
+@pytest.fixture
+def images(make_image, tmp_path):
+    """A folder of more images than are read ahead."""
+    for number in range(40):
+        make_image(f"images/{number}.png", ("red", 1, 1), size=(640, 640))
+    return tmp_path / "images"
+
+
 @pytest.mark.parametrize("ending", thin("videos that are left early", ENDINGS, 4))
 def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, film, ending):
     assert_quiet(run_script(ENDINGS[ending], film))
 
 
-def test_images_that_are_left_early_do_not_abort_the_process(run_script, make_image, tmp_path):
-    for number in range(40):
-        make_image(f"images/{number}.png", ("red", 1, 1), size=(640, 640))
-    assert_quiet(run_script("records = begin()", tmp_path / "images"))
+@pytest.mark.parametrize("ending", thin("images that are left early", ENDINGS, 4))
+def test_images_that_are_left_early_do_not_abort_the_process(run_script, images, ending):
+    assert_quiet(run_script(ENDINGS[ending], images))
 
 
 def test_sys_exit_between_records_keeps_its_exit_code(run_script, film):

@@ -1,0 +1,133 @@
+"""Records of a run that is in progress, which can be closed at any time and from any thread."""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from typing import Self
+
+from detcli.backend.protocol import closed_error
+from detcli.core.errors import DetcliError
+from detcli.data.record import Record
+
+
+class Records(Iterator[Record]):
+    """The records that `predict` gives, one after the other; closing it ends what reads ahead.
+
+    A context manager. It is closed by leaving its `with` block, by `close`, after the last record,
+    when nothing refers to it any more, by closing its detector, and by the end of the interpreter.
+    Any thread may take records or close it, but each record goes to one thread only.
+
+        with predict("street.mp4", detector) as records:
+            first = next(records)
+    """
+
+    def __init__(self, records: Generator[Record], stop: Callable[[], None]) -> None:
+        """Prepare to yield records.
+
+        Args:
+            records: Makes the records; closing it waits for the threads that work for it.
+            stop: Tells these threads to end, without waiting for them. If another thread waits for
+                a record then, `records` raises a DetcliError there.
+        """
+        self._records = records
+        self._stop = stop
+        self._lock = threading.Lock()  # held by the thread that takes a record or closes
+        self._thread_with_lock: int | None = None  # its identifier
+        self._is_over = False  # whether it was closed, or has yielded the last record
+        self._has_lost_detector = False  # whether it is over because its detector was closed
+        self._process_id = os.getpid()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        """Return the next record.
+
+        Raises:
+            StopIteration: There are no more, or it was closed.
+            InferenceError: Its detector was closed before the last record.
+            DetcliError: A device cannot be used, or hangs.
+        """
+        with self._lock:
+            self._thread_with_lock = threading.get_ident()
+            try:
+                if not self._is_over:
+                    record = next(self._records)
+                    if not self._is_over:  # else the record may only say "interrupted"
+                        return record
+            except StopIteration:
+                self._is_over = True
+            except DetcliError:
+                if not self._is_over:  # else it only says that this was closed meanwhile
+                    raise
+            finally:
+                self._thread_with_lock = None
+        if self._has_lost_detector:
+            raise closed_error()
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the run early: tell its threads to end, and wait for them. It may be called again.
+
+        If another thread waits for a record, it gets none.
+        """
+        self._is_over = True
+        if os.getpid() != self._process_id:  # a fork has none of the threads
+            return
+        self._stop()
+        is_within_next = self._thread_with_lock == threading.get_ident()  # in a signal handler
+        if is_within_next:
+            return
+        with self._lock:
+            self._records.close()
+
+    def close_with_detector(self) -> None:
+        """End the run because its detector is closed; taking a further record is an error then."""
+        if not self._is_over:
+            self._has_lost_detector = True
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OpenRecords:
+    """The `Records` that use one detector, so that closing the detector closes them first."""
+
+    def __init__(self) -> None:
+        """Begin for a detector that is open."""
+        self._lock = threading.Lock()  # guards the following
+        # Those that nothing refers to any more end by themselves.
+        self._records: weakref.WeakSet[Records] = weakref.WeakSet()
+        self._is_closed = False  # whether the detector is
+
+    def add(self, records: Records) -> None:
+        """Add the records of a run that uses the detector.
+
+        Raises:
+            InferenceError: The detector is closed.
+        """
+        with self._lock:
+            self.require_open()
+            self._records.add(records)
+
+    def require_open(self) -> None:
+        """Require that the detector is not closed.
+
+        Raises:
+            InferenceError: It is.
+        """
+        if self._is_closed:
+            raise closed_error()
+
+    def close(self) -> None:
+        """Close all records, and refuse further ones, as the detector is about to be closed."""
+        with self._lock:
+            self._is_closed = True
+            open_records = list(self._records)
+        for records in open_records:
+            records.close_with_detector()
