@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from detcli.config.config import Inputs, Settings, Watched
     from detcli.config.device import DeviceOptions
-    from detcli.config.values import Tiling
+    from detcli.config.shapes import Line, Region, Zone
+    from detcli.config.values import Tiling, Tracking
     from detcli.core.errors import DetcliError, DetcliWarning
     from detcli.data.detections import Detections
     from detcli.data.record import Record
@@ -43,11 +44,15 @@ _MODULES = {
     "DetcliError": "detcli.core.errors",
     "DetcliWarning": "detcli.core.errors",
     "Inputs": "detcli.config.config",
+    "Line": "detcli.config.shapes",
     "Record": "detcli.data.record",
     "Records": "detcli.run.records",
+    "Region": "detcli.config.shapes",
     "Settings": "detcli.config.config",
     "Tiling": "detcli.config.values",
+    "Tracking": "detcli.config.values",
     "Watched": "detcli.config.config",
+    "Zone": "detcli.config.shapes",
     "predict": "detcli.run.detector",
     "top_k": "detcli.data.topk",
 }
@@ -59,11 +64,15 @@ __all__ = [
     "Detector",
     "DeviceOptions",
     "Inputs",
+    "Line",
     "Record",
     "Records",
+    "Region",
     "Settings",
     "Tiling",
+    "Tracking",
     "Watched",
+    "Zone",
     "__version__",
     "predict",
     "top_k",

@@ -9,8 +9,9 @@ The groups Outputs and Shards have files of their own.
 import math
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from detcli.config.device import AUTO, Device, DeviceOptions
 from detcli.config.option import (
@@ -22,7 +23,7 @@ from detcli.config.option import (
     values_of,
 )
 from detcli.config.outputs import Outputs
-from detcli.config.shapes import Shape, read_shapes
+from detcli.config.shapes import Line, Region, Zone, read_shapes
 from detcli.config.shards import Shards
 from detcli.config.typed import convert_fields
 from detcli.config.values import (
@@ -30,6 +31,7 @@ from detcli.config.values import (
     Format,
     Target,
     Tiling,
+    Tracker,
     Tracking,
     parse_conf,
     parse_duration,
@@ -301,8 +303,10 @@ class Settings:
             stays as it is.
         boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
             rest.
-        region: Look only there. Boxes are in pixels of the whole image.
-        tile: Look at large images in tiles, and once whole. `max_det` is then that of a tile.
+        region: Look only there. Boxes are in pixels of the whole image. It may be a text as on the
+            command line: "0,0.5,1,1" for the lower half.
+        tile: Look at large images in tiles, and once whole. `max_det` is then that of a tile. It
+            may be a text as on the command line, "640,overlap=0.3", or the side of a tile, 640.
 
     Raises:
         UsageError: A value is out of range.
@@ -385,13 +389,13 @@ class Settings:
         "Read the boxes of a model that finds masks or keypoints too.",
         panel=MODEL,
     )
-    region: Shape | None = option(
+    region: Region | None = option(
         None,
         "--region X1,Y1,X2,Y2",
         "Look only within this rectangle: left, top, right, bottom, in fractions of the image, "
         "or in pixels.",
         panel=INPUT,
-        parse=Shape.region,
+        parse=Region.parse,
         excludes={
             "blur": (
                 "--blur with --region would leave what is outside it as it is",
@@ -409,6 +413,31 @@ class Settings:
         panel=INPUT,
         parse=_parse_tile,
     )
+
+    if TYPE_CHECKING:
+        # What programs may give; `convert_fields` makes values of the fields' types of it.
+        def __init__(  # noqa: PLR0913 - one for each field
+            self,
+            *,
+            conf: float | None = None,
+            max_det: int = 300,
+            classes: Iterable[int | str] = (),
+            nms: Literal["none"] | float | None = None,
+            imgsz: int | None = None,
+            names: str | Path | None = None,
+            box_format: BoxFormat | str | None = None,
+            class_conf: Mapping[str | int, float]
+            | Mapping[str, float]
+            | Mapping[int, float]
+            | Iterable[tuple[str | int, float]] = (),
+            unique: bool = False,
+            agnostic_nms: bool = False,
+            rect: bool = False,
+            preprocess: str | None = None,
+            boxes_only: bool = False,
+            region: Region | str | Iterable[float] | None = None,
+            tile: Tiling | str | int | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -448,24 +477,72 @@ class Settings:
         return self.nms
 
 
-def _read_zones(text: str) -> list[Shape]:
-    return read_shapes(Shape.zone, "--zone", text)
+def _read_zones(text: str) -> list[Zone]:
+    return read_shapes(Zone.parse, "--zone", text)
 
 
-def _read_lines(text: str) -> list[Shape]:
-    return read_shapes(Shape.line, "--line", text)
+def _read_lines(text: str) -> list[Line]:
+    return read_shapes(Line.parse, "--line", text)
+
+
+ZonesOrTexts = str | Zone | Iterable[str | Zone]
+LinesOrTexts = str | Line | Iterable[str | Line]
+"""What programs may give as zones and lines: one or several, also as the command line has them."""
+
+
+def _either_name(name: str, value: object, option_name: str, option_value: object) -> object:
+    """Return the value of an argument that has two names.
+
+    Args:
+        name: Its name in programs, such as "zones".
+        value: The value by that name; empty if it was not given.
+        option_name: The name of its option, such as "zone".
+        option_value: The value by that name.
+
+    Raises:
+        UsageError: It has a value by both names.
+    """
+    is_given = not _is_empty_tuple(value)
+    if is_given and not _is_empty_tuple(option_value):
+        raise UsageError(
+            f"{name} and {option_name} are the same, and both are given", f"use {name}"
+        )
+    return value if is_given else option_value
+
+
+def _is_empty_tuple(value: object) -> bool:
+    """Whether a value is the default of zones and lines; a list or an array may have no bool."""
+    return isinstance(value, tuple) and not value
 
 
 @frozen
 class Watched:
-    """What is found out about detections."""
+    """What is found out about detections, besides their boxes.
+
+    Attributes:
+        read: Whether the texts of QR Codes, bar codes and other symbols are read.
+        track: The tracker that follows objects through a video, and the score from which on they
+            begin a track; None for no tracks.
+        zones: Polygons: each detection names those in which the middle of its lower side is.
+        lines: Lines of which each detection names those that its track has crossed since the frame
+            before; they need `track`.
+        zone: The same as `zones`, by the name of the option.
+        line: The same as `lines`, by the name of the option.
+
+    Zones, lines and the tracker may be texts as on the command line, also `@FILE` with one a line:
+
+        Watched(track="bytetrack,conf=0.5", zones=["door=0.1,0.4,0.5,0.4,0.5,1"])
+
+    Raises:
+        UsageError: A value is of another type, or two zones or lines have one name.
+    """
 
     read: bool = option(
         False,
         "--read",
         "Read the text of QR Codes, bar codes and other symbols; best with --model codes.",
     )
-    zone: tuple[Shape, ...] = option(
+    zone: tuple[Zone, ...] = option(
         (),
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
@@ -479,7 +556,7 @@ class Watched:
         "bytetrack,conf=0.5 begins tracks from this score on; default: that of --conf.",
         common=True,
     )
-    line: tuple[Shape, ...] = option(
+    line: tuple[Line, ...] = option(
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
@@ -487,14 +564,42 @@ class Watched:
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        read: bool = False,
+        zones: "ZonesOrTexts" = (),
+        track: Tracking | Tracker | str | None = None,
+        lines: "LinesOrTexts" = (),
+        zone: "ZonesOrTexts" = (),
+        line: "LinesOrTexts" = (),
+    ) -> None:
+        """Take the values, and check them: see the attributes."""
+        values = {
+            "read": read,
+            "zone": _either_name("zones", zones, "zone", zone),
+            "track": track,
+            "line": _either_name("lines", lines, "line", line),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # as the class is frozen
         convert_fields(self)
-        count_by_name = Counter(shape.name for shape in self.zone + self.line)
+        count_by_name = Counter(shape.name for shape in (*self.zone, *self.line))
         for name, count in count_by_name.items():
             if count > 1:
                 raise UsageError(
                     f"the zone or line {name} is given twice", "give each another name"
                 )
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        """The zones, by the name that is not the option's."""
+        return self.zone
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines, by the name that is not the option's."""
+        return self.line
 
     @property
     def zones_and_lines(self) -> list[str]:

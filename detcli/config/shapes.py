@@ -1,11 +1,11 @@
 """Zones, lines and regions: how they are read from text, and where they are in an image."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from detcli.config.typed import convert_fields
+from detcli.config.typed import describe_value
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
 
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 SHAPE_NAME = r"\w[\w-]{0,39}"  # of a zone or a line
 MAX_COORDINATE = 1e6  # pixels from the corner of an image, beyond which nothing is
 
+Coordinates = Iterable[Sequence[float]]
+"""x and y of each point."""
+
+AnyShape = TypeVar("AnyShape")
+
 
 @frozen
 class Shape:
-    """A zone or a line, which have a name, or a region, which has none.
+    """A zone, a line or a region: points in an image.
 
     Attributes:
         name: Letters, digits, hyphens and underscores; empty for a region.
@@ -32,93 +37,107 @@ class Shape:
     points: tuple[tuple[float, float], ...]
     fractions: bool
 
-    def __post_init__(self) -> None:
-        """Convert the values to the types of the fields."""
-        convert_fields(self)
+    _has_name = True  # whether shapes of the class have one
 
-    @classmethod
-    def zone(cls, text: str) -> Self:
-        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first."""
-        zone = cls._parse("--zone", text, "NAME=x,y,x,y,x,y with three corners or more")
-        import numpy as np  # `--help` does without
-
-        corners = np.array(zone.points)
-        # The vectors from the first corner to the others span a plane, unless all corners are on
-        # one line or there are only two.
-        vectors = corners[1:] - corners[0]
-        if np.linalg.matrix_rank(vectors) < 2:
-            raise UsageError(
-                f"--zone '{text}': its corners enclose nothing",
-                "name three or more that are not on one line",
-            )
-        return zone
-
-    @classmethod
-    def line(cls, text: str) -> Self:
-        """Read `NAME=x1,y1,x2,y2`: from one end to the other."""
-        line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
-        if len(line.points) != 2 or line.points[0] == line.points[1]:
-            raise UsageError(
-                f"--line '{text}': not two different points", "write it as NAME=x1,y1,x2,y2"
-            )
-        return line
-
-    @classmethod
-    def region(cls, text: str) -> Self:
-        """Read `x1,y1,x2,y2`: a rectangle without a name, by its left, top, right and bottom."""
-        region = cls._parse("--region", text, "X1,Y1,X2,Y2", has_name=False)
-        left, top = region.points[0]
-        right, bottom = region.points[-1]
-        is_rectangle = 0 <= left < right and 0 <= top < bottom
-        if len(region.points) != 2 or not is_rectangle:
-            raise UsageError(
-                f"--region '{text}': not a rectangle",
-                "write its left, top, right and bottom, as in 0,0.5,1,1 for the lower half",
-            )
-        return region
-
-    @classmethod
-    def _parse(cls, option: str, text: str, form: str, *, has_name: bool = True) -> Self:
-        """Parse the text of --zone, --line or --region, as in `door=0.1,0.4,0.5,0.4,0.5,1`.
+    def __init__(self, name: str, points: Coordinates, *, fractions: bool | None = None) -> None:
+        """Make a shape of its points.
 
         Args:
-            option: The flag that errors name.
-            text: What was typed.
-            form: How to write it, for the hint.
-            has_name: Whether a name and "=" precede the points.
+            name: Letters, digits, hyphens and underscores.
+            points: x and y of each point.
+            fractions: Whether they are fractions of the image's width and height; by default, they
+                are if all are from 0 to 1.
 
         Raises:
-            UsageError: It is not a list of points with a name.
+            UsageError: The name or the points are not those of such a shape.
         """
-        hint = f"write {form}, in fractions of the image (all from 0 to 1) or in pixels"
+        kind = type(self).__name__.lower()
+        point_list = _as_points(kind, points)
+        if fractions is not None and not isinstance(fractions, bool):
+            raise UsageError(
+                f"fractions of the {kind} is {describe_value(fractions)}", "give True or False"
+            )
+        subject = f"{kind} {name!r}"
+        _require_name(subject, self._hint(), name)
+        self._set(subject, name, point_list, fractions=fractions)
+
+    def _set(
+        self,
+        subject: str,
+        name: str,
+        points: Sequence[tuple[float, float]],
+        *,
+        fractions: bool | None = None,
+    ) -> None:
+        """Set the attributes of a new shape, and check them.
+
+        Args:
+            subject: What errors call the shape.
+            name: Its name.
+            points: x and y of each point.
+            fractions: Whether they are fractions of the image; None if they show it themselves.
+
+        Raises:
+            UsageError: The points are not those of such a shape.
+        """
+        looks_like_fractions = _are_fractions(
+            subject, self._hint(), points, is_certain=fractions is not None
+        )
+        if fractions is None:
+            fractions = looks_like_fractions
+        object.__setattr__(self, "name", name)  # as the class is frozen
+        object.__setattr__(self, "points", tuple(points))
+        object.__setattr__(self, "fractions", fractions)
+        self._check(subject)
+
+    def _check(self, subject: str) -> None:
+        """Refuse points that are not those of such a shape, which errors call `subject`."""
+
+    @classmethod
+    def _hint(cls) -> str:
+        """Say how a shape of this class is written as a text."""
+        form = FORMS[cls.__name__]
+        return f"write {form}, in fractions of the image (all from 0 to 1) or in pixels"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the value of --zone, --line or --region, as in `door=0.1,0.4,0.5,0.4,0.5,1`.
+
+        Raises:
+            UsageError: It is not a list of points of such a shape, with a name if it has one.
+        """
+        subject = f"--{cls.__name__.lower()} '{text}'"
+        hint = cls._hint()
         name = ""
         numbers_text = text
-        if has_name:
+        if cls._has_name:
             name, equals, numbers_text = text.partition("=")
             name = name.strip()
-            if not equals or not re.fullmatch(SHAPE_NAME, name):
-                raise UsageError(
-                    f"{option} '{text}' does not begin with a name",
-                    f"{hint}; a name has letters, digits, - and _",
-                )
-        try:
-            numbers = [float(number) for number in numbers_text.split(",")]
-        except ValueError:
-            raise UsageError(f"{option} '{text}' is not a list of numbers", hint) from None
-        if len(numbers) % 2:
-            raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
-        # Written so that it refuses NaN too, which compares as False with everything.
-        if not all(abs(number) <= MAX_COORDINATE for number in numbers):
-            raise UsageError(f"{option} '{text}': no image has such a point", hint)
-        are_fractions = all(0 <= number <= 1 for number in numbers)
-        if not are_fractions and not _may_be_pixels(numbers):
-            raise UsageError(
-                f"{option} '{text}' is neither all fractions nor all pixels", f"{hint}, not both"
-            )
-        x_coordinates = numbers[::2]
-        y_coordinates = numbers[1::2]
-        points = tuple(zip(x_coordinates, y_coordinates, strict=True))
-        return cls(name, points, are_fractions)
+            if not equals:
+                name = ""  # what there is are the numbers
+            _require_name(subject, hint, name)
+        points = _parse_points(subject, hint, numbers_text)
+        shape = object.__new__(cls)
+        shape._set(subject, name, points)
+        return shape
+
+    @staticmethod
+    def zone(text: str) -> "Zone":
+        """Parse a zone: the name that `Zone.parse` had before."""
+        zone: Zone = Zone.parse(text)
+        return zone
+
+    @staticmethod
+    def line(text: str) -> "Line":
+        """Parse a line: the name that `Line.parse` had before."""
+        line: Line = Line.parse(text)
+        return line
+
+    @staticmethod
+    def region(text: str) -> "Region":
+        """Parse a region: the name that `Region.parse` had before."""
+        region: Region = Region.parse(text)
+        return region
 
     def __str__(self) -> str:
         numbers = ",".join(f"{x:.12g},{y:.12g}" for x, y in self.points)
@@ -141,6 +160,97 @@ class Shape:
         if self.fractions:
             y_scale, x_scale = size
         return np.array([(x * x_scale, y * y_scale) for x, y in self.points], np.float32)
+
+
+@frozen
+class Zone(Shape):
+    """A polygon with a name, in which detections are; its last corner is joined to its first.
+
+        Zone("door", [(0.1, 0.4), (0.5, 0.4), (0.5, 1)])
+
+    As a text it is `door=0.1,0.4,0.5,0.4,0.5,1`.
+    """
+
+    __init__ = Shape.__init__
+
+    def _check(self, subject: str) -> None:
+        """Refuse corners that enclose nothing."""
+        import numpy as np  # `--help` does without
+
+        corners = np.array(self.points)
+        # The vectors from the first corner to the others span a plane, unless all corners are on
+        # one line or there are only two.
+        vectors = corners[1:] - corners[0]
+        if np.linalg.matrix_rank(vectors) < 2:
+            raise UsageError(
+                f"{subject}: its corners enclose nothing",
+                "name three or more that are not on one line",
+            )
+
+
+@frozen
+class Line(Shape):
+    """A line with a name, from one end to the other, which tracks cross.
+
+        Line("gate", [(0, 0.5), (1, 0.5)])
+
+    As a text it is `gate=0,0.5,1,0.5`.
+    """
+
+    __init__ = Shape.__init__
+
+    def _check(self, subject: str) -> None:
+        """Refuse ends that are not two different points."""
+        if len(self.points) != 2 or self.points[0] == self.points[1]:
+            raise UsageError(f"{subject}: not two different points", "write it as NAME=x1,y1,x2,y2")
+
+
+@frozen
+class Region(Shape):
+    """A rectangle of an image, the only part in which is looked.
+
+        Region(0, 0.5, 1, 1)
+
+    As a text it is `0,0.5,1,1`, the lower half.
+    """
+
+    _has_name = False
+
+    def __init__(
+        self,
+        left: float,
+        top: float,
+        right: float,
+        bottom: float,
+        *,
+        fractions: bool | None = None,
+    ) -> None:
+        """Make a region of its edges.
+
+        Args:
+            left: x of the left edge.
+            top: y of the upper edge.
+            right: x of the right edge.
+            bottom: y of the lower edge.
+            fractions: Whether they are fractions of the image's width and height, else pixels; by
+                default, they are if all are from 0 to 1.
+
+        Raises:
+            UsageError: It is not a rectangle.
+        """
+        points = _as_points("region", [(left, top), (right, bottom)])
+        self._set("the region", "", points, fractions=fractions)
+
+    def _check(self, subject: str) -> None:
+        """Refuse points that are not two corners of a rectangle."""
+        left, top = self.points[0]
+        right, bottom = self.points[-1]
+        is_rectangle = 0 <= left < right and 0 <= top < bottom
+        if len(self.points) != 2 or not is_rectangle:
+            raise UsageError(
+                f"{subject}: not a rectangle",
+                "write its left, top, right and bottom, as in 0,0.5,1,1 for the lower half",
+            )
 
     def area(self, size: "Size") -> "Area":
         """Convert a region to whole pixels of one image.
@@ -169,6 +279,96 @@ class Shape:
         return left, top, right, bottom
 
 
+FORMS = {
+    "Zone": "NAME=x,y,x,y,x,y with three corners or more",
+    "Line": "NAME=x1,y1,x2,y2",
+    "Region": "X1,Y1,X2,Y2",
+}
+"""How each shape is written as a text, for hints."""
+
+
+def _require_name(subject: str, hint: str, name: object) -> None:
+    """Refuse what is no name of a zone or a line.
+
+    Args:
+        subject: What errors call the shape.
+        hint: How the shape is written.
+        name: The name; empty if there is none.
+
+    Raises:
+        UsageError: It has other characters than a name may have, or none.
+    """
+    if not isinstance(name, str) or not re.fullmatch(SHAPE_NAME, name):
+        hint += "; a name has letters, digits, - and _"
+        raise UsageError(f"{subject} does not begin with a name", hint)
+
+
+def _as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
+    """Convert the points of a shape to pairs of numbers.
+
+    Args:
+        kind: What errors call the shape, such as "zone".
+        points: Pairs, or an array `(N, 2)`.
+
+    Raises:
+        UsageError: They are something else.
+    """
+    pairs: list[tuple[float, float]] = []
+    try:
+        for x, y in points:
+            pairs.append((float(x), float(y)))
+    except (TypeError, ValueError):
+        hint = "give x and y of each, as in [(0, 0.5), (1, 0.5)]"
+        raise UsageError(f"the points of the {kind} are {describe_value(points)}", hint) from None
+    return pairs
+
+
+def _parse_points(subject: str, hint: str, text: str) -> list[tuple[float, float]]:
+    """Parse the numbers of a shape, x and y of each point.
+
+    Args:
+        subject: What errors call the shape.
+        hint: How it is written.
+        text: The numbers, with commas between them.
+
+    Raises:
+        UsageError: They are no numbers, or the last x has no y.
+    """
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{subject} is not a list of numbers", hint) from None
+    if len(numbers) % 2:
+        raise UsageError(f"{subject}: x without y, {len(numbers)} numbers", hint)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _are_fractions(
+    subject: str, hint: str, points: Sequence[tuple[float, float]], *, is_certain: bool
+) -> bool:
+    """Whether points are fractions of the image, rather than pixels.
+
+    Args:
+        subject: What errors call the shape.
+        hint: How it is written.
+        points: x and y of each point.
+        is_certain: Whether it was said which of both they are.
+
+    Raises:
+        UsageError: They can be neither, or no image has such points.
+    """
+    numbers: list[float] = []
+    for x, y in points:
+        numbers += [x, y]
+    # Written so that it refuses NaN too, which compares as False with everything.
+    if not numbers or not all(abs(number) <= MAX_COORDINATE for number in numbers):
+        raise UsageError(f"{subject}: no image has such a point", hint)
+    are_fractions = all(0 <= number <= 1 for number in numbers)
+    if not is_certain and not are_fractions and not _may_be_pixels(numbers):
+        raise UsageError(f"{subject} is neither all fractions nor all pixels", f"{hint}, not both")
+    return are_fractions
+
+
 def _may_be_pixels(numbers: list[float]) -> bool:
     """Whether coordinates that are not all fractions can all be pixels.
 
@@ -179,7 +379,7 @@ def _may_be_pixels(numbers: list[float]) -> bool:
     return max(magnitudes) >= 2 and min(magnitudes) >= 1
 
 
-def read_shapes(parse_shape: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
+def read_shapes(parse_shape: Callable[[str], AnyShape], option: str, text: str) -> list[AnyShape]:
     """Parse the value of --zone or --line: one shape, or `@FILE` for a file with one in each line.
 
     Empty lines of the file and those that begin with # are left out.

@@ -1,9 +1,13 @@
 # mypy: disable-error-code=arg-type
 """Zones and lines as users write them, and where objects stand."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
+from detcli import Line, Region, Zone
 from detcli.config.shapes import Shape, read_shapes
 from detcli.core.errors import UsageError
 from detcli.data.geometry import bottom_centres
@@ -133,3 +137,46 @@ def test_a_point_may_be_a_million_pixels_away(x, is_read, sign):
     else:
         with pytest.raises(UsageError, match="no image has such a point"):
             Shape.line(text)
+
+
+def test_a_shape_of_numbers_is_that_of_its_text():
+    corners = [(0.1, 0.4), (0.5, 0.4), (0.5, 1)]
+    assert Zone("door", corners) == Zone.parse("door=0.1,0.4,0.5,0.4,0.5,1")
+    assert Zone("door", np.array(corners)) == Zone("door", corners)
+    assert Line("gate", [(0, 200), (640, 200)]) == Line.parse("gate=0,200,640,200")
+    assert Region(0, 0.5, 1, 1) == Region.parse("0,0.5,1,1")
+    assert Region(left=0, top=0, right=1, bottom=1, fractions=False).fractions is False
+
+
+@pytest.mark.parametrize("shape", [Zone.parse("a=0,0,9,0,9,9"), Region.parse("0,0,9,9")])
+def test_a_copy_of_a_shape_is_equal(shape):
+    assert pickle.loads(pickle.dumps(shape)) == shape  # noqa: S301 - our own bytes
+    assert copy.deepcopy(shape) == shape
+
+
+def test_a_zone_is_no_line():
+    assert Zone("a", [(0, 0), (1, 0), (1, 1)]) != Line("a", [(0, 0), (1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Zone("a b", [(0, 0), (1, 0), (1, 1)]), "zone 'a b' does not begin with a name"),
+        (lambda: Zone(5, [(0, 0), (1, 0), (1, 1)]), "zone 5 does not begin with a name"),
+        (lambda: Zone("a", []), "zone 'a': no image has such a point"),
+        (lambda: Zone("a", 5), "the points of the zone are 5"),
+        (lambda: Zone("a", [(0, 0, 1)]), "the points of the zone are"),
+        (lambda: Zone("a", [(0, 0), (1, 1)]), "zone 'a': its corners enclose nothing"),
+        (lambda: Line("a", [(0, 0), (0, 0)]), "line 'a': not two different points"),
+        (lambda: Line("a", [(0, 0), (0.5, 9)]), "line 'a' is neither all fractions nor all pixels"),
+        (lambda: Region(1, 0, 0, 1), "the region: not a rectangle"),
+        (lambda: Region(float("nan"), 0, 1, 1), "the region: no image has such a point"),
+        (lambda: Region("left", 0, 1, 1), "the points of the region are"),
+        (lambda: Zone("a", [(0, 0), (1e9, 0), (1, 1)], fractions=False), "no image has such a"),
+    ],
+)
+def test_numbers_that_are_no_shape_are_a_usage_error(make, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        make()
+    assert caught.value.hint
+    assert "--" not in caught.value.hint

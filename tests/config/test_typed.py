@@ -1,8 +1,10 @@
 # mypy: disable-error-code=arg-type
 """Values of settings as their types say: refused where they are made, or taken."""
 
+import ast
+import inspect
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import get_origin
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import detcli
 from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line, Shape
 from detcli.config.typed import UnfitError, convert, describe_type
 from detcli.config.values import BoxFormat, Tracker, Tracking
 from detcli.core.errors import UsageError
@@ -179,25 +182,25 @@ def test_a_tracker_needs_a_confidence(conf):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "message"),
     [
-        ("name", 3),
-        ("points", "0,0,1,1"),
-        ("points", ((0, 0), (1, "1"))),
-        ("points", ((0, 0, 1), (1, 1))),
-        ("fractions", 1),
+        ("name", 3, "line 3 does not begin with a name"),
+        ("points", "0,0,1,1", "the points of the line are"),
+        ("points", ((0, 0), (1, "one")), "the points of the line are"),
+        ("points", ((0, 0, 1), (1, 1)), "the points of the line are"),
+        ("fractions", 1, "fractions of the line is the number 1"),
     ],
 )
-def test_a_shape_of_another_type_is_refused(name, value):
+def test_a_shape_of_another_type_is_refused(name, value, message):
     values = {"name": "gate", "points": ((0, 0), (1, 1)), "fractions": True}
-    with pytest.raises(UsageError, match=f"^{name} is") as caught:
-        Shape(**values | {name: value})
+    with pytest.raises(UsageError, match=message) as caught:
+        Line(**values | {name: value})
     assert caught.value.hint
 
 
 def test_a_shape_takes_an_array_of_points():
-    shape = Shape("gate", np.array([[0, 0], [1, 1]]), fractions=True)
-    assert shape == Shape.line("gate=0,0,1,1")
+    line = Line("gate", np.array([[0, 0], [1, 1]]), fractions=True)
+    assert line == Line.parse("gate=0,0,1,1")
 
 
 def test_a_file_of_zones_is_read(tmp_path):
@@ -275,7 +278,7 @@ def test_types_are_described():
     assert types["nms"] == "'none' or a number or None"
     assert types["class_conf"].startswith("a mapping from a text or a whole number to a number")
     assert types["box_format"] == "one of 'xyxy', 'cxcywh' or None"
-    assert types["region"] == "a Shape or its text or None"
+    assert types["region"] == "a Region or its text or None"
     assert describe_type(tuple[int, str]) == "a tuple of a whole number, a text"
 
 
@@ -295,3 +298,40 @@ def test_bytes_are_no_list_of_class_ids(value):
         Settings(classes=value)
     with pytest.raises(UsageError, match="tile is"):
         Settings(tile=value)
+
+
+def test_zones_and_lines_have_the_names_of_the_options_as_well():
+    watched = Watched(track="bytetrack", zones=[DOOR], lines=["gate=0,0.5,1,0.5"])
+    by_option_names = Watched(track="bytetrack", zone=DOOR, line="gate=0,0.5,1,0.5")
+    assert watched == by_option_names
+    assert watched.zones == watched.zone == (Shape.zone(DOOR),)
+    assert watched.lines == watched.line == (Shape.line("gate=0,0.5,1,0.5"),)
+    assert replace(watched, zone=()).lines == watched.lines
+
+
+def test_zones_are_given_by_one_of_both_names():
+    with pytest.raises(UsageError, match="zones and zone are the same, and both are given"):
+        Watched(zones=[DOOR], zone=[YARD])
+
+
+def test_values_may_be_made_by_their_public_types():
+    zone = detcli.Zone("door", [(0, 0), (1, 0), (1, 1)])
+    tracking = detcli.Tracking(Tracker.BYTETRACK, 0.5)
+    watched = Watched(track=tracking, zones=[zone, YARD])
+    assert watched.zones == (zone, Shape.zone(YARD))
+    assert watched.track == Watched(track="bytetrack,conf=0.5").track
+    region = detcli.Region(0, 0.5, 1, 1)
+    assert Settings(region=region).region == Settings(region="0,0.5,1,1").region
+
+
+def test_type_checkers_know_all_arguments_of_settings():
+    """They read an `__init__` that is not there at run time, as it takes more than the fields."""
+    definitions = {}
+    for node in ast.walk(ast.parse(inspect.getsource(Settings))):
+        if isinstance(node, ast.FunctionDef):
+            definitions[node.name] = node
+    arguments = definitions["__init__"].args
+    names = [argument.arg for argument in arguments.kwonlyargs]
+    assert names == [field.name for field in fields(Settings)]
+    defaults = [ast.literal_eval(default) for default in arguments.kw_defaults]
+    assert defaults == [field.default for field in fields(Settings)]
