@@ -1,5 +1,6 @@
 """Detector and predict, the entry points of the library: images or names in, detections out."""
 
+import math
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
+from detcli.analytics import Watcher
 from detcli.config.config import Config, Inputs, Settings, Watched
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.option import options_of
@@ -17,8 +19,8 @@ from detcli.config.typed import describe_value
 from detcli.core.errors import DetcliError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import Detections
-from detcli.data.geometry import Letterbox, Size
-from detcli.data.record import Record
+from detcli.data.geometry import Image, Letterbox, Size
+from detcli.data.record import Origin, Record, Video
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
 from detcli.run.images import AnyImage, Channels, to_image
@@ -27,6 +29,7 @@ from detcli.run.records import OpenRecords, Records
 
 INPUTS = Inputs()  # the defaults of `predict`
 WATCHED = Watched()
+TRACKED = Watched(track="bytetrack")  # the default of `Detector.track`
 
 
 class Detector:
@@ -179,6 +182,98 @@ class Detector:
             wait_for_image = detector.submit([to_image(images, channels)])
             [detections] = wait_for_image()
             return detections
+
+    def track(
+        self,
+        frames: Iterable[AnyImage],
+        watched: Watched = TRACKED,
+        *,
+        fps: float | None = None,
+        name: str = "frames",
+        channels: Channels = "bgr",
+    ) -> Iterator[Record]:
+        """Detect objects in frames of your own, and follow them from frame to frame.
+
+        Each frame is detected on, and its record yielded, before the next one is taken: nothing is
+        read ahead. For files, cameras and addresses there is `predict`, which is faster.
+
+        Args:
+            frames: The images of one video in their order, each as for a call of the detector.
+            watched: What is found out: tracks, zones, lines, texts; by default tracks.
+            fps: Frames per second, for trackers and for the times in the records. Tracks are the
+                same as those of a video file with this rate. None if it is unknown: trackers then
+                take each frame as the next of 30 in a second.
+            name: What records call their source.
+            channels: The order of the channels of arrays, as for a call.
+
+        Raises:
+            UsageError: A value is of the wrong type, or `fps` is not above 0.
+            DependencyError: The library of the trackers is missing.
+            InferenceError: The runtime failed, or the detector is closed.
+            TypeError, ValueError: A frame is not an image, as for a call.
+        """
+        _require_type("watched", watched, Watched, 'track="bytetrack"')
+        if fps is not None and not 0 < fps < math.inf:
+            raise UsageError(f"fps is {fps}", "give the frames per second, such as 25")
+        self._open_records.require_open()
+        with _errors_in_python_words():
+            run = Run.over(Config(watched=watched), self._detector)
+            watcher = run.watcher()
+
+        def as_image(frame: AnyImage) -> Image:
+            with _errors_in_python_words():
+                return to_image(frame, channels)
+
+        images = map(as_image, frames)
+        return self._track(images, run.detector, watcher, fps=fps, name=name)
+
+    def _track(
+        self,
+        images: Iterable[Image],
+        detector: BatchDetector,
+        add_tracks_and_zones: Watcher,
+        *,
+        fps: float | None,
+        name: str,
+    ) -> Generator[Record]:
+        """Yield the records of frames: see `track`.
+
+        Args:
+            images: The frames, which are made one by one.
+            detector: Detects what is watched, with barcodes of low scores if they are read.
+            add_tracks_and_zones: Adds to a record what is watched; it keeps the tracks.
+            fps: Frames per second; None if it is unknown.
+            name: What records call their source.
+        """
+        video = Video(frames_per_second=fps or 0.0)
+        for number, image in enumerate(images):
+            time_s = None
+            if fps is not None:
+                time_s = number / fps
+            with _errors_in_python_words():
+                wait = detector.submit([image])
+                [detections] = wait()
+                record = Record(
+                    origin=Origin(name, frame=number, time_s=time_s, video=video),
+                    index=number,
+                    model=detector.model_name,
+                    device=detector.device,
+                    precision=detector.precision,
+                    picture=image,
+                    detections=detections,
+                )
+                watched_record = add_tracks_and_zones(record)
+            yield watched_record
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds that calls of this detector have spent in each stage since it was opened.
+
+        The stages are "preprocess", "network" and "selection", and "waiting" for a device that
+        works asynchronously. The time of one call is the difference to the times before it. Calls
+        on several threads add up; a clone has times of its own.
+        """
+        return {str(stage): seconds for stage, seconds in dict(self._detector.times).items()}
 
     def letterbox(self, size: Size) -> Letterbox:
         """Return where an image of (height, width) lies on the network's input.
