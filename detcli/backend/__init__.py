@@ -3,6 +3,7 @@
 protocol.py                   what every backend offers
 preprocess.py                 the specification, in NumPy: from an image to the input,
 postprocess.py                and from the head to rows
+selected_boxes.py             what is selected, in pixels of the network's input
 image_boxes.py                from the rows to detections in pixels of each image
 logits.py                     scores before the sigmoid, and the sigmoid itself
 network_output.py             the output for a batch, checked and split by image

@@ -1,20 +1,12 @@
 """From the boxes that were selected on the network's input to the detections of each image."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.postprocess import (
-    NAN_CAUSES,
-    Floats,
-    HeadArray,
-    SelectedBoxes,
-    SelectionOptions,
-    detect,
-)
-from detcli.core.errors import DetcliWarning
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect
+from detcli.backend.selected_boxes import NAN_CAUSES, Floats, SelectedBoxes, warn
 from detcli.data.detections import Detections, with_rows
 from detcli.data.geometry import Letterbox, clipped
 from detcli.model.contract import Contract
@@ -178,7 +170,7 @@ def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) ->
         height, width = letterbox.canvas
         return boxes * np.array([width, height, width, height], np.float32)
     if boxes.size and boxes.max() <= MAX_FRACTION:
-        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
+        warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     return boxes
 
 
@@ -199,11 +191,6 @@ def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -
     """
     if infinite_count:
         value = "a NaN" if np.isnan(boxes).any() else "an infinity"
-        _warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
+        warn(f"{infinite_count} of {len(boxes)} boxes hold {value} and were dropped{NAN_CAUSES}")
     if empty_count:
-        _warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")
-
-
-def _warn(message: str) -> None:
-    """Warn of something odd in what the model gives, on the line that calls this."""
-    warnings.warn(message, DetcliWarning, stacklevel=2)
+        warn(f"{empty_count} of {len(boxes)} boxes have no width or height and were dropped")

@@ -22,7 +22,8 @@ compared instead, also where the sigmoid rounds two of them to one score, and wh
 sigmoid at the end, on the host, for every backend.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
-suppression of each anchor's best class replaces steps 2 and 3. With `MultiLabel.NEVER`, only an
+suppression of each anchor's best class replaces steps 2 and 3; it drops duplicates, or blends them
+into the box that stays. With `MultiLabel.NEVER`, only an
 anchor's best class counts too: at most one row for each anchor. The best class is one whose score
 counts.
 
@@ -30,27 +31,21 @@ A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` ke
 wanted.
 """
 
-import warnings
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.logits import logit_threshold, sigmoid
+from detcli.backend.selected_boxes import NAN_CAUSES, Floats, Indices, SelectedBoxes, warn
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.errors import DetcliWarning
-from detcli.data.suppression import non_maximum_suppression
+from detcli.data.suppression import blend_overlapping, non_maximum_suppression
 from detcli.data.topk import rank_descending, top_k
 from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 
-Floats = npt.NDArray[np.float32]
-
 HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
 
-NAN_CAUSES = ": an overflow in half precision, or a broken model"
 # Scores above it cannot be probabilities: these end at 1, though the rounding of a coarsely
 # quantised head may give 1.5.
 MAX_PLAUSIBLE_SCORE = 2
@@ -68,6 +63,7 @@ class SelectionOptions:
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     within_anchors: bool = False  # no more detections than the head has anchors
     class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
+    blends: bool = False  # NMS blends the boxes that it drops into the one that stays
     # By class id, what the scores of each class must be strictly above; None if it is one for all
     conf_thresholds: tuple[float, ...] | None = None
 
@@ -91,14 +87,6 @@ class SelectionOptions:
     def suppresses_every_class(self) -> bool:
         """Whether NMS gets each anchor with every class above the confidence, not its best only."""
         return self.nms_iou is not None and self.multi_label is MultiLabel.ALWAYS
-
-
-class SelectedBoxes(NamedTuple):
-    """The M rows that were selected, best first."""
-
-    boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
-    score: Floats  # (M,)
-    class_id: Indices  # (M,)
 
 
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
@@ -167,6 +155,9 @@ def select(
 
     boxes = _to_corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
     selection = SelectedBoxes(boxes, score, class_ids[class_index])
+    if options.blends:
+        # boxes are weighted by scores, not by logits
+        return _blend_duplicates(_convert_scores(selection, logits=logits), options)
     remaining = _suppress_duplicates(selection, options)
     return _convert_scores(remaining, logits=logits)
 
@@ -239,6 +230,8 @@ def select_rows(
     rows = rows[best]
     boxes = _to_corners(rows[:, :4], cxcywh=cxcywh)
     selection = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
+    if options.blends:
+        return _blend_duplicates(_convert_scores(selection), options)
     remaining = _suppress_duplicates(selection, options)
     return _convert_scores(remaining)
 
@@ -266,7 +259,7 @@ def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
     class_exists = (class_id >= 0) & (class_id < class_count) & is_whole
     if not class_exists.all():
         unknown_ids = class_id[~class_exists]
-        _warn(
+        warn(
             f"{len(unknown_ids)} rows have an unknown class id, such as "
             f"{unknown_ids[0]:g}, and were dropped; a file of names can name all classes"
         )
@@ -288,7 +281,7 @@ def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:
 def warn_about_nan(nan_count: int, score_count: int) -> None:
     """Warn if there are NaN among an image's scores."""
     if nan_count:
-        _warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
+        warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
 
 
 def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
@@ -301,12 +294,8 @@ def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> Select
     if logits:
         return SelectedBoxes(boxes, sigmoid(score), class_id)
     if score.size and score[0] > MAX_PLAUSIBLE_SCORE:  # the first score is the highest
-        _warn("scores reach far above 1, as if the model ended without a sigmoid")
+        warn("scores reach far above 1, as if the model ended without a sigmoid")
     return SelectedBoxes(boxes, np.minimum(score, np.float32(1)), class_id)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DetcliWarning, stacklevel=2)
 
 
 def _apply_class_thresholds(
@@ -488,9 +477,36 @@ def _suppress_duplicates(selection: SelectedBoxes, options: SelectionOptions) ->
     if options.nms_iou is None:
         return selection
     boxes, score, class_id = selection
-    if options.class_agnostic:
-        compared_classes = np.zeros_like(class_id)
-    else:
-        compared_classes = class_id
+    compared_classes = _classes_to_compare(class_id, options)
     remaining = non_maximum_suppression(boxes, compared_classes, options.nms_iou, options.max_det)
     return SelectedBoxes(boxes[remaining], score[remaining], class_id[remaining])
+
+
+def _blend_duplicates(selection: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
+    """Blend the boxes that overlap a better box into that, as BlazeFace does.
+
+    Args:
+        selection: The candidates, best first, with scores from 0 to 1.
+        options: With `nms_iou`, the intersection over union above which boxes are blended.
+
+    Returns:
+        The blended boxes with the best score of each, best first: at most `max_det`.
+    """
+    if options.nms_iou is None:
+        return selection
+    boxes, score, class_id = selection
+    blended_boxes, best = blend_overlapping(
+        boxes,
+        score,
+        _classes_to_compare(class_id, options),
+        iou_threshold=options.nms_iou,
+        limit=options.max_det,
+    )
+    return SelectedBoxes(blended_boxes, score[best], class_id[best])
+
+
+def _classes_to_compare(class_id: Indices, options: SelectionOptions) -> Indices:
+    """Return the class of each box, or 0 for all where suppression ignores classes."""
+    if options.class_agnostic:
+        return np.zeros_like(class_id)
+    return class_id

@@ -22,13 +22,14 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image, Letterbox, Pixels, Size
-from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
+from detcli.model.contract import CORNERS, Contract, Interpolation, Preprocessing, Resize
 
 Doubles = npt.NDArray[np.float64]
 Tensor = npt.NDArray[Any]  # images as a network takes them, or what it gives
 
 WEIGHT_UNITS = 1 << 22  # Pillow's weights are multiples of 1 / WEIGHT_UNITS
 ROWS_PER_BLOCK = 8  # of the output, computed at a time, as they share most of their source rows
+ROWS_PER_STRIP = 64  # of an image to which a border is added
 # Multiplications in a matrix product: few enough for the cache, and for BLAS to start no threads.
 MAX_PRODUCTS = 1 << 18
 
@@ -204,6 +205,8 @@ def fit_letterbox(
     match preprocessing.resize:
         case Resize.STRETCH:
             return Letterbox.stretched(image, canvas)
+        case Resize.PAD_FIRST:
+            return Letterbox.padded_first(image, canvas)
         case Resize.SHORTEST_EDGE:
             shortest, longest = preprocessing.edges or canvas
             return Letterbox.by_shortest_edge(image, shortest, longest, preprocessing.multiple)
@@ -233,7 +236,8 @@ def _fit_with_proportions(image: Size, canvas: Size, preprocessing: Preprocessin
         canvas,
         longest=preprocessing.longest,
         enlarge=preprocessing.enlarge,
-        corner=preprocessing.resize is Resize.CORNER,
+        corner=preprocessing.resize in CORNERS,
+        to_nearest=preprocessing.resize is Resize.CORNER_NEAREST,
     )
 
 
@@ -251,13 +255,62 @@ def letterbox_image(
         The canvas, `(H, W, 3)` uint8 BGR.
     """
     height, width = letterbox.resized
-    resized = resize(image, letterbox.resized, preprocessing.interpolation)
+    resized = scaled(image, letterbox, preprocessing)
     canvas_height, canvas_width = letterbox.canvas
     canvas = np.full((canvas_height, canvas_width, 3), preprocessing.pad, np.uint8)
     top = letterbox.top
     left = letterbox.left
     canvas[top : top + height, left : left + width] = resized
     return canvas
+
+
+def scaled(image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing) -> Pixels:
+    """Resize an image to what it fills of the network's input, with a border that belongs to it.
+
+    The border is added along x for a few rows at a time, and along y when the columns are few, as
+    it may be far larger than the image.
+
+    Args:
+        image: `(H, W, 3)` uint8. It may have been decoded at a reduced size; its border is then
+            reduced as well.
+        letterbox: The size to resize to, and the border if there is one.
+        preprocessing: How to interpolate, and the level of the border.
+
+    Returns:
+        `(height, width, 3)` uint8 of the size `letterbox.resized`.
+    """
+    interpolation = preprocessing.interpolation
+    if letterbox.bordered is None:
+        return resize(image, letterbox.resized, interpolation)
+    (top, bottom), (left, right) = _borders(image, letterbox)
+    _, width = letterbox.resized
+    strips = []
+    for first_row in range(0, len(image), ROWS_PER_STRIP):
+        strip = image[first_row : first_row + ROWS_PER_STRIP]
+        strip = np.pad(strip, ((0, 0), (left, right), (0, 0)), constant_values=preprocessing.pad)
+        strips.append(resize(strip, (len(strip), width), interpolation))
+    columns = np.concatenate(strips)
+    columns = np.pad(columns, ((top, bottom), (0, 0), (0, 0)), constant_values=preprocessing.pad)
+    return resize(columns, letterbox.resized, interpolation)
+
+
+def _borders(image: Pixels, letterbox: Letterbox) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return how many rows to add above and below an image, and columns to its left and right."""
+    borders = []
+    sides = zip(
+        image.shape[:2],
+        letterbox.picture,
+        letterbox.bordered or letterbox.picture,
+        letterbox.border,
+        strict=True,
+    )
+    for length, full_length, bordered_length, full_border in sides:
+        reduction = length / full_length
+        before = round(full_border * reduction)
+        behind = max(0, round(bordered_length * reduction) - length - before)
+        borders.append((before, behind))
+    rows, columns = borders
+    return rows, columns
 
 
 def resize(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:

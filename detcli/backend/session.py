@@ -39,7 +39,7 @@ from detcli.core.errors import (
     ModelError,
     OutputError,
 )
-from detcli.model.contract import Resize
+from detcli.model.contract import FOLLOWING, Resize
 from detcli.model.file import PreparedModel
 from detcli.storage.cache import cache_folder, is_cache_trusted, make_cache_folders
 
@@ -417,7 +417,7 @@ def cuda_provider(
 
 # Ways to resize that never make an input larger than the canvas. With the others, the size of the
 # input follows from each image.
-RESIZES_TO_CANVAS = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}
+RESIZES_TO_CANVAS = set(Resize) - FOLLOWING
 
 
 def profile_of(model: PreparedModel) -> dict[str, str]:

@@ -61,6 +61,10 @@ class Letterbox:
     resized: Size  # of the image on the canvas
     top: int = 0  # rows of padding above the image
     left: int = 0  # columns of padding to its left
+    # of the image with a border that is scaled with it; None if it is scaled without
+    bordered: Size | None = None
+    # rows of that border above the image, and columns to its left
+    border: tuple[int, int] = (0, 0)
 
     @property
     def gains(self) -> tuple[float, float]:
@@ -76,6 +80,7 @@ class Letterbox:
         enlarge: float | None = None,
         *,
         corner: bool = False,
+        to_nearest: bool = False,
     ) -> Self:
         """Scale an image to fit the network's input, the canvas, and place it in its middle.
 
@@ -88,6 +93,7 @@ class Letterbox:
             longest: How long either side of the scaled image may be; None for the canvas's size.
             enlarge: The largest factor by which a small image is enlarged; None for any.
             corner: Whether to place it in the left top corner instead.
+            to_nearest: Whether height and width are rounded to the nearest pixel there.
 
         Examples:
             >>> Letterbox.fit((1080, 810), (640, 640)).resized
@@ -102,7 +108,7 @@ class Letterbox:
         max_height = min(canvas_height, longest or canvas_height)
         max_width = min(canvas_width, longest or canvas_width)
         scale = min(max_height / height, max_width / width, enlarge or math.inf)
-        round_pixels = int if corner else round
+        round_pixels = int if corner and not to_nearest else round
         # At least one pixel, or a 1x5000 strip would vanish.
         resized_height = max(1, round_pixels(height * scale))
         resized_width = max(1, round_pixels(width * scale))
@@ -130,6 +136,37 @@ class Letterbox:
         height, width = image
         canvas_height, canvas_width = canvas
         return cls(image, canvas, (canvas_width / width, canvas_height / height), canvas)
+
+    @classmethod
+    def padded_first(cls, image: Size, canvas: Size) -> Self:
+        """Pad an image to the proportions of the network's input, and scale it then.
+
+        The image is in the middle. The rounding is that of ports of MediaPipe's `image_to_tensor`.
+        Filters mix pixels at the edges of the image with its padding, which they do not where an
+        image is scaled first.
+
+        Args:
+            image: Height and width of the image.
+            canvas: Height and width of the network's input.
+
+        Examples:
+            >>> Letterbox.padded_first((720, 1280), (128, 128)).border
+            (280, 0)
+        """
+        height, width = image
+        canvas_height, canvas_width = canvas
+        padded_height = max(height, width * canvas_height // canvas_width)
+        padded_width = max(width, height * canvas_width // canvas_height)
+        border = ((padded_height - height) // 2, (padded_width - width) // 2)
+        scale = (canvas_width / padded_width, canvas_height / padded_height)
+        return cls(
+            image,
+            canvas,
+            scale,
+            canvas,
+            bordered=(padded_height, padded_width),
+            border=border,
+        )
 
     @classmethod
     def by_shortest_edge(cls, image: Size, shortest: int, longest: int, multiple: int = 1) -> Self:
@@ -171,8 +208,11 @@ class Letterbox:
 
         Everything is computed in float32: subtract the padding, divide by the scale.
         """
-        offset = np.array([self.left, self.top, self.left, self.top], np.float32)
         scale_x, scale_y = self.scale
+        rows, columns = self.border
+        left = self.left + columns * scale_x
+        top = self.top + rows * scale_y
+        offset = np.array([left, top, left, top], np.float32)
         scale = np.array([scale_x, scale_y, scale_x, scale_y], np.float32)
         mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / scale
         return mapped

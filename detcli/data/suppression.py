@@ -57,6 +57,46 @@ def non_maximum_suppression(
     return survivors[:limit]
 
 
+def blend_overlapping(
+    boxes: Boxes,
+    score: npt.NDArray[np.float32],
+    class_id: Indices,
+    *,
+    iou_threshold: float,
+    limit: int,
+) -> tuple[Boxes, Indices]:
+    """Blend boxes that overlap: take the best, and the mean of all that overlap it, and go on.
+
+    The best box that remains and those of its class whose IoU with it is above a threshold become
+    one: the mean of their corners, weighted by their scores. All of them are then taken away. This
+    is how MediaPipe suppresses boxes of BlazeFace.
+
+    Args:
+        boxes: `(N, 4)` x1, y1, x2, y2, best first.
+        score: `(N,)`, from 0 to 1.
+        class_id: `(N,)`, the class of each box, from 0.
+        iou_threshold: Boxes that overlap by more are blended. It is compared as float32.
+        limit: How many boxes to give at most.
+
+    Returns:
+        The blended boxes, `(M, 4)` float32, and the index of the best box of each, `(M,)`.
+    """
+    candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
+    blended_boxes: list[npt.NDArray[np.float64]] = []
+    best_of_blends: list[int] = []
+    remaining = np.arange(len(boxes))
+    while len(remaining) and len(best_of_blends) < limit:
+        is_blended = candidates.overlapping_first(remaining)
+        group = remaining[is_blended]
+        weights = score[group].astype(np.float64)
+        corners = boxes[group].astype(np.float64)
+        blended_boxes.append(weights @ corners / weights.sum())
+        best_of_blends.append(int(remaining[0]))
+        remaining = remaining[~is_blended]
+    blended = np.array(blended_boxes, np.float32).reshape(-1, 4)
+    return blended, np.array(best_of_blends, np.int64)
+
+
 class _BoxesOfClasses:
     """The boxes among which suppression chooses; all methods take and give their indices."""
 
@@ -86,6 +126,13 @@ class _BoxesOfClasses:
             if is_kept[position]:
                 is_kept[position + 1 :] &= ~duplicates[position, position + 1 :]
         return candidates[is_kept]
+
+    def overlapping_first(self, candidates: Indices) -> Mask:
+        """Tell which candidates, `(C,)`, are the first or overlap it and are of its class."""
+        classes = self._class_id[candidates]
+        is_blended = self._overlaps(candidates, candidates[:1]) & (classes == classes[0])
+        is_blended[0] = True  # also if it has no area
+        return np.asarray(is_blended)
 
     def without_duplicates(self, candidates: Indices, survivors: Indices) -> Indices:
         """Leave out the candidates that overlap a survivor of their class too much.

@@ -15,6 +15,8 @@ inputs.py, heads/      the two ends of a graph
 input_nodes.py         preprocessing that is in the graph
 preprocessing_sources.py  preprocessing by all that the files say
 family.py, families.py  what the graph does not say
+face_families.py       of detectors of faces
+family_values.py       what several families share
 family_heads.py        by which heads families are told apart
 softmax_nodes.py       a Softmax where a graph spells it out
 coarse.py              scores that a graph rounds to nothing

@@ -69,16 +69,28 @@ class MultiLabel(StrEnum):
     ALWAYS = "always"  # each class is a candidate for non-maximum suppression
 
 
+class Suppression(StrEnum):
+    """What non-maximum suppression makes of boxes that overlap a better one of their class."""
+
+    DROP = "drop"  # they are left out
+    BLEND = "blend"  # the better one becomes the mean of them all, weighted by their scores
+
+
 class Resize(StrEnum):
     """How an image is fitted to the network's input."""
 
     LETTERBOX = "letterbox"  # scaled with its proportions, centred, the rest padded
-    CORNER = "corner"  # the same, at the top left
+    CORNER = "corner"  # the same, at the top left, with sides rounded down to whole pixels
+    CORNER_NEAREST = "corner-nearest"  # the same, with sides rounded to the nearest pixel
+    PAD_FIRST = "pad-first"  # padded to the input's proportions and then scaled, centred
     STRETCH = "stretch"  # to exactly the input's height and width
     SHORTEST_EDGE = "shortest-edge"  # scaled with its proportions; the input is as large as that
     NONE = "none"  # not at all; the input is as large as the image, padded to multiples
     ROUND = "round"  # to the next multiples; the input is as large as that
 
+
+CORNERS = {Resize.CORNER, Resize.CORNER_NEAREST}
+"""Where the image is scaled with its proportions and placed at the top left."""
 
 FOLLOWING = {Resize.SHORTEST_EDGE, Resize.NONE, Resize.ROUND}
 """Where the input's size follows the image's."""
@@ -110,10 +122,10 @@ class Preprocessing:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     bgr: bool = False  # channels are blue, green, red instead of red, green, blue
     pad: int = 114
-    # for LETTERBOX and CORNER, the most pixels that height and width of a resized image may have,
+    # for LETTERBOX and CORNERS, the most pixels that height and width of a resized image may have,
     # where the input has more
     longest: int | None = None
-    # for LETTERBOX and CORNER, the largest factor by which a small image is enlarged, at least 1
+    # for LETTERBOX and CORNERS, the largest factor by which a small image is enlarged, at least 1
     enlarge: float | None = None
     # for SHORTEST_EDGE, the length of the shorter edge and the most that the longer one may have
     edges: tuple[int, int] | None = None
@@ -162,6 +174,7 @@ class Contract:
     # family's; None where there is one box for each object
     nms: float | None = None
     class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
+    suppression: Suppression = Suppression.DROP
     preprocessing: Preprocessing = Preprocessing()
     # the file's input is of whole numbers: an image's uint8 values, as they are
     takes_uint8: bool = False
@@ -292,6 +305,7 @@ FROM_JSON: dict[str, Callable[[Any], Any]] = {
     "box_format": BoxFormat,
     "score_form": ScoreForm,
     "multi_label": MultiLabel,
+    "suppression": Suppression,
     "resize": Resize,
     "interpolation": Interpolation,
 }

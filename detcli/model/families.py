@@ -15,6 +15,7 @@ from detcli.model.contract import (
     Preprocessing,
     Resize,
 )
+from detcli.model.face_families import FACE_FAMILIES
 from detcli.model.family import Family
 from detcli.model.family_heads import (
     columns_of_detections,
@@ -28,27 +29,19 @@ from detcli.model.family_heads import (
     selects_among_cells,
     selects_as_yolox,
 )
+from detcli.model.family_values import LETTERBOX, STRETCH, STRETCH_BY_IMAGENET, part_widths
 from detcli.model.heads import (
     Activation,
-    Anchors,
     BoxDecode,
     GridSpec,
     Head,
-    HeadPart,
     Offset,
-    PartWidths,
     Queries,
     TensorsPerScale,
     Unrecognised,
 )
 from detcli.model.inputs import ImageInput
 
-# How images are prepared, see `Preprocessing`: what several families share.
-LETTERBOX = Preprocessing()
-STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILINEAR)
-# Stretched, too, and normalised by the mean and standard deviation of the images of ImageNet.
-STRETCH_BY_IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-BLACK_PADDING = Preprocessing(pad=0)  # a letterbox
 NANODET_PREPROCESSING = Preprocessing(
     interpolation=Interpolation.AREA,
     scale=1.0,
@@ -69,28 +62,6 @@ up to 255.
 
 # The strides of a grid head's scales: these three are common.
 USUAL_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
-FACE_NAMES = ("face",)
-
-
-def _part_widths(**widths: int) -> PartWidths:
-    """Return the parts of a grid head in their order, with the number of channels of each.
-
-    Args:
-        **widths: The numbers, by the values of `HeadPart`; 0 where the file says it.
-    """
-    return tuple((HeadPart(part), width) for part, width in widths.items())
-
-
-def _square_anchors(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
-    """Return the square anchors of a cell of each scale: boxes by which its boxes are decoded.
-
-    Args:
-        *scales: For each scale, the lengths of the anchors' sides, in pixels.
-    """
-    anchors = []
-    for side_lengths in scales:
-        anchors.append(tuple((length, length) for length in side_lengths))
-    return tuple(anchors)
 
 
 def _one_box_per_object(
@@ -127,27 +98,6 @@ def _one_box_per_object(
     )
 
 
-RETINAFACE_GRID = GridSpec(
-    _part_widths(classes=2, box=4, points=10),
-    Offset.EXPONENTIAL,
-    anchors=_square_anchors((16, 32), (64, 128), (256, 512)),
-    centre=(0.5, 0),
-    variances=(0.1, 0.2),
-    tensors=TensorsPerScale.APART,
-)
-RETINAFACE = Family(
-    "RetinaFace",
-    "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
-    replace(BLACK_PADDING, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
-    multi_label=MultiLabel.ALWAYS,
-    no_object=0,
-    grid=RETINAFACE_GRID,
-    names=FACE_NAMES,
-    nms=0.4,
-)
-
-ULTRAFACE_ANCHORS = _square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
-
 YOLOX = Family(
     "YOLOX",
     "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
@@ -155,7 +105,7 @@ YOLOX = Family(
     matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
     clips=False,
     grid=GridSpec(
-        _part_widths(box=4, objectness=1, classes=0),
+        part_widths(box=4, objectness=1, classes=0),
         Offset.EXPONENTIAL,
         USUAL_STRIDES,
         tensors=TensorsPerScale.JOINED,
@@ -170,30 +120,10 @@ YOLOX = Family(
     ),
 )
 
-YOLOV5_FACE_GRID = GridSpec(
-    _part_widths(box=4, objectness=1, points=10, classes=1),
-    Offset.SIGMOID,
-    anchors=(
-        ((4, 5), (8, 10), (13, 16)),
-        ((23, 29), (43, 55), (73, 105)),
-        ((146, 217), (231, 300), (335, 433)),
-    ),
-    is_of_one_layer=True,
-    tensors=TensorsPerScale.JOINED,
-)
-YOLOV5_FACE = Family(
-    "YOLOv5-face",
-    "deepcam-cn/yolov5-face, models/yolo.py, models/yolov5s.yaml, detect_face.py",
-    LETTERBOX,
-    grid=YOLOV5_FACE_GRID,
-    names=FACE_NAMES,
-    nms=0.5,
-)
-
 # The order counts: a graph is of the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
 # YOLO-NAS are in front of "YOLO, boxes apart", which would take their files; tests read a head of
 # each family as that family.
-FAMILIES = (
+HEAD_FAMILIES = (
     YOLOX,
     Family(
         "YOLOv5",
@@ -288,7 +218,7 @@ FAMILIES = (
         "airockchip/rknn_model_zoo, examples/yolov8; and other exporters' raw outputs",
         LETTERBOX,
         grid=GridSpec(
-            _part_widths(box=64, classes=0), Offset.DISTANCES, USUAL_STRIDES, centre=(0.5, 0)
+            part_widths(box=64, classes=0), Offset.DISTANCES, USUAL_STRIDES, centre=(0.5, 0)
         ),
     ),
     Family(
@@ -296,7 +226,7 @@ FAMILIES = (
         "airockchip/rknn_model_zoo, examples/yolov6",
         LETTERBOX,
         grid=GridSpec(
-            _part_widths(box=4, classes=0),
+            part_widths(box=4, classes=0),
             Offset.DISTANCES,
             USUAL_STRIDES,
             centre=(0.5, 0),
@@ -309,7 +239,7 @@ FAMILIES = (
         "RangiLyu/nanodet, nanodet_head.py, before Plus",
         NANODET_PREPROCESSING,
         multi_label=MultiLabel.ALWAYS,
-        grid=GridSpec(_part_widths(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
+        grid=GridSpec(part_widths(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
     Family(
@@ -318,7 +248,7 @@ FAMILIES = (
         replace(NANODET_PREPROCESSING, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
         multi_label=MultiLabel.ALWAYS,
         grid=GridSpec(
-            _part_widths(classes=0, box=32),
+            part_widths(classes=0, box=32),
             Offset.DISTANCES,
             ((8, 16, 32, 64),),
             tensors=TensorsPerScale.JOINED,
@@ -331,7 +261,7 @@ FAMILIES = (
         replace(STRETCH_BY_IMAGENET, interpolation=Interpolation.CUBIC),
         multi_label=MultiLabel.ALWAYS,
         grid=GridSpec(
-            _part_widths(classes=0, box=32),
+            part_widths(classes=0, box=32),
             Offset.DISTANCES,
             ((8, 16, 32, 64),),
             centre=(0.5, 0),
@@ -340,24 +270,11 @@ FAMILIES = (
         nms=0.6,
     ),
     Family(
-        "YuNet",
-        "ShiqiYu/libfacedetection.train, as OpenCV's FaceDetectorYN",
-        Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
-        grid=GridSpec(
-            _part_widths(classes=0, objectness=1, box=4, points=10),
-            Offset.EXPONENTIAL,
-            powers=(0.5, 0.5),
-            tensors=TensorsPerScale.APART,
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
-    ),
-    Family(
         "FastestDet",
         "dog-qiuqiu/FastestDet, test.py",
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
         grid=GridSpec(
-            _part_widths(objectness=1, box=4, classes=0),
+            part_widths(objectness=1, box=4, classes=0),
             Offset.TANH,
             ((16,),),
             powers=(0.6, 0.4),
@@ -371,7 +288,7 @@ FAMILIES = (
         "dog-qiuqiu/Yolo-FastestV2, utils.handel_preds",
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
         grid=GridSpec(
-            _part_widths(box=4, objectness=1, classes=0),
+            part_widths(box=4, objectness=1, classes=0),
             Offset.SIGMOID,
             ((16, 32),),
             anchors=(
@@ -385,132 +302,10 @@ FAMILIES = (
         class_agnostic=True,
         nms=0.4,
     ),
-    Family(
-        "UltraFace",
-        "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
-        replace(
-            STRETCH,
-            interpolation=Interpolation.LINEAR,
-            scale=1.0,
-            mean=(127.0, 127.0, 127.0),
-            std=(128.0, 128.0, 128.0),
-        ),
-        multi_label=MultiLabel.ALWAYS,
-        no_object=0,
-        fractions=True,
-        grid=GridSpec(
-            _part_widths(classes=2, box=4),
-            Offset.EXPONENTIAL,
-            ((8, 16, 32, 64),),
-            anchors=ULTRAFACE_ANCHORS,
-            centre=(0.5, 0),
-            variances=(0.1, 0.2),
-            cells_divide_input_evenly=True,
-            tensors=TensorsPerScale.APART,
-            input_sizes=((240, 320), (480, 640)),
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
-    ),
-    Family(
-        "SCRFD",
-        "deepinsight/insightface, detection/scrfd/tools/scrfd.py",
-        replace(
-            BLACK_PADDING,
-            resize=Resize.CORNER,
-            scale=1.0,
-            mean=(127.5, 127.5, 127.5),
-            std=(128.0, 128.0, 128.0),
-        ),
-        grid=GridSpec(
-            _part_widths(classes=1, box=4, points=10),
-            Offset.DISTANCES,
-            anchors=_square_anchors((0, 0)) * 3,
-            landmarks_optional=True,
-            tensors=TensorsPerScale.APART,
-        ),
-        names=FACE_NAMES,
-        nms=0.4,
-    ),
-    Family(
-        "RetinaFace, MXNet",
-        "deepinsight/insightface, detection/retinaface, mnet.25",
-        replace(BLACK_PADDING, resize=Resize.CORNER, scale=1.0),
-        grid=GridSpec(
-            _part_widths(pair=2, box=4, points=10),
-            Offset.EXPONENTIAL,
-            anchors=_square_anchors((32, 16), (128, 64), (512, 256)),
-            centre=(0, 8),
-            tensors=TensorsPerScale.APART,
-        ),
-        names=FACE_NAMES,
-        nms=0.5,
-    ),
-    RETINAFACE,
-    replace(
-        RETINAFACE,
-        name="RetinaFace, plates",
-        source="zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
-        grid=replace(
-            RETINAFACE_GRID,
-            parts=_part_widths(classes=2, box=4, points=8),
-            anchors=_square_anchors((24, 48), (96, 192), (384, 768)),
-        ),
-        names=("plate",),
-    ),
-    YOLOV5_FACE,
-    replace(
-        YOLOV5_FACE,
-        name="YOLOv5-face, P6",
-        source="deepcam-cn/yolov5-face, models/yolo.py, models/yolov5s6.yaml",
-        grid=replace(
-            YOLOV5_FACE_GRID,
-            strides=((8, 16, 32, 64),),
-            anchors=(
-                ((6, 7), (9, 11), (13, 16)),
-                ((18, 23), (26, 33), (37, 47)),
-                ((54, 67), (77, 104), (112, 154)),
-                ((174, 238), (258, 355), (445, 568)),
-            ),
-        ),
-    ),
-    replace(
-        RETINAFACE,
-        name="Face-Detector-1MB",
-        source="biubug6/Face-Detector-1MB-with-landmark, detect.py, layers/functions/prior_box.py",
-        grid=replace(RETINAFACE_GRID, strides=((8, 16, 32, 64),), anchors=ULTRAFACE_ANCHORS),
-    ),
-    Family(
-        "CenterFace",
-        "Star-Clouds/CenterFace, prj-python/centerface.py",
-        Preprocessing(resize=Resize.ROUND, scale=1.0, multiple=32),
-        grid=GridSpec(
-            _part_widths(classes=1, size=2, centre=2, points=10),
-            Offset.EXPONENTIAL,
-            ((4,),),
-            centre=(0.5, 0),
-            tensors=TensorsPerScale.APART,
-            takes_any_size=True,
-            rows_first=True,
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
-    ),
-    Family(
-        "BlazeFace",
-        "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
-        replace(BLACK_PADDING, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
-        grid=GridSpec(
-            _part_widths(box=4, points=12, classes=1),
-            Offset.PIXELS,
-            ((8, 16), (16, 32)),
-            anchors=_square_anchors((0, 0), (0, 0, 0, 0, 0, 0)),
-            centre=(0.5, 0),
-            input_sizes=((128, 128), (256, 256)),
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
-    ),
+)
+
+# Those whose graphs select detections and end in rows of these.
+ROW_FAMILIES = (
     Family(
         "MMDetection",
         "open-mmlab/mmdeploy, multiclass_nms",
@@ -578,15 +373,18 @@ FAMILIES = (
         must_show_corners=True,
         needs_nms=False,
     ),
-    Family(
-        "YOLO",
-        "ultralytics/ultralytics, LetterBox, and what its predict suppresses: YOLOv8 and later",
-        LETTERBOX,
-        matches=is_in_one_tensor,
-        needs_nms=None,
-        nms=0.7,
-    ),
 )
+
+YOLO = Family(
+    "YOLO",
+    "ultralytics/ultralytics, LetterBox, and what its predict suppresses: YOLOv8 and later",
+    LETTERBOX,
+    matches=is_in_one_tensor,
+    needs_nms=None,
+    nms=0.7,
+)
+
+FAMILIES = HEAD_FAMILIES + FACE_FAMILIES + ROW_FAMILIES + (YOLO,)
 
 
 def family_of(head: Head, image: ImageInput) -> Family:

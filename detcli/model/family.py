@@ -4,7 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from detcli.core import frozen
-from detcli.model.contract import FOLLOWING, MultiLabel, Preprocessing, Resize, Size
+from detcli.model.contract import (
+    FOLLOWING,
+    MultiLabel,
+    Preprocessing,
+    Resize,
+    Size,
+    Suppression,
+)
 from detcli.model.heads import GridSpec, Head
 from detcli.model.inputs import ImageInput
 
@@ -25,6 +32,7 @@ class Family:
     nms: float = 0.45  # the IoU above which its authors suppress a box
     # Whether they compare boxes of all classes for that, not only those of one.
     class_agnostic: bool = False
+    suppression: Suppression = Suppression.DROP
     # Scores become shares of all classes (softmax). The one with this index, 0 or -1, is that of no
     # object, which is dropped.
     no_object: int | None = None

@@ -59,8 +59,8 @@ BY_FAMILY = tuple((step, RULE) for step in PREPROCESSING_STEPS)
 def parse(text: str) -> Fields:
     """Read the fields of a `Preprocessing` that a text names.
 
-    Entries are separated by commas: letterbox, corner, stretch, none, round or
-    shortest-edge=MIN:MAX; linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N;
+    Entries are separated by commas: letterbox, corner, corner-nearest, pad-first, stretch, none,
+    round or shortest-edge=MIN:MAX; linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N;
     mean=R:G:B; std=R:G:B; pad=LEVEL; longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
 
     Returns:

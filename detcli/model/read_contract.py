@@ -119,6 +119,7 @@ def contract_of(
         tile=tile,
         nms=nms,
         class_agnostic=family.class_agnostic,
+        suppression=family.suppression,
         preprocessing=preprocessing or Preprocessing(),
         takes_uint8=image.dtype == "uint8",
         preprocessing_sources=BY_FAMILY if preprocessing else (),

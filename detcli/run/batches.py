@@ -21,7 +21,7 @@ from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image, Letterbox, Pixels, Size
-from detcli.model.contract import MultiLabel, Resize, conf_thresholds, read_names
+from detcli.model.contract import CORNERS, MultiLabel, Resize, conf_thresholds, read_names
 from detcli.model.file import ModelFile, PreparedModel
 from detcli.model.zoo import find
 from detcli.run.crops import TiledImages, crop, indices_of_crowds, moved_from_crops
@@ -122,7 +122,7 @@ class BatchDetector:
         self.model_name = prepared.name
         self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
-        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
+        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX} | CORNERS
         self._rect = settings.rect  # whether a narrow image has an input that is as narrow
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)

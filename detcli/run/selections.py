@@ -11,7 +11,7 @@ from detcli.config.config import Settings
 from detcli.data.detections import Detections
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
-from detcli.model.contract import Contract, MultiLabel, class_ids
+from detcli.model.contract import Contract, MultiLabel, Suppression, class_ids
 
 
 class Selections:
@@ -116,6 +116,7 @@ def confident_selection(
         nms_iou=nms_iou,
         multi_label=multi_label,
         class_agnostic=contract.class_agnostic or settings.agnostic_nms,
+        blends=nms_iou is not None and contract.suppression is Suppression.BLEND,
         within_anchors=contract.within_anchors,
     )
     return selection.with_conf_thresholds(conf_thresholds)
@@ -168,7 +169,7 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
 
     Its detections, best first, begin with those of each of the others, see `results_of_covered`.
     Such a selection exists if the others differ only in `max_det` and in a confidence that is the
-    same for all classes.
+    same for all classes. There is none for blended boxes, which a lower confidence moves.
 
     Returns:
         That selection, with the lowest confidence and the highest `max_det`; None if there is none.
@@ -180,7 +181,8 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
     )
     for options in selections:
         adjusted = replace(covering, conf=options.conf, max_det=options.max_det)
-        if adjusted != options:
+        has_other_blends = options.blends and options.conf != covering.conf
+        if adjusted != options or has_other_blends:
             return None
     return covering
 

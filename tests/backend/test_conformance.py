@@ -42,6 +42,7 @@ LOGIT_OPTIONS = [
         conf=0.5, max_det=30, class_ids=None, nms_iou=None, multi_label=MultiLabel.NEVER
     ),
     SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=0.5),
+    SelectionOptions(conf=0.5, max_det=30, class_ids=None, nms_iou=0.5, blends=True),
     SelectionOptions(conf=1.0, max_det=20, class_ids=None, nms_iou=None),
 ]
 

@@ -26,6 +26,7 @@ from detcli.backend.logits import sigmoid
 from detcli.backend.postprocess import (
     SelectionOptions,
     select,
+    select_rows,
 )
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import MultiLabel
@@ -326,3 +327,56 @@ def test_scores_up_to_2_may_come_from_rounding(score, is_warned):
         warnings.simplefilter("always")
         select(head_of([[score, 0.5]]), options(nms_iou=None))
     assert bool(caught) == is_warned
+
+
+# ---------------------------------------------------------------- blending
+
+
+NEIGHBOURS = np.array([[0, 2, 50, 1], [0, 0, 0, 0], [10, 12, 60, 11], [10] * 4], np.float32)
+"""Four boxes as columns: three that overlap, and one apart."""
+BLENDS = replace(options(0.2, nms_iou=0.3), blends=True)
+
+
+def head_of_neighbours(*scores):
+    """A head of these boxes and the scores of one class."""
+    return np.concatenate([NEIGHBOURS, np.float32([scores])])
+
+
+def test_boxes_that_are_dropped_are_blended_into_the_one_that_stays():
+    selection = select(head_of_neighbours(0.5, 0.25, 0.375, 0.25), BLENDS)
+    assert selection.score.tolist() == [0.5, 0.375]
+    assert selection.boxes.tolist() == [[0.75, 0, 10.75, 10], [50, 0, 60, 10]]
+
+
+def test_boxes_below_the_confidence_are_not_blended():
+    selection = select(head_of_neighbours(0.75, 0.25, 0.1, 0.2), BLENDS)
+    assert selection.boxes.tolist() == [[0.5, 0, 10.5, 10]]
+
+
+def test_boxes_are_weighted_by_scores_and_not_by_logits():
+    scores = np.float32([0.75, 0.25, 0.1, 0.1])
+    logits = np.log(scores / (1 - scores))
+    selection = select(head_of_neighbours(*logits), BLENDS, logits=True)
+    np.testing.assert_allclose(selection.boxes, [[0.5, 0, 10.5, 10]], atol=1e-6)
+    np.testing.assert_allclose(selection.score, [0.75], atol=1e-6)
+
+
+def test_blended_boxes_of_a_limited_number_are_the_best():
+    head = head_of_neighbours(0.5, 0.25, 0.375, 0.25)
+    selection = select(head, replace(BLENDS, max_det=1))
+    assert selection.boxes.tolist() == [[0.75, 0, 10.75, 10]]
+
+
+def test_blending_of_all_classes_keeps_the_class_of_the_best():
+    scores = np.array([[0.75, 0.1], [0.1, 0.25]], np.float32)
+    head = np.concatenate([NEIGHBOURS[:, :2], scores])
+    selection = select(head, replace(BLENDS, class_agnostic=True))
+    assert selection.boxes.tolist() == [[0.5, 0, 10.5, 10]]
+    assert selection.class_id.tolist() == [0]
+
+
+def test_rows_of_a_graph_that_selects_are_blended_too():
+    boxes = NEIGHBOURS.T
+    columns = np.float32([[0.5, 0], [0.25, 0], [0.375, 0], [0.25, 0]])
+    selection = select_rows(np.concatenate([boxes, columns], axis=1), BLENDS, 1)
+    assert selection.boxes.tolist() == [[0.75, 0, 10.75, 10], [50, 0, 60, 10]]

@@ -113,6 +113,8 @@ def test_levels_as_they_are(random):
         (Preprocessing(enlarge=1), None, (640, 640), (480, 640)),
         (Preprocessing(Resize.CORNER), None, (640, 640), (480, 640)),
         (Preprocessing(Resize.CORNER), 64, (512, 640), (480, 640)),
+        (Preprocessing(Resize.CORNER_NEAREST), 64, (512, 640), (480, 640)),
+        (Preprocessing(Resize.PAD_FIRST), None, (640, 640), (640, 640)),
         (Preprocessing(Resize.STRETCH), None, (640, 640), (640, 640)),
         (Preprocessing(Resize.SHORTEST_EDGE, edges=(256, 427)), None, (256, 341), (256, 341)),
         (Preprocessing(Resize.NONE), None, (960, 1280), (960, 1280)),
@@ -143,6 +145,64 @@ def test_a_small_image_is_enlarged_no_further_than_allowed(resize):
         9: ((480, 640), (480, 640)),
         None: ((480, 640), (480, 640)),
     }
+
+
+@pytest.mark.parametrize(("resize", "height"), [(Resize.CORNER, 339), (Resize.CORNER_NEAREST, 340)])
+def test_sides_in_the_corner_are_rounded_down_or_to_the_nearest(resize, height):
+    """478 rows become 339.9."""
+    letterbox = fit_letterbox((478, 720), (512, 512), Preprocessing(resize))
+    assert letterbox.resized == (height, 512)
+    assert letterbox.top == 0
+
+
+# ---------------------------------------------------------------- padding first
+
+
+@pytest.mark.parametrize("size", [(90, 160), (160, 90), (61, 200), (200, 61), (128, 128), (1, 9)])
+@pytest.mark.parametrize("canvas", [(32, 32), (24, 40)])
+def test_an_image_padded_first_is_what_pillow_makes_of_the_padded_image(size, canvas, random):
+    image = random.integers(0, 256, (*size, 3), np.uint8)
+    preprocessing = Preprocessing(Resize.PAD_FIRST, Interpolation.BILINEAR, pad=7)
+    letterbox = fit_letterbox(size, canvas, preprocessing)
+    height, width = letterbox.bordered
+    top, left = letterbox.border
+    padded = np.full((height, width, 3), 7, np.uint8)
+    padded[top : top + size[0], left : left + size[1]] = image
+    expected = pillow(padded, canvas, Interpolation.BILINEAR)
+    np.testing.assert_array_equal(letterbox_image(image, letterbox, preprocessing), expected)
+
+
+@pytest.mark.parametrize(("size", "border"), [((90, 160), (35, 0)), ((200, 61), (0, 69))])
+def test_boxes_on_an_input_that_was_padded_first_are_mapped_back(size, border):
+    letterbox = fit_letterbox(size, (32, 32), Preprocessing(Resize.PAD_FIRST))
+    assert letterbox.border == border
+    height, width = size
+    scale = 32 / max(size)
+    left = border[1] * scale
+    top = border[0] * scale
+    box = np.array([[left, top, left + width * scale, top + height * scale]], np.float32)
+    np.testing.assert_allclose(letterbox.to_image(box), [[0, 0, width, height]], atol=1e-4)
+
+
+def test_an_image_that_was_decoded_at_half_its_size_has_half_the_border(random):
+    half = random.integers(0, 256, (45, 80, 3), np.uint8)
+    preprocessing = Preprocessing(Resize.PAD_FIRST, Interpolation.BILINEAR)
+    letterbox = fit_letterbox((90, 160), (32, 32), preprocessing)
+    of_half = fit_letterbox((45, 80), (32, 32), preprocessing)
+    expected = letterbox_image(half, of_half, preprocessing)
+    rows = slice(10, 22)  # the border of 35 rows is 17.5 rows of the half
+    result = letterbox_image(half, letterbox, preprocessing)
+    np.testing.assert_allclose(result[rows].mean(), expected[rows].mean(), atol=3)
+    assert (result[:6] == 114).all()
+
+
+def test_a_long_strip_is_padded_in_little_memory():
+    """As a whole, the padded image would have 27 GB."""
+    strip = np.full((2, 95_000, 3), 255, np.uint8)
+    preprocessing = Preprocessing(Resize.PAD_FIRST, Interpolation.BILINEAR, pad=0)
+    for image in (strip, strip.transpose(1, 0, 2)):
+        letterbox = fit_letterbox(image.shape[:2], (16, 16), preprocessing)
+        assert letterbox_image(image, letterbox, preprocessing).max() == 0
 
 
 # ---------------------------------------------------------------- Pillow's filters

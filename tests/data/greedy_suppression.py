@@ -24,6 +24,39 @@ def greedy_suppression(
     return kept
 
 
+def weighted_suppression(
+    boxes: npt.NDArray[np.float32],
+    score: npt.NDArray[np.float32],
+    class_id: npt.NDArray[np.int64],
+    iou_threshold: float,
+) -> list[tuple[int, npt.NDArray[np.float64]]]:
+    """Blend boxes `(N, 4)`, best first, as MediaPipe's NonMaxSuppressionCalculator does.
+
+    Returns:
+        The index of the best box of each blend, and the mean of its boxes, weighted by score.
+    """
+    remaining = list(range(len(boxes)))
+    blends = []
+    while remaining:
+        best = remaining[0]
+        group = [best]
+        others = []
+        for index in remaining[1:]:
+            overlap = intersection_over_union(boxes[best], boxes[index])
+            if class_id[index] == class_id[best] and overlap > np.float32(iou_threshold):
+                group.append(index)
+            else:
+                others.append(index)
+        total_score = 0.0
+        total = np.zeros(4)
+        for index in group:
+            total_score += float(score[index])
+            total += boxes[index].astype(np.float64) * float(score[index])
+        blends.append((best, total / total_score))
+        remaining = others
+    return blends
+
+
 def intersection_over_union(first: Box, second: Box) -> np.float32:
     """In float32, as everything that is compared with a threshold."""
     width = np.minimum(first[2], second[2]) - np.maximum(first[0], second[0])

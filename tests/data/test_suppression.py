@@ -5,13 +5,13 @@ import tracemalloc
 import numpy as np
 import numpy.typing as npt
 import pytest
-from data.greedy_suppression import greedy_suppression
+from data.greedy_suppression import greedy_suppression, weighted_suppression
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli.data import suppression
-from detcli.data.suppression import non_maximum_suppression
+from detcli.data.suppression import blend_overlapping, non_maximum_suppression
 
 THRESHOLDS = st.sampled_from([0.0, 0.1, 1 / 3, 0.45, 0.7, 1.0])
 OF_ONE_CLASS = np.zeros(9, np.int64)
@@ -91,3 +91,32 @@ def test_memory_grows_with_the_boxes_alone(random):
         tracemalloc.stop()
     assert len(survivors) > 100
     assert peak < 20 * boxes.nbytes
+
+
+@given(SMALL_BOXES, st.data(), THRESHOLDS, st.integers(1, 14))
+def test_blending_is_mediapipes(boxes, data, threshold, limit):
+    classes = st_numpy.arrays(np.int64, len(boxes), elements=st.integers(0, 2))
+    class_id = data.draw(classes)
+    scores = st_numpy.arrays(np.float32, len(boxes), elements=st.floats(0.125, 1, width=32))
+    score = np.sort(data.draw(scores))[::-1]
+    blended, best = blend_overlapping(boxes, score, class_id, iou_threshold=threshold, limit=limit)
+    expected = weighted_suppression(boxes, score, class_id, threshold)[:limit]
+    assert best.tolist() == [index for index, _ in expected]
+    assert blended.shape == (len(expected), 4)
+    for box, (_, expected_box) in zip(blended, expected, strict=True):
+        np.testing.assert_allclose(box, expected_box, rtol=1e-5, atol=1e-5)
+
+
+def test_a_blend_is_nearer_to_the_better_box():
+    boxes = np.array([[0, 0, 10, 10], [2, 0, 12, 10], [50, 0, 60, 10]], np.float32)
+    score = np.array([0.75, 0.25, 0.5], np.float32)
+    blended, best = blend_overlapping(boxes, score, OF_ONE_CLASS[:3], iou_threshold=0.3, limit=9)
+    assert blended.tolist() == [[0.5, 0, 10.5, 10], [50, 0, 60, 10]]
+    assert best.tolist() == [0, 2]
+
+
+def test_boxes_of_other_classes_are_not_blended():
+    boxes = np.array([[0, 0, 10, 10], [2, 0, 12, 10]], np.float32)
+    score = np.array([0.75, 0.25], np.float32)
+    blended, _ = blend_overlapping(boxes, score, np.array([0, 1]), iou_threshold=0.3, limit=9)
+    assert blended.tolist() == boxes.tolist()

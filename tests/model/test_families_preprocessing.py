@@ -10,8 +10,10 @@ import pytest
 from cell_graphs import EXPORTS
 from graph_builder import Graph
 from head_checks import file_of
+from PIL import Image as PillowImage
 
 from detcli.backend.preprocess import fit_letterbox, to_tensors
+from detcli.model.contract import Suppression
 
 GREY_OF_IMAGENET = (0.485, 0.456, 0.406)
 SPREAD_OF_IMAGENET = (0.229, 0.224, 0.225)
@@ -93,9 +95,13 @@ def retinaface(image, size):
 
 
 def blazeface(image, size):
-    """From -1 to 1, black included."""
-    canvas = in_black(image, size, cv2.INTER_LINEAR, top=size[0] // 4)
-    return rgb(canvas) / 127.5 - 1
+    """Padded to a square and then shrunk as Pillow does it; from -1 to 1, black included."""
+    height, width = image.shape[:2]
+    square = np.zeros((width, width, 3), np.uint8)
+    top = (width - height) // 2
+    square[top : top + height] = rgb(image)
+    shrunk = PillowImage.fromarray(square).resize(size[::-1], PillowImage.Resampling.BILINEAR)
+    return np.asarray(shrunk) / 127.5 - 1
 
 
 def yolov5_face(image, size):
@@ -185,3 +191,17 @@ def test_centerface_is_fed_the_image_stretched_to_multiples_of_32():
 def test_centerface_rounds_up_from_one_pixel_more(side, rounded):
     contract = contract_of("CenterFace", EXPORTS["CenterFace"].at, batch=10)
     assert fed(image_of(side, side), contract, (640, 640)).shape == (rounded, rounded, 3)
+
+
+@pytest.mark.parametrize("name", ["RetinaFace", "RetinaFace, plates", "Face-Detector-1MB"])
+def test_a_retinaface_rounds_sides_to_the_nearest_pixel(name):
+    """As cv2.resize does where it is given factors: 101 rows of 160 become 80.8 of 128."""
+    contract = contract_of(name, (128, 128))
+    letterbox = fit_letterbox((101, 160), (128, 128), contract.preprocessing)
+    assert letterbox.resized == cv2.resize(image_of(101, 160), None, fx=0.8, fy=0.8).shape[:2]
+
+
+def test_a_blazeface_blends_boxes_that_overlap():
+    contract = contract_of("BlazeFace", (128, 128))
+    assert contract.suppression is Suppression.BLEND
+    assert contract_of("UltraFace", (240, 320)).suppression is Suppression.DROP

@@ -17,11 +17,11 @@ from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKer
 from detcli.backend.image_boxes import batch_to_detections
 from detcli.backend.postprocess import (
     HeadArray,
-    SelectedBoxes,
     SelectionOptions,
     detect,
 )
 from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
+from detcli.backend.selected_boxes import SelectedBoxes
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, InferenceError
@@ -381,9 +381,9 @@ class CudaBackend:
         """Return what selects from the network's output for a batch.
 
         The host selects where the GPU has no kernels for it: from rows that the graph has selected
-        itself, and where suppression compares an anchor's boxes of several classes. Otherwise it is
-        kernels with a workspace in the GPU's memory, which are kept for later batches of the same
-        shape.
+        itself, and where suppression blends boxes, or compares an anchor's boxes of several
+        classes. Otherwise it is kernels with a workspace in the GPU's memory, which are kept for
+        later batches of the same shape.
 
         Args:
             buffer: The batch, with the network's output.
@@ -391,7 +391,8 @@ class CudaBackend:
             options: Which detections to keep.
         """
         _, first_length, second_length = buffer.output_shape
-        if self._contract.layout is Layout.ROWS or options.suppresses_every_class:
+        has_rows = self._contract.layout is Layout.ROWS
+        if has_rows or options.suppresses_every_class or options.blends:
             return HostSelection(
                 self._gpu,
                 (image_count, first_length, second_length),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.cuda.memory import is_page_locked
-from detcli.backend.preprocess import DEFAULT, resize, values
+from detcli.backend.preprocess import DEFAULT, scaled, values
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.model.contract import Interpolation, Preprocessing
 
@@ -77,7 +77,7 @@ class LetterboxBatch:
 
         descriptors = np.zeros(len(images), IMAGE)
         self._images = self._reserve(descriptors)
-        source_images = _resized_on_host(images, letterboxes, preprocessing.interpolation)
+        source_images = _resized_on_host(images, letterboxes, preprocessing)
         for descriptor, image, letterbox in zip(
             descriptors, source_images, letterboxes, strict=True
         ):
@@ -168,18 +168,20 @@ class LetterboxBatch:
 
 
 def _resized_on_host(
-    images: Sequence[Pixels], letterboxes: Sequence[Letterbox], interpolation: Interpolation
+    images: Sequence[Pixels], letterboxes: Sequence[Letterbox], preprocessing: Preprocessing
 ) -> list[Pixels]:
     """Return the images that the kernel reads.
 
-    It resizes with linear interpolation itself. With any other, they are resized here.
+    It resizes with linear interpolation itself. With any other, they are resized here, as are those
+    with a border that is resized with the image.
     """
-    if interpolation is Interpolation.LINEAR:
-        return list(images)
-    resized_images = []
+    source_images = []
     for image, letterbox in zip(images, letterboxes, strict=True):
-        resized_images.append(resize(image, letterbox.resized, interpolation))
-    return resized_images
+        if preprocessing.interpolation is Interpolation.LINEAR and letterbox.bordered is None:
+            source_images.append(image)
+        else:
+            source_images.append(scaled(image, letterbox, preprocessing))
+    return source_images
 
 
 @functools.lru_cache(maxsize=256)  # a few KiB each; most images share a few sizes

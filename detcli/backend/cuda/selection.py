@@ -21,13 +21,13 @@ import numpy.typing as npt
 from detcli.backend.cuda.topk import spill_capacity, upload
 from detcli.backend.postprocess import (
     HeadArray,
-    SelectedBoxes,
     SelectionOptions,
     as_selection,
     detect,
     on_logits,
     warn_about_nan,
 )
+from detcli.backend.selected_boxes import SelectedBoxes
 from detcli.core import frozen
 from detcli.model.contract import Contract, MultiLabel
 
@@ -397,8 +397,8 @@ class SelectionKernels:
 class HostSelection:
     """Selection on the host, used as `SelectionKernels`, of what they do not select from.
 
-    That is the rows of a graph that selects for itself, which are few; and heads where an anchor
-    may be several candidates for suppression.
+    That is the rows of a graph that selects for itself, which are few; heads where an anchor may be
+    several candidates for suppression; and heads whose overlapping boxes are blended.
     """
 
     def __init__(
