@@ -432,6 +432,43 @@ def face_1mb_expected(out, size):
     return corners(boxes), out["conf"][:, 1:]
 
 
+def floored_layer(graph, channels, stride):
+    """A map of whole cells only: what is left of the sides has none."""
+    weights = graph.weights(channels, 3, stride, stride)
+    bias = graph.random.standard_normal(channels).astype(np.float32)
+    kernel = {"kernel_shape": [stride] * 2, "strides": [stride] * 2}
+    return graph("Conv", "images", weights, bias, **kernel)
+
+
+def yunet_2021(graph, classes):
+    """All scales: boxes with landmarks [1, N, 14], shares [1, N, 2] and expected IoU [1, N, 1]."""
+    del classes
+    outputs = {}
+    for name, width in (("loc", 14), ("conf", 2), ("iou", 1)):
+        maps = []
+        for stride, sides in SMALL_FACE_SIDES.items():
+            maps.append(in_rows(graph, floored_layer(graph, len(sides) * width, stride), width))
+        outputs[name] = graph("Concat", *maps, axis=1)
+    iou = graph("Add", graph("Mul", outputs["iou"], np.float32(0.1)), np.float32(0.8))
+    return {**outputs, "conf": graph("Softmax", outputs["conf"], axis=-1), "iou": iou}
+
+
+def yunet_2021_expected(out, size):
+    """A score is the root of share and IoU, which is cut off at 0 and 1.
+
+    Boxes are those that the network was trained on; OpenCV's port took the variance of centres for
+    widths, too.
+    """
+    priors = []
+    for stride, sides in SMALL_FACE_SIDES.items():
+        rows, columns = (side // stride for side in size)
+        for row, column, side in itertools.product(range(rows), range(columns), sides):
+            centre = (column + 0.5) * stride, (row + 0.5) * stride
+            priors.append([*centre, side, side])
+    boxes = with_variances(out["loc"][:, :4], np.array(priors, np.float32))
+    return corners(boxes), np.sqrt(out["conf"][:, 1:] * out["iou"].clip(0, 1))
+
+
 YOLOV5_FACE_ANCHORS = {
     8: [[4, 5], [8, 10], [13, 16]],
     16: [[23, 29], [43, 55], [73, 105]],
@@ -599,6 +636,13 @@ EXPORTS = {
         partial(retinaface, points=8),
         partial(retinaface_expected, smallest=24),
         classes=FACES,
+    ),
+    "YuNet of 2021": Export(
+        "YuNet of 2021",
+        yunet_2021,
+        yunet_2021_expected,
+        (SIZE, (120, 160), (320, 320)),
+        FACES,
     ),
     "YOLOv5-face": Export(
         "YOLOv5-face",

@@ -76,6 +76,28 @@ FACE_FAMILIES = (
         nms=0.3,
     ),
     Family(
+        "YuNet of 2021",
+        "ShiqiYu/libfacedetection.train, before 2023; FaceDetectorYN of OpenCV until 4.7",
+        Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
+        multi_label=MultiLabel.ALWAYS,
+        no_object=0,
+        grid=GridSpec(
+            part_widths(box=4, points=10, classes=2, objectness=1),
+            Offset.EXPONENTIAL,
+            ((8, 16, 32, 64),),
+            anchors=ULTRAFACE_ANCHORS,
+            centre=(0.5, 0),
+            cells_rounded_down=True,
+            variances=(0.1, 0.2),
+            powers=(0.5, 0.5),
+            softmax=True,
+            objectness_is_iou=True,
+            tensors=TensorsPerScale.JOINED,
+        ),
+        names=FACE_NAMES,
+        nms=0.3,
+    ),
+    Family(
         "UltraFace",
         "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
         replace(

@@ -21,6 +21,7 @@ from detcli.model.heads import (
     ChannelRange,
     ChannelSlice,
     GridHead,
+    GridSpec,
     HeadPart,
     Offset,
 )
@@ -177,6 +178,9 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
             continue
         if spec.softmax and part is HeadPart.CLASSES:
             final[part] = add("Softmax", tensor, axis=2)
+        elif spec.objectness_is_iou and part is HeadPart.OBJECTNESS:
+            not_negative = add("Max", tensor, add.constant(0, np.float32))
+            final[part] = add("Min", not_negative, add.constant(1, np.float32))
         elif HeadPart.OBJECTNESS in final:
             final[part] = add("Sigmoid", tensor)
 
@@ -324,7 +328,7 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
     max_size: tuple[float, float] = (np.inf, np.inf)
     if grid.spec.cells_divide_input_evenly and image.size is not None:
         max_size = image.size[::-1]
-        steps = [length / _cell_count(length, stride) for length in max_size]
+        steps = [length / grid.spec.cell_count(length, stride) for length in max_size]
 
     strides_from_corner, pixels_from_corner = grid.spec.centre
     centre = [strides_from_corner * step + pixels_from_corner for step in steps]
@@ -335,7 +339,7 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
 
     # The anchors of another cell are those of the first, moved by the cell's column and row. Only
     # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
-    cells = _cells(add, image, stride)
+    cells = _cells(add, grid.spec, image, stride)
     cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)
     cells = add("Cast", add("Transpose", cells, perm=[1, 0]), to=FLOAT)
     shifts = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
@@ -344,28 +348,22 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
     return add("Reshape", anchors, [1, -1, 6])
 
 
-def _cells(add: NodeBuilder, image: ImageInput, stride: int) -> str:
+def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> str:
     """Add the nodes that list row and column of all cells of a scale, row by row: `[2, cells]`.
 
     NonZero of a map of ones lists the positions of all its elements.
     """
     if image.size is not None:
         height, width = image.size
-        grid = np.ones((_cell_count(height, stride), _cell_count(width, stride)))
+        grid = np.ones((spec.cell_count(height, stride), spec.cell_count(width, stride)))
         return add.constant(np.nonzero(grid))
-    # One less than the stride is added, so that the division rounds up.
-    counts = add("Add", input_size(add, image), add.constant([stride - 1]))
+    counts = input_size(add, image)
+    if not spec.cells_rounded_down:
+        # One less than the stride is added, so that the division rounds up.
+        counts = add("Add", counts, add.constant([stride - 1]))
     counts = add("Div", counts, add.constant([stride]))
     ones = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
     return add("NonZero", add("ConstantOfShape", counts, value=ones))
-
-
-def _cell_count(length: int, stride: int) -> int:
-    """Count the cells along a side of the input, of which the last may reach beyond it."""
-    whole_cells, remaining_pixels = divmod(length, stride)
-    if remaining_pixels:
-        return whole_cells + 1
-    return whole_cells
 
 
 def input_size(add: NodeBuilder, image: ImageInput) -> str:

@@ -126,6 +126,7 @@ RECIPES = {
     "RetinaFace": retinaface,
     "RetinaFace, plates": retinaface,
     "Face-Detector-1MB": retinaface,
+    "YuNet of 2021": yunet,
     "YOLOv5-face": yolov5_face,
     "YOLOv5-face, P6": yolov5_face,
     "BlazeFace": blazeface,

@@ -130,9 +130,13 @@ class GridSpec:
     centre: tuple[float, float] = (0.0, 0.0)
     # cells divide the sides of the input evenly, where a stride does not, and anchors end there
     cells_divide_input_evenly: bool = False
+    # a map has no cell for what is left of a side that a stride does not divide
+    cells_rounded_down: bool = False
     variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
     powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
     softmax: bool = False  # classes exclude each other
+    # objectness is the IoU that is expected of a box, as a layer gives it, cut off at 0 and 1
+    objectness_is_iou: bool = False
     classes_shared_by_anchors: bool = False  # all anchors of a cell have the same classes
     landmarks_optional: bool = False  # some of its models give no landmarks
     # one layer gives all parts of an anchor; there is one class, which training left as likely as
@@ -143,6 +147,13 @@ class GridSpec:
     input_sizes: tuple[Size, ...] = ()  # those that its anchors are for; any, if there are none
     takes_any_size: bool = False  # files fix the size that they were traced with, and take any
     rows_first: bool = False  # y comes before x
+
+    def cell_count(self, length: int, stride: int) -> int:
+        """Count the cells along a side of the input, of which the last may reach beyond it."""
+        whole_cells, remaining_pixels = divmod(length, stride)
+        if remaining_pixels and not self.cells_rounded_down:
+            return whole_cells + 1
+        return whole_cells
 
     @property
     def part_lists(self) -> tuple[PartWidths, ...]:

@@ -104,7 +104,7 @@ def _head_of_family(
     map_sizes = []
     anchor_counts = []
     for scale, stride in enumerate(strides):
-        map_sizes.append([math.ceil(side / stride) for side in input_size])
+        map_sizes.append([spec.cell_count(side, stride) for side in input_size])
         anchor_counts.append(len(spec.anchors[scale]) if spec.anchors else 1)
 
     layouts = []

@@ -294,7 +294,8 @@ OTHERS = {
     "FCOS": layers((80, ""), (4, ""), (1, "")),
     "boxes and classes of one scale": layers((4, ""), (5, "Sigmoid"), strides=(32,)),
     "SSD of three anchors": of_anchors(4, 2, anchors=(3, 3, 3)),
-    "YuNet of 2021": of_anchors(14, 2, 1, anchors=(3, 2, 2, 3)),
+    "YuNet of 2021, six landmarks": of_anchors(16, 2, 1, anchors=(3, 2, 2, 3)),
+    "YuNet of 2021 without an IoU": of_anchors(14, 2, anchors=(3, 2, 2, 3)),
     "two classifiers": lambda graph: [
         graph.linear(graph("Reshape", layer(graph, 8, 32), [1, -1]), 8 * 4 * 6, width)
         for width in (4, 10)
@@ -304,7 +305,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_of_no_family_is_refused(name):
-    sizes = {"BlazeFace, seven landmarks": (128, 128), "YuNet of 2021": (240, 320)}
+    sizes = {"BlazeFace, seven landmarks": (128, 128)}
     graph = Graph(size=sizes.get(name, SIZE))
     with pytest.raises(ModelError) as refused:
         read(graph.model(OTHERS[name](graph)), image=image_of(graph.size))
