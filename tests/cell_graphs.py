@@ -560,6 +560,20 @@ def blazeface_expected(out, size):
     return corners(boxes), sigmoid(scores)
 
 
+def blazeface_full(graph, classes):
+    """Boxes and six landmarks [1, N, 16] and scores [1, N, 1], of an anchor a cell of 4 pixels."""
+    del classes
+    regressors = in_rows(graph, layer(graph, 16, 4), 16)
+    return {"regressors": regressors, "classificators": in_rows(graph, layer(graph, 1, 4), 1)}
+
+
+def blazeface_full_expected(out, size):
+    centre = (cells(size, 4) + 0.5) * 4
+    numbers = out["regressors"]
+    boxes = np.concatenate([centre + numbers[:, :2], numbers[:, 2:4]], 1)
+    return corners(boxes), sigmoid(out["classificators"])
+
+
 FACES = (1,)
 LARGE = ((240, 320), (480, 640))
 EXPORTS = {
@@ -664,6 +678,13 @@ EXPORTS = {
     "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),
     "BlazeFace": Export(
         "BlazeFace", blazeface, blazeface_expected, ((128, 128), (256, 256)), FACES
+    ),
+    "BlazeFace, full range": Export(
+        "BlazeFace, full range",
+        blazeface_full,
+        blazeface_full_expected,
+        ((192, 192),),
+        FACES,
     ),
     "BlazeFace, scales apart": Export(
         "BlazeFace",

@@ -61,6 +61,31 @@ YOLOV5_FACE = Family(
     nms=0.5,
 )
 
+BLAZEFACE_GRID = GridSpec(
+    part_widths(box=4, points=12, classes=1),
+    Offset.PIXELS,
+    ((8, 16), (16, 32)),
+    anchors=square_anchors((0, 0), (0, 0, 0, 0, 0, 0)),
+    centre=(0.5, 0),
+    input_sizes=((128, 128), (256, 256)),
+)
+BLAZEFACE = Family(
+    "BlazeFace",
+    "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
+    replace(
+        BLACK_PADDING,
+        resize=Resize.PAD_FIRST,
+        interpolation=Interpolation.BILINEAR,
+        scale=1.0,
+        mean=(127.5, 127.5, 127.5),
+        std=(127.5, 127.5, 127.5),
+    ),
+    grid=BLAZEFACE_GRID,
+    names=FACE_NAMES,
+    nms=0.3,
+    suppression=Suppression.BLEND,
+)
+
 FACE_FAMILIES = (
     Family(
         "YuNet",
@@ -208,27 +233,16 @@ FACE_FAMILIES = (
         names=FACE_NAMES,
         nms=0.3,
     ),
-    Family(
-        "BlazeFace",
-        "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
-        replace(
-            BLACK_PADDING,
-            resize=Resize.PAD_FIRST,
-            interpolation=Interpolation.BILINEAR,
-            scale=1.0,
-            mean=(127.5, 127.5, 127.5),
-            std=(127.5, 127.5, 127.5),
+    BLAZEFACE,
+    replace(
+        BLAZEFACE,
+        name="BlazeFace, full range",
+        source="google-ai-edge/mediapipe, the anchors in its graphs; full range, dense and sparse",
+        grid=replace(
+            BLAZEFACE_GRID,
+            strides=((4,),),
+            anchors=square_anchors((0,)),
+            input_sizes=((192, 192),),
         ),
-        grid=GridSpec(
-            part_widths(box=4, points=12, classes=1),
-            Offset.PIXELS,
-            ((8, 16), (16, 32)),
-            anchors=square_anchors((0, 0), (0, 0, 0, 0, 0, 0)),
-            centre=(0.5, 0),
-            input_sizes=((128, 128), (256, 256)),
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
-        suppression=Suppression.BLEND,
     ),
 )

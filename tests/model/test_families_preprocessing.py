@@ -130,6 +130,7 @@ RECIPES = {
     "YOLOv5-face": yolov5_face,
     "YOLOv5-face, P6": yolov5_face,
     "BlazeFace": blazeface,
+    "BlazeFace, full range": blazeface,
 }
 
 
