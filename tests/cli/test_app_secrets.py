@@ -26,6 +26,8 @@ BASE = {
     "predict": {"source": "a.png", "--model": "colours.onnx"},
     "merge": {"folder": "boxes"},
     "status": {"folder": "boxes"},
+    "count": {"records": "boxes.jsonl"},
+    "sort": {"records": "boxes.jsonl", "--by": "animal", "--output": "sorted"},
     "report": {"records": "boxes.jsonl", "--output": "page"},
     "inspect": {"model": "colours.onnx"},
     "convert": {"model": "colours.onnx", "--output": "new.onnx"},

@@ -32,6 +32,8 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
 LISTS = {
     "predict": "--conf --classes --blur --device --labels --preprocess --zone --line --fail-if",
     "report": "--blur",
+    "count": "--conf --classes --by",
+    "sort": "--by",
     "inspect": "--preprocess",
     "convert": "--preprocess --calibrate --metadata --tolerance",
     "verify": "--preprocess --device --images --tolerance",

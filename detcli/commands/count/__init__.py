@@ -122,7 +122,7 @@ def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:
         if key in MISSING_HINTS and key not in groups.seen_keys:
             yield MISSING_HINTS[key]
     for class_name in box_filter.unseen:
-        line = f"no box is of the class {class_name}"
+        line = f"no box is of the class {public_name(class_name)}"
         suggestion = closest(class_name, box_filter.seen_classes)
         if suggestion:
             line += f"; did you mean {suggestion}?"

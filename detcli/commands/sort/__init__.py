@@ -15,7 +15,7 @@ from detcli.cli.records import RECORDS_HELP, read_scored, require_different
 from detcli.commands.sort.assignment import Assignment
 from detcli.commands.sort.log import LOG_NAME, SortLog, take_back
 from detcli.commands.sort.place import How, Placer, write_lists
-from detcli.commands.sort.rules import Rules, parse_rules
+from detcli.commands.sort.rules import SortRules, parse_rules
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
@@ -131,9 +131,9 @@ def _assign_file(
         advance(record["source"])
 
 
-def _unseen_line(class_name: str, rules: Rules) -> str:
+def _unseen_line(class_name: str, rules: SortRules) -> str:
     """Say that no box is of the class of a rule, which may be misspelt."""
-    line = f"no box is of the class {class_name}"
+    line = f"no box is of the class {public_name(class_name)}"
     suggestion = closest(class_name, rules.seen_classes)
     if suggestion:
         line += f"; did you mean {suggestion}?"
@@ -141,7 +141,7 @@ def _unseen_line(class_name: str, rules: Rules) -> str:
 
 
 def _place(
-    assignment: Assignment, rules: Rules, placer: Placer, folder: Path, *, quiet: bool
+    assignment: Assignment, rules: SortRules, placer: Placer, folder: Path, *, quiet: bool
 ) -> None:
     """Link or copy all images, and say how many are where.
 
@@ -173,7 +173,9 @@ def _place(
         )
 
 
-def _list(assignment: Assignment, rules: Rules, folder: Path, log: SortLog, *, quiet: bool) -> None:
+def _list(
+    assignment: Assignment, rules: SortRules, folder: Path, log: SortLog, *, quiet: bool
+) -> None:
     """Write the lists of names, and say how many are in which.
 
     Raises:
@@ -188,7 +190,7 @@ def _list(assignment: Assignment, rules: Rules, folder: Path, log: SortLog, *, q
         raise InputError(f"{images} not listed: {unlisted[0]!r}", "sort files instead")
 
 
-def _summary(counts: Counter[str], rules: Rules, folder: Path) -> str:
+def _summary(counts: Counter[str], rules: SortRules, folder: Path) -> str:
     """Say how many images are in which folder, as in `3 animal, 1 empty`."""
     parts = [f"{counts[class_folder]} {class_folder}" for class_folder in rules.folders]
     images = pluralize(counts.total(), "image")

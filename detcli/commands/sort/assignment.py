@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from detcli.commands.sort.rules import Rules
+from detcli.commands.sort.rules import SortRules
 from detcli.data.record import RecordJson, name_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Assignment:
     burst, which were taken one after another, go to the folder of the best of them.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: SortRules) -> None:
         self._rules = rules
         self._ranks: dict[str, int] = {}  # by the name of the image, in the order of records
         self._bursts: dict[str, Burst] = {}  # by the name of the image

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from detcli.core import frozen
 from detcli.core.errors import UsageError
+from detcli.core.text import looks_like_address, public_name
 from detcli.data.columns import DetectionJson
 from detcli.storage.file_names import safe
 
@@ -23,7 +24,7 @@ HINT = "write CLASS>=SCORE, as in animal>=0.2,person>=0.3"
 
 
 @frozen
-class Rule:
+class SortRule:
     """A rule such as animal>=0.2: an image meets it if it shows that class with such a score."""
 
     text: str  # as it was typed
@@ -41,10 +42,10 @@ class Rule:
         return score > self.score or (self.takes_equal and score == self.score)
 
 
-class Rules:
+class SortRules:
     """Rules in their order: an image goes to the folder of the first that it meets."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[SortRule]) -> None:
         self._rules = list(rules)
         self.seen_classes: set[str] = set()  # names and ids of all classes in the records
         self.folders = [rule.folder for rule in rules] + [FAILED, EMPTY]  # by their rank
@@ -84,7 +85,7 @@ class Rules:
         return len(self._rules) + 1
 
 
-def parse_rules(texts: Iterable[str]) -> Rules:
+def parse_rules(texts: Iterable[str]) -> SortRules:
     """Parse the rules of --by.
 
     Raises:
@@ -102,15 +103,17 @@ def parse_rules(texts: Iterable[str]) -> Rules:
             )
         folders.add(folder)
         rules.append(rule)
-    return Rules(rules)
+    return SortRules(rules)
 
 
-def _parse_rule(text: str) -> Rule:
+def _parse_rule(text: str) -> SortRule:
     """Parse a rule such as animal>=0.2, or animal for any score.
 
     Raises:
         UsageError: The text is no rule.
     """
+    if looks_like_address(text):  # its folder and the log would show a password
+        raise UsageError(f"--by {public_name(text)} is an address, and it takes rules", HINT)
     match = re.fullmatch(GRAMMAR, text)
     if match is None or re.search("[<>=]", match["name"]):
         raise UsageError(f"--by '{text}' is not a rule", HINT)
@@ -123,7 +126,7 @@ def _parse_rule(text: str) -> Rule:
     if not 0 <= score <= 1:
         raise UsageError(f"--by '{text}': the score is {score:g}", "use one between 0 and 1")
     class_name = match["name"]
-    return Rule(
+    return SortRule(
         text=text,
         class_name=class_name,
         score=score,
