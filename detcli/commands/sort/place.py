@@ -88,27 +88,50 @@ class Placer:
                 self.blocked.append(name)
             return
         self._make_folders(relative_path.parent)
-        entry = {"file": str(relative_path), "source": str(source)}
         try:
-            if self._how is How.LINK:
-                self._log.add(entry)
-                os.link(source, target)
-            else:
-                status = source.stat()
-                self._log.add({**entry, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
-                _copy(source, target)
-        except FileExistsError:
+            self._put(source, target, str(relative_path))
+            self.counts[class_folder] += 1
+        except FileExistsError:  # another program was faster
             self.blocked.append(name)
-            return
         except OSError as error:
-            if self._how is How.LINK and error.errno in NO_LINKS_ERRORS:
-                raise OutputError(
-                    f"cannot link {name} into {self._folder}: it is on another disk, or its file "
-                    "system has no links",
-                    "name a folder on the same disk, or add --how copy",
-                ) from error
-            raise unwritable(target, error) from error
-        self.counts[class_folder] += 1
+            raise self._placing_error(name, target, error) from error
+
+    def _put(self, source: Path, target: Path, logged_name: str) -> None:
+        """Log a link or a copy of a file, and make it.
+
+        Args:
+            source: The file.
+            target: The new name, in a folder that exists.
+            logged_name: The same, from the sorted folder on, with slashes.
+
+        Raises:
+            FileExistsError: A file has the new name.
+            OSError: It cannot be made.
+        """
+        entry = {"file": logged_name, "source": str(source)}
+        if self._how is How.LINK:
+            self._log.add(entry)
+            os.link(source, target)
+        else:
+            status = source.stat()
+            self._log.add({**entry, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
+            _copy(source, target)
+
+    def _placing_error(self, name: str, target: Path, error: OSError) -> OutputError:
+        """Make the error for an image that the system does not link or copy.
+
+        Args:
+            name: The name of the image.
+            target: The path of the link or copy.
+            error: The error of the system.
+        """
+        if self._how is How.LINK and error.errno in NO_LINKS_ERRORS:
+            return OutputError(
+                f"cannot link {name} into {self._folder}: it is on another disk, or its file "
+                "system has no links",
+                "name a folder on the same disk, or add --how copy",
+            )
+        return unwritable(target, error)
 
     def _is_there(self, source: Path, target: Path) -> bool:
         """Tell whether an image is in its place already, from an earlier run."""

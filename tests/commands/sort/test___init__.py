@@ -267,6 +267,7 @@ def test_a_torn_line_of_the_log_was_not_done(sort, card):
         (["card.jsonl", "--by", "animal<0.2", "-o", "out"], 2, "is not a rule"),
         (["card.jsonl", "--by", "animal,Animal>0.2", "-o", "out"], 2, "a folder Animal already"),
         (["card.jsonl", "--by", "empty", "-o", "out"], 2, "a folder empty already"),
+        (["card.jsonl", "--by", "http://me:pw@host", "-o", "out"], 2, "is an address"),
         ([*RULES, "-o", "out"], 2, "no records given"),
         (["card.jsonl", *RULES], 2, "--output"),
         (["card.jsonl", "-o", "out", "--undo"], 2, "--undo takes no records"),
