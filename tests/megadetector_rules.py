@@ -1,7 +1,7 @@
 """The rules of MegaDetector's output format 1.6, as its specification and validator have them.
 
-Written from https://lila.science/megadetector-output-format; and what Timelapse needs besides,
-whose classes have texts, numbers and lists under these names.
+Written from https://lila.science/megadetector-output-format. Timelapse needs relative names with
+forward slashes besides, and thresholds that are numbers.
 """
 
 import json

@@ -1,12 +1,16 @@
-"""The command `merge`: the parts of a run in shards become one file."""
+"""The command `merge`: the parts of a run in shards, or the records of a file, become one file."""
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
-from detcli.config.config import OUTPUT, Config, Verbosity
+from detcli.config.config import INPUT, OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
-from detcli.config.values import is_folder, read_target
+from detcli.config.values import is_folder, parse_writable, read_target
 from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import pluralize
@@ -14,56 +18,217 @@ from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 
 if TYPE_CHECKING:
     from detcli.config.values import Format, Target
+    from detcli.page.find_images import Finder
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
-    from detcli.sink.protocol import Output, RecordSink
+    from detcli.sink.protocol import RecordSink, RunDescription
 
 
 @command("format", "base", "burst", Verbosity, examples="""
 detcli merge boxes/ -o all.jsonl
 detcli merge boxes/ --burst 60s -o all.csv
 detcli merge boxes/ --format megadetector --base pics -o timelapse.json
+detcli merge timelapse.json -o boxes.csv
 """)  # fmt: skip
 def merge(
     config: Config,
-    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output."),
+    folder: str = option(
+        REQUIRED,
+        "FOLDER/|FILE",
+        "What was given to predict --output, or a file of records or of MegaDetector's results.",
+    ),
     output: str | None = option(
         None,
         "-o, --output FILE",
         "Write records to this file; - is standard output.",
         panel=OUTPUT,
     ),
+    images: Path | None = option(
+        None,
+        "--images FOLDER",
+        "Where the images are now, for a FILE that lacks their sizes; default: where it says, or "
+        "beside it.",
+        panel=INPUT,
+        parse=parse_writable,
+    ),
 ) -> None:
-    """Merge the parts of a sharded run.
+    """Merge the parts of a sharded run, or write a file of records in another format.
 
     The output is what one run on one machine writes. Each name of the run's manifest is there once;
     what is missing or damaged is listed, nothing is written, and the exit code is 6. It is 3 if
     records are errors.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    from detcli.run.shards.manifest import Manifest  # these load NumPy: --help does without
-    from detcli.run.shards.parts import Merge, describe_failures
-    from detcli.run.shards.store import open_store
-    from detcli.sink.bursts import BurstSink
-    from detcli.sink.formats import open_target
+    from detcli.run.shards.parts import describe_failures  # these load NumPy: --help does without
+    from detcli.sink.formats import choose_format, require_bursts, require_file
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
-    target, record_format = _choose_output(config, output)
+    if is_folder(output):
+        raise UsageError(f"--output {output} is a folder", "name a file or an object")
+    if images is not None and not images.is_dir():
+        raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
+    target = read_target(output)  # None for standard output
+    record_format = choose_format(config.outputs.format, target)
+    require_file(record_format, target, config.outputs.base)
+    burst_gap_s = config.outputs.burst
+    if burst_gap_s is not None:
+        require_bursts(record_format)
+    if target is not None:
+        _refuse_name_of_run(target)
+
+    if Path(folder).is_file():
+        failed = _convert_file(config, folder, images, target, record_format)
+        hint = "their inputs failed; run predict on them again"
+    else:
+        failed = _merge_parts(config, folder, target, record_format)
+        hint = "work them again with --retry-failed, added to the command that made the parts"
+    if failed:
+        raise InputError(describe_failures(failed), hint)
+
+
+def _merge_parts(
+    config: Config, folder: str, target: "Target | None", record_format: "Format"
+) -> Counter[str]:
+    """Merge the parts of a run in shards.
+
+    Args:
+        config: The options of the command.
+        folder: The folder of the run.
+        target: The file or object to write; None for standard output.
+        record_format: The format to write.
+
+    Returns:
+        How many records are errors, by their kind.
+
+    Raises:
+        CheckError: Parts are missing or damaged.
+    """
+    from detcli.data.columns import OPTIONAL_COLUMNS
+    from detcli.run.shards.manifest import Manifest, class_names_of
+    from detcli.run.shards.parts import Merge
+    from detcli.run.shards.store import open_store
+    from detcli.sink.protocol import RunDescription
 
     store = open_store(folder)
     manifest = Manifest(store)
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
+    settings = manifest.header["settings"]
+    optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
+    run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
+    reports_progress = target is not None and not config.verbosity.quiet
+    burst_gap_s = config.outputs.burst
+    with _open_output(target, record_format, optional, run, burst_gap_s) as sink:
+        _copy(merging, manifest, sink, show_progress=reports_progress)
+
+    if reports_progress:
+        records = pluralize(merging.count, "record")
+        print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
+    return merging.failed
+
+
+def _convert_file(
+    config: Config,
+    name: str,
+    images: Path | None,
+    target: "Target | None",
+    record_format: "Format",
+) -> Counter[str]:
+    """Write the records of a file in another format.
+
+    Args:
+        config: The options of the command.
+        name: The file of records, or of MegaDetector's results.
+        images: The folder of the images, if their sizes are not in the file; None for where the
+            file says.
+        target: The file or object to write; None for standard output.
+        record_format: The format to write.
+
+    Returns:
+        How many records are errors, by their kind.
+    """
+    from detcli.page.find_images import Finder
+    from detcli.run.saved import read_records
+    from detcli.run.shards.parts import count_error
+    from detcli.sink.formats import FORMATS
+    from detcli.sink.protocol import RunDescription, Stored
+    from detcli.source.guard import InputGuard
+
+    InputGuard([name]).refuse([target])
+    failed: Counter[str] = Counter()
+    record_count = 0
+    reports_progress = target is not None and not config.verbosity.quiet
+    with closing(Finder(images, config.inputs)) as finder:
+        optional: Sequence[str] = ()
+        if FORMATS[record_format].has_detection_rows:
+            optional = _optional_columns(name, finder)
+        run = RunDescription(_settings_of(name, finder), (), config.outputs.base)
+        with (
+            _open_output(target, record_format, optional, run, config.outputs.burst) as sink,
+            progress(lambda: None, enabled=reports_progress) as advance,
+        ):
+            for record in read_records(name, finder):
+                record["index"] = record_count
+                sink.write(Stored(record))
+                count_error(record, failed)
+                record_count += 1
+                advance(record["source"])
+    if reports_progress:
+        print_line(f"wrote {pluralize(record_count, 'record')} to {target}")
+    return failed
+
+
+def _optional_columns(name: str, finder: "Finder") -> list[str]:
+    """List the fields that only some options add, and that detections in a file of records have."""
+    from detcli.data.columns import OPTIONAL_COLUMNS
+    from detcli.run.saved import read_records
+
+    present: set[str] = set()
+    for record in read_records(name, finder):
+        for detection in record.get("detections", ()):
+            present.update(detection)
+    return [column.name for column in OPTIONAL_COLUMNS if column.name in present]
+
+
+def _settings_of(name: str, finder: "Finder") -> dict[str, Any]:
+    """Return the settings in the first record of a file; empty if it has none."""
+    from detcli.run.saved import read_records
+
+    for record in read_records(name, finder):
+        return {**record.get("settings", {})}
+    return {}
+
+
+@contextmanager
+def _open_output(
+    target: "Target | None",
+    record_format: "Format",
+    optional: Sequence[str],
+    run: "RunDescription",
+    burst_gap_s: float | None,
+) -> "Iterator[RecordSink]":
+    """Open what records are written to; it is complete when the block ends without an error.
+
+    Args:
+        target: The file or object; None for standard output.
+        record_format: The format.
+        optional: The names of columns that options add, for formats with a row a detection.
+        run: What made the records, for formats that say so.
+        burst_gap_s: How many seconds the photographs of a burst are apart at most; None without
+            `--burst`.
+    """
+    from detcli.sink.bursts import BurstSink
+    from detcli.sink.formats import open_record_sink, open_target
+
     file: StandardOutput | AtomicFile | DirectFile
     if target is None:
         file = StandardOutput()
     else:
         file = open_target(target)
-    reports_progress = target is not None and not config.verbosity.quiet
     try:
-        sink = _open_sink(config, manifest, record_format, file)
-        _copy(merging, manifest, sink, show_progress=reports_progress)
+        sink = open_record_sink(record_format, file, optional, run, burst_gap_s)
+        yield sink
         if isinstance(sink, BurstSink):
             sink.pass_on()
     except BaseException:
@@ -72,62 +237,6 @@ def merge(
         raise
     with interrupts.held():
         sink.close()
-
-    if reports_progress:
-        records = pluralize(merging.count, "record")
-        print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
-    if merging.failed:
-        hint = "work them again with --retry-failed, added to the command that made the parts"
-        raise InputError(describe_failures(merging.failed), hint)
-
-
-def _choose_output(config: Config, output: str | None) -> "tuple[Target | None, Format]":
-    """Choose where the records of all parts go, and in which format.
-
-    Args:
-        config: The format that was asked for, and what it needs.
-        output: What `--output` names; None or "-" for standard output.
-
-    Returns:
-        The file or object, None for standard output; and the format.
-
-    Raises:
-        UsageError: The output cannot have this format, or has a name that the run uses.
-    """
-    from detcli.sink.formats import choose_format, require_bursts, require_file
-
-    if is_folder(output):
-        raise UsageError(f"--output {output} is a folder", "name a file or an object")
-    target = read_target(output)
-    record_format = choose_format(config.outputs.format, target)
-    require_file(record_format, target, config.outputs.base)
-    if config.outputs.burst is not None:
-        require_bursts(record_format)
-    if target is not None:
-        _refuse_name_of_run(target)
-    return target, record_format
-
-
-def _open_sink(
-    config: Config, manifest: "Manifest", record_format: "Format", output: "Output"
-) -> "RecordSink":
-    """Open the sink that writes the records of a run in shards to an output.
-
-    Args:
-        config: What `--base` and `--burst` say.
-        manifest: The manifest of the run, which names its settings and the model's classes.
-        record_format: The format of the output.
-        output: The open output.
-    """
-    from detcli.data.columns import OPTIONAL_COLUMNS
-    from detcli.run.shards.manifest import class_names_of
-    from detcli.sink.formats import open_record_sink
-    from detcli.sink.protocol import RunDescription
-
-    settings = manifest.header["settings"]
-    columns = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
-    run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
-    return open_record_sink(record_format, output, columns, run, config.outputs.burst)
 
 
 def _refuse_name_of_run(target: "Target") -> None:

@@ -10,19 +10,53 @@ from detcli.cli.command import command, override_option
 from detcli.cli.console import print_line, progress, set_verbosity
 from detcli.config.config import INPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
-from detcli.config.values import parse_writable
+from detcli.config.values import Sampling, parse_writable
+from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import escape_unprintable, pluralize, public_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from detcli.data.record import RecordJson
+    from detcli.data.sampling import StratifiedSample
     from detcli.page.find_images import Finder
-    from detcli.page.page import Page, RunInfo
+    from detcli.page.page import RunInfo
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
+
+
+@frozen
+class ReportRequest:
+    """What a page is made of, besides its records."""
+
+    config: Config
+    images: Path | None = option(
+        None,
+        "--images FOLDER",
+        "Where the images and videos are now; default: where the records say.",
+        panel=INPUT,
+        parse=parse_writable,
+    )
+    existing: bool = option(
+        False, "--existing", "Leave out the rows of images that are gone.", panel=INPUT
+    )
+    sample: Sampling | None = option(
+        None,
+        "--sample N",
+        "Show N rows only, as many of each score as there are, with images without detections and "
+        "failures; 200,seed=7 draws others.",
+        panel=INPUT,
+        parse=Sampling.parse,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a folder of images that is none."""
+        if self.images is not None and not self.images.is_dir():
+            raise UsageError(
+                f"--images {self.images} is not a folder", "name one, or leave the option out"
+            )
 
 
 @command(
@@ -38,6 +72,9 @@ if TYPE_CHECKING:
     ),
     "apply",
     "report_link",
+    override_option(
+        "only_detections", help="Keep no image without detections; its row stays.", needs={}
+    ),
     Verbosity,
     from_file="blur blur_with blur_margin",
     examples="""
@@ -48,18 +85,12 @@ detcli report boxes.jsonl --apply marks.json -o corrected
 )
 def report(
     config: Config,
+    request: ReportRequest,
     records: str = option(
         REQUIRED,
         "RECORDS",
-        "JSON Lines of detcli predict or merge, or the folder of a run in shards; - is standard "
-        "input.",
-    ),
-    images: Path | None = option(
-        None,
-        "--images FOLDER",
-        "Where the images and videos are now; default: where the records say.",
-        panel=INPUT,
-        parse=parse_writable,
+        "JSON Lines of detcli predict or merge, the folder of a run in shards, or MegaDetector's "
+        "results; - is standard input.",
     ),
 ) -> None:
     """Make an HTML report from the records of an earlier run.
@@ -70,72 +101,131 @@ def report(
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     from detcli.page.find_images import Finder
-    from detcli.page.page import Page
     from detcli.run import set_up_process  # these load OpenCV
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
     from detcli.run.saved import read_records
 
     set_up_process()
-    if images is not None and not images.is_dir():
-        raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
     hidden = HiddenClasses(config.outputs)
     marks = None
     if config.outputs.apply is not None:
         marks = Marks(config.outputs.apply)
-    remaining_records = hidden.checked(read_records(records))
-    # The first record says what the page is about. No page is begun if it cannot be read.
-    first_records = list(islice(remaining_records, 1))  # empty if there is no record at all
-    finder = Finder(images, config.inputs)
-    settings: Mapping[str, object] = {}
-    if first_records:
-        settings = first_records[0].get("settings", {})
-    output: Any = config.outputs.report  # a required option
-    page = Page(output, _run_info(records, settings), linked=config.outputs.report_link)
-    page_of_records = _PageOfRecords(page, finder, hidden, marks)
-    try:
-        with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
-            for record in chain(first_records, remaining_records):
-                page_of_records.add(record)
-                advance(record["source"])
-            if marks is not None:
-                marks.require_fit()
-    finally:
-        with interrupts.held():
-            page.close()
+    finder = Finder(request.images, config.inputs, existing_only=request.existing)
+    with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
+        existing_records = _existing_records(read_records(records, finder), finder, marks)
+        shown = _select_records(hidden.checked(existing_records), request.sample, marks)
+        page_of_records = _PageOfRecords(request, records, shown, finder, hidden, marks)
+        page_of_records.write(advance)
     if hidden.unseen:
         unseen_classes = ", ".join(escape_unprintable(class_name) for class_name in hidden.unseen)
         print_line(f"nothing to hide was found of {unseen_classes}")
-    if quiet:
-        return
-    for line in page_of_records.summary(output / "index.html"):
-        print_line(line)
-    if finder.lost:
-        print_line(f"{pluralize(finder.lost, 'image')} not found, or changed since", prefix="")
-        if images is None:
-            print_line("  hint: name their folder with --images", prefix="")
+    if not quiet:
+        page_of_records.print_summary()
 
 
-def _run_info(records: str, settings: "Mapping[str, object]") -> "RunInfo":
+def _existing_records(
+    records: "Iterator[RecordJson]", finder: "Finder", marks: "Marks | None"
+) -> "Iterator[RecordJson]":
+    """Yield records; with --existing, those whose images are gone are left out and counted.
+
+    Args:
+        records: The records of the earlier run.
+        finder: Finds their images.
+        marks: What a person has marked as wrong, maybe in an image that is gone by now; None
+            without --apply.
+    """
+    from detcli.data.record import name_of
+
+    for record in records:
+        if finder.existing_only and finder.is_gone(name_of(record)):
+            finder.gone += 1
+            if marks is not None:
+                marks.corrected(record)  # so that its marks do not count as unused
+        else:
+            yield record
+
+
+@frozen
+class _ShownRecords:
+    """The records that a page shows."""
+
+    records: "Iterator[RecordJson]"
+    settings: "Mapping[str, object]"  # in the first record of the earlier run, may be empty
+    sampled_count: int | None = None  # of the records that a sample was drawn from; None for all
+
+
+def _select_records(
+    records: "Iterator[RecordJson]", sample: Sampling | None, marks: "Marks | None"
+) -> _ShownRecords:
+    """Choose the records that a page shows: all, or a sample, for which all are read.
+
+    The first record is read in any case: no page is begun if that fails.
+
+    Args:
+        records: All records.
+        sample: How many to draw, and the seed; None for all.
+        marks: What a person has marked as wrong, which does not count; None without --apply.
+    """
+    first_records = list(islice(records, 1))  # empty if there is no record at all
+    settings: Mapping[str, object] = {}
+    if first_records:
+        settings = first_records[0].get("settings", {})
+    all_records = chain(first_records, records)
+    if sample is None:
+        return _ShownRecords(all_records, settings)
+    drawn = _draw_sample(all_records, sample, marks)
+    return _ShownRecords(iter(drawn.records()), settings, drawn.record_count)
+
+
+def _draw_sample(
+    records: "Iterator[RecordJson]", sample: Sampling, marks: "Marks | None"
+) -> "StratifiedSample":
+    """Read all records, and draw a sample of them by their best scores.
+
+    Args:
+        records: The records.
+        sample: How many to draw, and the seed.
+        marks: What a person has marked as wrong, which does not count; None without --apply.
+    """
+    from detcli.data.sampling import StratifiedSample
+
+    stratified_sample = StratifiedSample(sample.size, sample.seed)
+    for record in records:
+        corrected: RecordJson | None = record
+        if marks is not None:
+            corrected = marks.corrected(record)
+        if corrected is not None:
+            scores = [detection["score"] for detection in corrected.get("detections", ())]
+            stratified_sample.add(record, max(scores, default=None))
+    return stratified_sample
+
+
+def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling | None) -> "RunInfo":
     """Collect what the page says of the earlier run that wrote the records.
 
     Args:
         records: The option's value: a file or folder of records, or "-".
         settings: The settings in the first record; may be empty. The file may be from anyone, so
             the values may be of any type.
+        sample: Which records the page shows; None for all.
     """
     from detcli.page.page import RunInfo, settings_facts, zones_and_lines_of
 
     source = public_name(records)
     if records == "-":
         source = "standard input"
+    facts = [("records", source)]
+    if sample is not None:
+        facts.append(("sample", str(sample)))
+    facts += settings_facts(settings)
     min_score = 0.0
     conf = settings.get("conf")
     if isinstance(conf, float) and 0 <= conf <= 1:
         min_score = conf
     return RunInfo(
         "report",
-        [("records", source), *settings_facts(settings)],
+        facts,
         min_score=min_score,
         zones_and_lines=list(zones_and_lines_of(settings)),
     )
@@ -149,22 +239,57 @@ class _PageOfRecords:
     """
 
     def __init__(
-        self, page: "Page", finder: "Finder", hidden: "HiddenClasses", marks: "Marks | None"
+        self,
+        request: ReportRequest,
+        name: str,
+        shown: _ShownRecords,
+        finder: "Finder",
+        hidden: "HiddenClasses",
+        marks: "Marks | None",
     ) -> None:
-        """Begin without records.
+        """Begin the page, without records.
 
         Args:
-            page: The page.
+            request: What the page is made of.
+            name: The name of the file or folder of records; "-" for standard input.
+            shown: The records to show.
             finder: Finds the images of the records.
             hidden: The classes to hide.
             marks: What a person has marked as wrong; None without --apply.
         """
-        self._page = page
+        from detcli.page.page import Page
+
+        outputs = request.config.outputs
+        output: Any = outputs.report  # a required option
+        run_info = _run_info(name, shown.settings, request.sample)
+        self._page = Page(output, run_info, linked=outputs.report_link)
+        self._address = output / "index.html"
+        self._request = request
+        self._shown = shown
         self._finder = finder
         self._hidden = hidden
         self._marks = marks
         self._record_count = 0
         self._dropped_hidden_count = 0  # detections of hidden classes that marks dropped
+
+    def write(self, advance: "Callable[[str], None]") -> None:
+        """Add all records, and end the page, also after an error.
+
+        Args:
+            advance: Shows the progress; it is called with the name of each input.
+
+        Raises:
+            CheckError: A mark fits no record.
+        """
+        try:
+            for record in self._shown.records:
+                self.add(record)
+                advance(record["source"])
+            if self._marks is not None:
+                self._marks.require_fit()
+        finally:
+            with interrupts.held():
+                self._page.close()
 
     def add(self, record: "RecordJson") -> None:
         """Add a record to the page, without the detections that marks drop.
@@ -185,24 +310,40 @@ class _PageOfRecords:
         if self._hidden:
             edit_image = partial(self._hidden.in_image, boxes_to_hide)
             record = self._hidden.without_texts(record, boxes_to_hide)
-        # The page calls this for the image, if and when it needs it.
-        load_image = partial(self._finder.shown, record, edit_image)
-        self._page.add(record, load_image)
+        only_detections = self._request.config.outputs.only_detections
+        if only_detections and not record.get("detections"):
+            self._page.add(record, None)
+        else:
+            # The page calls this for the image, if and when it needs it.
+            load_image = partial(self._finder.shown, record, edit_image)
+            self._page.add(record, load_image)
         self._record_count += 1
         remaining_hidden_count = len(self._hidden.boxes(record))
         self._dropped_hidden_count += len(boxes_to_hide) - remaining_hidden_count
 
-    def summary(self, address: Path) -> "Iterator[str]":
-        """Yield the lines to print at the end: what was written, and what of it is hidden.
+    def print_summary(self) -> None:
+        """Print what was written, what is hidden, and which records or images are not shown."""
+        for line in self._summary():
+            print_line(line)
+        if self._shown.sampled_count is not None:
+            records = pluralize(self._shown.sampled_count, "record")
+            print_line(f"  a sample of {records}, by score", prefix="")
+        if self._finder.gone:
+            records = pluralize(self._finder.gone, "record")
+            print_line(f"  {records} left out, as their images are gone", prefix="")
+        if self._finder.lost:
+            images = pluralize(self._finder.lost, "image")
+            print_line(f"{images} not found, or changed since", prefix="")
+            if self._request.images is None:
+                print_line("  hint: name their folder with --images", prefix="")
 
-        Args:
-            address: The file to open in a browser.
-        """
+    def _summary(self) -> "Iterator[str]":
+        """Yield the lines that say what was written, and what of it is hidden."""
         without_dropped = ""
         if self._marks is not None:
             without_dropped = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
         records = pluralize(self._record_count, "record")
-        yield f"wrote a page of {records}{without_dropped}: {address}"
+        yield f"wrote a page of {records}{without_dropped}: {self._address}"
         if self._dropped_hidden_count:
             detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"

@@ -70,6 +70,28 @@ SUFFIXES = {
 """The suffixes of --output that choose a format."""
 
 
+@frozen
+class Sampling:
+    """How many records a sample has, and the seed that decides which."""
+
+    size: int
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the value of --sample: `200` or `200,seed=7`."""
+        match = re.fullmatch(r"0*([1-9][0-9]{0,6})(?:,\s*seed\s*=\s*([0-9]{1,9}))?", text, re.ASCII)
+        if match is None:
+            raise UsageError(
+                f"--sample {text} is not N or N,seed=SEED", "write 200, or 200,seed=7 for others"
+            )
+        size, seed = match.groups()
+        return cls(int(size), int(seed or 0))
+
+    def __str__(self) -> str:
+        return f"{self.size},seed={self.seed}"
+
+
 class Tracker(StrEnum):
     """A tracker of Roboflow's `trackers`."""
 

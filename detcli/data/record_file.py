@@ -32,7 +32,7 @@ def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJs
     """
     try:
         with open_lines(Path(name)) as file:
-            yield from _read_lines(file, name, parse)
+            yield from read_lines(file, name, parse)
     except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
         raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
 
@@ -48,12 +48,14 @@ def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJso
         raise SourceError("standard input is closed", "pipe records in, or name a file")
     try:
         file = utf8_file(sys.stdin.buffer, close=False)
-        yield from _read_lines(file, "standard input", parse)
+        yield from read_lines(file, "standard input", parse)
     except UnicodeDecodeError as error:
         raise SourceError(f"cannot read standard input: {error}", "check it") from error
 
 
-def _read_lines(file: BinaryIO, name: str, parse: ParseRecord) -> Iterator[RecordJson]:
+def read_lines(
+    file: BinaryIO, name: str, parse: ParseRecord = parse_record
+) -> Iterator[RecordJson]:
     """Yield the records of a file that has one on each line.
 
     It may be JSON Lines, or an array of JSON as detcli writes it: with its brackets on lines of

@@ -10,15 +10,19 @@ from pathlib import Path, PurePath
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError
 from detcli.core.text import is_object
-from detcli.data.geometry import Image, Pixels
+from detcli.data.geometry import Image, Pixels, Size
 from detcli.data.record import Origin, RecordJson, name_of
 from detcli.page.page import PageImage
 from detcli.source.decode import DecodeOptions
+from detcli.source.jpeg_header import read_header
 from detcli.source.loading import STDIN, Item, load_in_time
-from detcli.source.names import is_address, is_camera
+from detcli.source.names import is_address, is_camera, is_video
 from detcli.source.reading import load_file
 from detcli.source.sources import Sources
 from detcli.storage.files import sha256
+
+HEADER_BYTES = 1 << 18
+"""The part of a JPEG in which its size is searched: thumbnails and profiles come before it."""
 
 
 @dataclass(slots=True)
@@ -29,6 +33,10 @@ class Finder:
     inputs: Inputs  # how images are read
     lost: int = 0  # records whose image was not found, or is another one
     unproven: int = 0  # images that may be other ones of this size, as records have no hash
+    # the folder of a file whose names are relative to it, as MegaDetector's are; tried last
+    records_folder: Path | None = None
+    existing_only: bool = False  # whether records whose image is gone are left out
+    gone: int = 0  # records that were left out for that
     _video: "_FrameReader | None" = field(default=None, init=False)
 
     def shown(
@@ -97,6 +105,43 @@ class Finder:
             return None
         return image
 
+    def size_of(self, source: str) -> Size | None:
+        """Find an image or video, and return the height and width of its upright pixels.
+
+        The beginning of a JPEG is enough for that; other files are decoded.
+
+        Returns:
+            The size; None if there is no file of this name, or it is damaged.
+        """
+        path = self.path_of(source)
+        if path is None:
+            return None
+        try:
+            if is_video(source):
+                return self._size_of_video(path)
+            with path.open("rb") as file:
+                header = read_header(file.read(HEADER_BYTES))
+            if header is not None and header.orientation is not None:
+                return header.size
+            return self._load(path, source).size
+        except (InputError, OSError):
+            return None
+
+    def _size_of_video(self, path: Path) -> Size | None:
+        """Read the first frame of a video, and return its height and width."""
+        reader = _FrameReader(path, self.inputs)
+        try:
+            image = reader.at(0)
+        finally:
+            reader.close()
+        if image is None:
+            return None
+        return image.size
+
+    def is_gone(self, source: str) -> bool:
+        """Tell whether an input was a file that is not found any more."""
+        return _may_be_file(source) and self.path_of(source) is None
+
     def _load(self, path: Path, source: str) -> Image:
         """Read an image from a file, whose bytes it keeps; raises InputError if it cannot.
 
@@ -126,7 +171,8 @@ class Finder:
         """Find the file of an input now.
 
         It is searched in the folder first, if there is one: for the input `a/b/bus.jpg`, these are
-        `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then it is searched by its own path.
+        `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then it is searched by its own path,
+        and at last in the folder of the records, if their names are relative to that.
 
         Args:
             source: How the input is named in its record.
@@ -134,7 +180,7 @@ class Finder:
         Returns:
             The path; None if there is no file, or if the input never was a file.
         """
-        if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
+        if not _may_be_file(source):
             return None
         candidates = []
         if self.folder is not None:
@@ -142,10 +188,18 @@ class Finder:
             for start in range(len(path_parts)):
                 candidates.append(self.folder.joinpath(*path_parts[start:]))
         candidates.append(Path(source))
+        if self.records_folder is not None:
+            candidates.append(self.records_folder / source)
         for path in candidates:
             if os.path.isfile(path):  # noqa: PTH113 - raises nothing
                 return path
         return None
+
+
+def _may_be_file(source: str) -> bool:
+    """Tell whether the name of an input is one of a file, and not of a camera or an address."""
+    is_elsewhere = is_address(source) or is_camera(source) or is_object(source)
+    return source != STDIN and not is_elsewhere
 
 
 class _FrameReader:

@@ -1,26 +1,80 @@
-"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards."""
+"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards.
+
+What other programs write is read as well, by a row of `OTHER_FORMATS`.
+"""
 
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from detcli.core.errors import CheckError
+from detcli.config.config import Inputs
+from detcli.core import frozen
+from detcli.core.errors import CheckError, SourceError, system_reason
+from detcli.core.lines import utf8_file
 from detcli.core.text import is_object
 from detcli.data.record import RecordJson
-from detcli.data.record_file import read_file, read_standard_input
+from detcli.data.record_file import read_lines
 from detcli.source.loading import STDIN
+from detcli.storage.files import open_lines
+
+if TYPE_CHECKING:
+    import io
+
+    from detcli.page.find_images import Finder
+
+RECORD_START = b'{"schema_version"'
+"""How the line of every record begins."""
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
 
 
-def read_records(name: str) -> Iterator[RecordJson]:
+PEEK_BYTES = 4096  # of a file, in which its format shows
+
+
+@frozen
+class OtherFormat:
+    """A format that records are read from, other than those with a record on each line."""
+
+    is_format: Callable[[bytes], bool]  # tells it by the first bytes of a file
+    # yields the records of a file: its path, what to call it in messages, what finds images
+    read: "Callable[[Path, str, Finder], Iterator[RecordJson]]"
+
+
+def _begins_as_megadetector(beginning: bytes) -> bool:
+    """Tell from its first bytes whether a file holds results of MegaDetector."""
+    if not beginning.lstrip().startswith(b"{") or beginning.startswith(RECORD_START):
+        return False
+    from detcli.run.megadetector import is_megadetector
+
+    return is_megadetector(beginning)
+
+
+def _read_megadetector(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:
+    """Yield the records of a file of MegaDetector's results."""
+    from detcli.run.megadetector import read_megadetector
+
+    return read_megadetector(path, name, finder)
+
+
+OTHER_FORMATS = [OtherFormat(_begins_as_megadetector, _read_megadetector)]
+"""Formats of other programs. Their readers are imported when they are used."""
+
+
+def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJson]:
     """Yield the records of a file, of standard input, or of a run in shards.
 
     Only the fields that a page shows are there for sure, and have the right types.
 
     Args:
         name: The path of a file of records; "-" for standard input; or the folder of a run in
-            shards, on this machine or in a bucket.
+            shards, on this machine or in a bucket. The file may hold results of MegaDetector.
+        finder: Finds images where a format lacks their sizes; by default, where the records say.
 
     Raises:
         SourceError: It cannot be read.
@@ -28,11 +82,68 @@ def read_records(name: str) -> Iterator[RecordJson]:
         CheckError: A part of the run is missing or damaged.
     """
     if name == STDIN:
-        yield from read_standard_input()
+        yield from _read_standard_input(finder)
     elif is_folder(name) or is_object(name):
         yield from _read_shards(name)
     else:
-        yield from read_file(name)
+        try:
+            with open_lines(Path(name)) as file:
+                other_format = _other_format(file)
+                if other_format is None:
+                    yield from read_lines(file, name)
+                    return
+            yield from other_format.read(Path(name), name, finder or _default_finder())
+        except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
+            raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+
+
+def _default_finder() -> "Finder":
+    """Make what finds images where the records say they are."""
+    from detcli.page.find_images import Finder
+
+    return Finder(None, Inputs())
+
+
+def _other_format(file: BinaryIO) -> OtherFormat | None:
+    """Find out in which format of another program a file is; None if it has records on lines.
+
+    Args:
+        file: The file, of which nothing was read yet; its position stays.
+    """
+    beginning = cast("io.BufferedReader", file).peek(PEEK_BYTES)[:PEEK_BYTES]
+    for other_format in OTHER_FORMATS:
+        if other_format.is_format(beginning):
+            return other_format
+    return None
+
+
+def _read_standard_input(finder: "Finder | None") -> Iterator[RecordJson]:
+    """Yield the records on standard input.
+
+    A format of another program is read from a temporary copy, as its readers may begin again.
+
+    Args:
+        finder: Finds images where a format lacks their sizes; None for the usual one.
+
+    Raises:
+        SourceError: It is closed, or holds no text.
+        UsageError: A line is not a record.
+    """
+    if sys.stdin is None:
+        raise SourceError("standard input is closed", "pipe records in, or name a file")
+    try:
+        file = utf8_file(sys.stdin.buffer, close=False)
+        other_format = _other_format(file)
+        if other_format is None:
+            yield from read_lines(file, "standard input")
+            return
+        with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
+            copy_path = Path(folder, "records")
+            with copy_path.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+            yield from other_format.read(copy_path, "standard input", finder or _default_finder())
+    except UnicodeDecodeError as error:
+        raise SourceError(f"cannot read standard input: {error}", "check it") from error
 
 
 def _read_shards(name: str) -> Iterator[RecordJson]:

@@ -48,7 +48,7 @@ VERSION_1_START = b'{"schema_version": 1,'
 OTHER_FORMATS = (".csv", ".parquet", ".json")
 """Suffixes of what --output writes in other formats."""
 
-OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[")
+OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[", b'{"images"')
 """Beginnings of what --output writes in other formats."""
 
 SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come

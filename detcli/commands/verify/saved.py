@@ -35,7 +35,6 @@ from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
 from detcli.data.record import BOX, Origin, Record, RecordJson, box_of, name_of
 from detcli.data.saved_record import MAX_CLASS, MAX_NUMBER, coco_box, finite, read_fields
 from detcli.page.find_images import Finder
-from detcli.run.saved import read_records
 from detcli.sink.labels import CocoIds
 from detcli.source.guard import InputGuard
 from detcli.storage.files import open_lines, read_json
@@ -70,12 +69,15 @@ class CocoResults(SavedRun):
     were made, such as the model and its settings.
     """
 
-    def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
+    def __init__(
+        self, name: str, path: str, finder: Finder, ids: CocoIds, classes: Mapping[int, str]
+    ) -> None:
         """Read COCO results, and give each box the class id and name that the left side uses.
 
         Args:
             name: The file as the user named it.
             path: The file to read, which is a copy if the user named a pipe.
+            finder: Finds images; COCO results need none.
             ids: The ids that COCO results have for images and classes.
             classes: Names of the classes that the left side detected, by class id.
 
@@ -83,7 +85,7 @@ class CocoResults(SavedRun):
             SourceError: The file cannot be read.
             UsageError: It holds something else, or no category stands for a detected class.
         """
-        super().__init__(name, path)
+        super().__init__(name, path, finder)
         self._ids = ids
         self._boxes = _read_boxes(Path(path))
 
@@ -113,7 +115,7 @@ class CocoResults(SavedRun):
         Results for images that the run does not have come last, without a record on the left.
         """
         image_ids = set()
-        for fields in read_records(left.path):
+        for fields in left.records():
             if "error" in fields:
                 yield fields, fields
                 continue
@@ -243,14 +245,14 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     with ExitStack() as stack:
         left_path = stack.enter_context(_rereadable(request.model))
         right_path = stack.enter_context(_rereadable(request.other or ""))
-        left, right, differences = _read_sides(request, left_path, right_path)
+        finder = stack.enter_context(closing(Finder(image_folder, request.config.inputs)))
+        left, right, differences = _read_sides(request, left_path, right_path, finder)
         rules = _rules((left, right), request)
         sides = (left.report(), right.report())
         results = stack.enter_context(open_results(request, inputs, rules, sides))
         results.report.unlike += differences
         quiet = request.config.verbosity.quiet
         advance = stack.enter_context(progress(lambda: left.count, enabled=not quiet))
-        finder = stack.enter_context(closing(Finder(image_folder, request.config.inputs)))
         names = (_names_by_id(left.classes), _names_by_id(right.classes))
         for left_record, right_record in right.pairs(left):
             if left_record is not None and right_record is not None:
@@ -268,7 +270,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 
 
 def _read_sides(
-    request: VerifyRequest, left_path: str, right_path: str
+    request: VerifyRequest, left_path: str, right_path: str, finder: Finder
 ) -> tuple[SavedRun, SavedRun, list[str]]:
     """Read with which models and settings the detections in two files were made.
 
@@ -279,6 +281,7 @@ def _read_sides(
         request: What the user asked for.
         left_path: The left file, or a copy of it if the user named a pipe.
         right_path: The right file, or a copy of it.
+        finder: Finds images where the format of a file lacks their sizes.
 
     Returns:
         Both runs, and a sentence for each difference between them besides their detections, such
@@ -289,15 +292,15 @@ def _read_sides(
     """
     if is_results(left_path):
         raise UsageError(f"{request.model} holds COCO results", "name them second, after records")
-    left = SavedRun.read(request.model, left_path)
+    left = SavedRun.read(request.model, left_path, finder)
 
     right_name = request.other or ""
     coco_images = request.coco_images  # a file of the annotations, which names the images
     if coco_images is not None or is_results(right_path):
         ids = CocoIds(None if coco_images is None else Path(coco_images))
-        return left, CocoResults(right_name, right_path, ids, left.classes), []
+        return left, CocoResults(right_name, right_path, finder, ids, left.classes), []
 
-    right = SavedRun.read(right_name, right_path)
+    right = SavedRun.read(right_name, right_path, finder)
     if left.names.isdisjoint(right.names):
         # No input has the same path in both files, as of runs on two machines. So inputs are paired
         # by their paths below the folder that all inputs of a run have in common.

@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from detcli.commands.verify.report import CertifiedSide, SideReport, shortened
 from detcli.data.record import ProvenanceJson, RecordJson, name_of
 from detcli.model.precision import Precision
+from detcli.page.find_images import Finder
 from detcli.run.saved import is_folder, read_records
 from detcli.storage.files import sha256
 
@@ -34,9 +35,10 @@ WaitingRecords = defaultdict[str, list[RecordJson]]
 class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
-    def __init__(self, name: str, path: str) -> None:
+    def __init__(self, name: str, path: str, finder: Finder) -> None:
         self.name = name  # as the user gave it
         self.path = path  # where to read it
+        self.finder = finder  # finds images whose sizes the file lacks
         self.count = 0  # records
         self.names = set[str]()  # of its inputs, see `key`
         self.folder = ""  # that all of them have in common, if names only count below it
@@ -47,24 +49,29 @@ class SavedRun:
         self.renamed: int | None = None  # an id that has two names
 
     @classmethod
-    def read(cls, name: str, path: str) -> Self:
+    def read(cls, name: str, path: str, finder: Finder) -> Self:
         """Read all records of a run once, and note what they say of the run.
 
         Args:
             name: The file or folder as the user named it.
             path: Where to read it, which is a copy if the user named a pipe.
+            finder: Finds images where the format of the file lacks their sizes.
         """
-        run = cls(name, path)
+        run = cls(name, path, finder)
         if is_folder(path):
             from detcli.run.shards.manifest import Manifest
             from detcli.run.shards.store import open_store
 
             header = Manifest(open_store(f"{path}/")).header
             run.settings.append(cast("dict[str, Any]", header["settings"]))
-        for fields in read_records(path):
+        for fields in run.records():
             run.names.add(run.key(fields))
             run.add(cast("dict[str, Any]", fields))
         return run
+
+    def records(self) -> Iterator[RecordJson]:
+        """Yield the records of the run, read anew."""
+        return read_records(self.path, self.finder)
 
     def add(self, fields: dict[str, Any]) -> None:
         """Note what a record says of the run: its settings, model, device and classes."""
@@ -170,7 +177,7 @@ class SavedRun:
         runs = (left, self)
         # Of each side, the records that wait for their counterpart, by the key of their input.
         waiting: tuple[WaitingRecords, WaitingRecords] = (defaultdict(list), defaultdict(list))
-        for records in zip_longest(read_records(left.path), read_records(self.path)):
+        for records in zip_longest(left.records(), self.records()):
             for side, fields in enumerate(records):
                 if fields is None:  # this run has ended before the other
                     continue

@@ -64,7 +64,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_digested(self._last))
-        _count_error(record, self._failed)
+        count_error(record, self._failed)
         self.count += 1
 
     def content(self) -> bytes:
@@ -174,7 +174,7 @@ def describe_failures(failed: Counter[str]) -> str:
     return f"{pluralize(failed.total(), 'record')} with an error: {format_kinds(failed)}"
 
 
-def _count_error(record: RecordJson, failed: Counter[str]) -> None:
+def count_error(record: RecordJson, failed: Counter[str]) -> None:
     """Count a record by the kind of its error, if it has one."""
     match record:
         case {"error": {"type": str(kind), "message": str(message)}}:
@@ -238,7 +238,7 @@ class Merge:
                     record["index"] = self.count
                     record.pop("file_stamp", None)  # which a run into one file has not
                     self.count += 1
-                    _count_error(record, self.failed)
+                    count_error(record, self.failed)
                     yield record
             except TornError as error:
                 self._add_fault(shard, str(error))

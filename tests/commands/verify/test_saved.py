@@ -10,6 +10,9 @@ import pages
 import pytest
 from saved_records import SETTINGS, SHA, box, error, of_version_1, record, report_of
 
+from detcli.config.config import Inputs
+from detcli.page.find_images import Finder
+
 
 @pytest.fixture
 def write_records(tmp_path):
@@ -503,8 +506,9 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     records = [record(f"{number}.png") for number in range(300)]
     left_path = str(write_records("a.jsonl", *records))
     right_path = str(write_records("b.jsonl", *records))
-    left = module.SavedRun.read(left_path, left_path)
-    right = module.SavedRun.read(right_path, right_path)
+    finder = Finder(None, Inputs())
+    left = module.SavedRun.read(left_path, left_path, finder)
+    right = module.SavedRun.read(right_path, right_path, finder)
     assert sum(1 for _ in right.pairs(left)) == 300
     assert most_waiting == 1
 

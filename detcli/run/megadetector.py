@@ -1,0 +1,277 @@
+"""Reads results of MegaDetector as records: those that detcli wrote, and those of other programs.
+
+The format is https://lila.science/megadetector-output-format, from version 1.0 on. Its boxes are
+fractions of an image, whose size few programs write. Where it is missing, it is read from the
+image.
+"""
+
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from detcli.core import Fields, frozen
+from detcli.core.errors import DetcliWarning, UsageError
+from detcli.core.json_stream import JsonStream
+from detcli.data.geometry import Size
+from detcli.data.record import SCHEMA_VERSION, RecordJson, coco_box, finite, read_fields, to_record
+from detcli.page.find_images import Finder
+from detcli.source.names import is_video
+from detcli.storage.files import open_lines
+
+EMPTY_CATEGORY = "0"  # which ids of categories begin with in some files; in most with 1
+
+FIRST_NAME = re.compile(
+    rb'\s*\{\s*"(images|info|detection_categories|classification_categories'
+    rb'|classification_category_descriptions)"\s*:'
+)
+"""How a file of results begins: with one of the members that the format has."""
+
+
+@frozen
+class ResultsHeader:
+    """What a file of results says besides its entries."""
+
+    categories: dict[str, str]  # names of classes by id
+    detector: str  # the name of the model
+
+    def class_id(self, category: str) -> int:
+        """Return the class id of a category: the ids count from 0, most categories from 1."""
+        if EMPTY_CATEGORY in self.categories:
+            return int(category)
+        return int(category) - 1
+
+
+def is_megadetector(beginning: bytes) -> bool:
+    """Tell from its first bytes whether a file holds results of MegaDetector."""
+    return FIRST_NAME.match(beginning) is not None
+
+
+def read_megadetector(path: Path, name: str, finder: Finder) -> Iterator[RecordJson]:
+    """Yield the records of a file of results, entry by entry.
+
+    An image has one record. A video has one for each frame that was processed, or, in a file that
+    does not list these, for each that has detections.
+
+    Args:
+        path: The file, which is read twice: the names of classes may come last.
+        name: What to call it in messages.
+        finder: Finds the images whose sizes are missing in the file.
+
+    Raises:
+        UsageError: The file is something else, or the size of an image cannot be found.
+        OSError: It cannot be read.
+    """
+    finder.records_folder = path.parent
+    entry_number = 0
+    try:
+        reader = _EntryReader(_read_header(path), finder, name)
+        for entry in _entries(path):
+            yield from reader.records(entry, entry_number)
+            entry_number += 1
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{name} is not a file of MegaDetector's results: {error}",
+            "write it again with MegaDetector, or with detcli --format megadetector",
+        ) from error
+
+
+def _entries(path: Path) -> Iterator[Any]:
+    """Yield the entries of the images and videos in a file of results."""
+    with open_lines(path) as file:
+        stream = JsonStream(file)
+        for member in stream.names():
+            if member == "images":
+                yield from stream.elements()
+            else:
+                stream.value()
+
+
+def _read_header(path: Path) -> ResultsHeader:
+    """Read the names of the classes and of the model, wherever they are in the file.
+
+    Raises:
+        ValueError: There are no such names, or they are something else than texts.
+    """
+    categories: Any = None
+    info: Any = None
+    with open_lines(path) as file:
+        stream = JsonStream(file)
+        for member in stream.names():
+            if member == "images":
+                for _ in stream.elements():
+                    pass
+                continue
+            value = stream.value()
+            if member == "detection_categories":
+                categories = value
+            elif member == "info":
+                info = value
+    if not isinstance(categories, dict):
+        raise ValueError("it has no detection_categories")  # noqa: TRY004 - as all that is wrong
+    for category, class_name in categories.items():
+        is_category = re.fullmatch("[0-9]{1,6}", category) and isinstance(class_name, str)
+        if not is_category:
+            raise ValueError(f"the category {category[:40]!r} is not a number with a name")
+
+    detector = "unknown"
+    if isinstance(info, dict) and isinstance(info.get("detector"), str):
+        detector = info["detector"]
+    return ResultsHeader(categories, detector)
+
+
+class _EntryReader:
+    """Makes records of the entries of a file of results."""
+
+    def __init__(self, header: ResultsHeader, finder: Finder, name: str) -> None:
+        self._header = header
+        self._finder = finder
+        self._name = name  # of the file, for messages
+        self._record_count = 0
+        self._has_warned = False  # of classifications, which records do not have
+
+    def records(self, entry: Any, entry_number: int) -> Iterator[RecordJson]:  # noqa: ANN401 - JSON
+        """Yield the records of an entry; none if its image is gone, and such are left out.
+
+        Args:
+            entry: The entry of an image or a video.
+            entry_number: Its number in the file, from 0.
+
+        Raises:
+            ValueError: The entry is something else, or damaged.
+            UsageError: Its image has to be found, and is not.
+        """
+        where = f"images[{entry_number}]"
+        (source,) = read_fields(where, entry, file=_text)
+        input_fields = {"schema_version": SCHEMA_VERSION, "source": source, "input": entry_number}
+        detections = entry.get("detections")
+        if detections is None:
+            message = entry.get("failure") or "it has no detections, and no reason why"
+            error = {"type": "SourceError", "message": str(message), "hint": ""}
+            yield self._numbered({**input_fields, "error": error})
+            return
+        if not isinstance(detections, list):
+            raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
+
+        size = _size_in_entry(entry)
+        if size is None:
+            size = self._finder.size_of(source)
+        if size is None and self._finder.existing_only:
+            self._finder.gone += 1
+            return
+        if size is None:
+            raise UsageError(
+                f"{self._name} has no width and height of {source}, and no such image is found",
+                "name the folder of the images with --images; report --existing leaves it out",
+            )
+        height, width = size
+        input_fields |= {"width": width, "height": height}
+        if not _is_video_entry(source, entry):
+            fields = {**input_fields, "detections": self._detections(where, detections, size)}
+            yield self._numbered({**fields, "model": self._header.detector})
+            return
+        for frame_fields in self._frames(where, entry, size):
+            yield self._numbered({**input_fields, **frame_fields, "model": self._header.detector})
+
+    def _numbered(self, fields: Fields) -> RecordJson:
+        """Check the fields of a record, and give it its number."""
+        record = to_record({**fields, "index": self._record_count})
+        self._record_count += 1
+        return record
+
+    def _frames(self, where: str, entry: Fields, size: Size) -> Iterator[Fields]:
+        """Yield what the record of each frame of a video has besides its input and size.
+
+        Args:
+            where: What errors call the entry.
+            entry: The entry of the video.
+            size: Height and width of its frames.
+        """
+        detections_by_frame: defaultdict[int, list[Any]] = defaultdict(list)
+        for detection in entry["detections"]:
+            (frame,) = read_fields(f"{where}.detections", detection, frame_number=_frame_number)
+            detections_by_frame[frame].append(detection)
+        processed = entry.get("frames_processed") or []
+        if not isinstance(processed, list):
+            raise ValueError(f"{where}.frames_processed is not a list")  # noqa: TRY004 - as above
+        frames = {_frame_number(frame) for frame in processed} | detections_by_frame.keys()
+        rate: Any = entry.get("frame_rate")
+        has_rate = type(rate) in {int, float} and rate > 0
+        for frame in sorted(frames or {0}):
+            frame_detections = self._detections(where, detections_by_frame.get(frame, []), size)
+            fields: Fields = {"frame": frame, "detections": frame_detections}
+            if has_rate:
+                fields["time_s"] = round(frame / rate, 3)
+            yield fields
+
+    def _detections(self, where: str, entries: list[Any], size: Size) -> list[Fields]:
+        """Make the detections of a record, best first.
+
+        Args:
+            where: What errors call the entry of the image.
+            entries: The entries of its detections. Those of categories without a name are left
+                out, as the format says.
+            size: Height and width of the image.
+        """
+        height, width = size
+        detections = []
+        for index, entry in enumerate(entries):
+            category, score, box = read_fields(
+                f"{where}.detections[{index}]", entry, category=_text, conf=finite, bbox=coco_box
+            )
+            if category not in self._header.categories:
+                continue
+            if entry.get("classifications"):
+                self._warn_of_classifications()
+            left, top, box_width, box_height = box
+            detection: Fields = {
+                "class_id": self._header.class_id(category),
+                "class_name": self._header.categories[category],
+                "score": score,
+                "x1": round(left * width, 2),
+                "y1": round(top * height, 2),
+                "x2": round((left + box_width) * width, 2),
+                "y2": round((top + box_height) * height, 2),
+            }
+            detections.append(detection)
+        detections.sort(key=lambda detection: detection["score"], reverse=True)
+        return detections
+
+    def _warn_of_classifications(self) -> None:
+        """Warn once that the answers of a classifier are not taken over."""
+        if not self._has_warned:
+            self._has_warned = True
+            message = f"{self._name} has classifications, which are left out: records have none"
+            warnings.warn(DetcliWarning(message), stacklevel=2)
+
+
+def _is_video_entry(source: str, entry: Fields) -> bool:
+    """Tell whether an entry is that of a video: it has frames, or the name of a video."""
+    return "frame_rate" in entry or "frames_processed" in entry or is_video(source)
+
+
+def _size_in_entry(entry: Fields) -> Size | None:
+    """Return the height and width that an entry has; None if it has none."""
+    width = entry.get("width")
+    height = entry.get("height")
+    if type(width) is int and type(height) is int and width > 0 and height > 0:
+        return height, width
+    return None
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Check that a value is a text; raises TypeError for others."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _frame_number(value: Any) -> int:  # noqa: ANN401 - JSON
+    """Check that a value is the number of a frame; raises ValueError for others."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not the number of a frame"[:80])
+    return value
