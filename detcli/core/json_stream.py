@@ -10,6 +10,9 @@ from detcli.core.lines import MAX_LINE_BYTES
 
 CHUNK_CHARACTERS = 1 << 16
 
+NUMBER_TAIL = 2
+"""The most characters of a number that is cut off which the decoder leaves over: e- of 1e-5."""
+
 SPACES = re.compile(r"[ \t\r\n]*")
 
 
@@ -75,8 +78,8 @@ class JsonStream:
                 if self._is_at_end:
                     raise
             else:
-                # A number at the end of the buffer may go on: 12 of 123.
-                is_whole = end < len(self._buffer) or self._is_at_end
+                # A number near the end of the buffer may go on: 12 of 123, or 1 of 1e-5.
+                is_whole = end + NUMBER_TAIL < len(self._buffer) or self._is_at_end
                 if is_whole:
                     self._position = end
                     return value

@@ -16,7 +16,7 @@ from detcli.page.page import PageImage
 from detcli.source.decode import DecodeOptions
 from detcli.source.jpeg_header import read_header
 from detcli.source.loading import STDIN, Item, load_in_time
-from detcli.source.names import is_address, is_camera, is_video
+from detcli.source.names import is_address, is_archive, is_camera, is_video
 from detcli.source.reading import load_file
 from detcli.source.sources import Sources
 from detcli.storage.files import sha256
@@ -139,8 +139,13 @@ class Finder:
         return image.size
 
     def is_gone(self, source: str) -> bool:
-        """Tell whether an input was a file that is not found any more."""
-        return _may_be_file(source) and self.path_of(source) is None
+        """Tell whether an input was a file, or in an archive, that is not found any more."""
+        if not _may_be_file(source) or self.path_of(source) is not None:
+            return False
+        for parent in PurePath(source).parents:  # a member is named as in pics.tar/a.jpg
+            if is_archive(parent.name) and self.path_of(str(parent)) is not None:
+                return False
+        return True
 
     def _load(self, path: Path, source: str) -> Image:
         """Read an image from a file, whose bytes it keeps; raises InputError if it cannot.

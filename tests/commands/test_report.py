@@ -511,3 +511,69 @@ def test_images_whose_records_have_no_hash_are_counted(report):
     says = "6 images compared with the records by size only, as these have no hash"
     report("boxes.jsonl -o later --blur red", says=says)
     assert "by size only" not in report("boxes.jsonl -o later").stderr
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_rows_of_images_that_are_gone_can_be_left_out(report, tmp_path):
+    (tmp_path / "pics/a.png").unlink()
+    says = "wrote a page of 6 records: later/index.html\n  1 record left out, as their images"
+    report("boxes.jsonl -o later --existing", says=says)
+    sources = {entry["source"] for entry in pages.entries(tmp_path / "later")}
+    assert sources == {"pics/b.png", "pics/torn.png", "pics/film.mp4"}
+
+
+def test_rows_that_never_had_a_file_stay(report, tmp_path):
+    (tmp_path / "pics.tar").touch()
+    sources = ["-", "https://example.org/a.jpg", "s3://bucket/a.jpg", "camera:0", "pics.tar/a.jpg"]
+    records = "".join(with_boxes(source=source) + "\n" for source in sources)
+    (tmp_path / "boxes.jsonl").write_text(records)
+    report("boxes.jsonl -o later --existing")
+    assert [entry["source"] for entry in pages.entries(tmp_path / "later")] == sources
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_images_without_detections_can_be_left_off_the_page(report, tmp_path):
+    report("boxes.jsonl -o later --only-detections", says="wrote a page of 7 records")
+    pictures = {}
+    for entry in pages.entries(tmp_path / "later"):
+        pictures[entry["source"]] = "picture" in entry
+    assert pictures == {
+        "pics/a.png": True,
+        "pics/b.png": False,
+        "pics/torn.png": False,
+        "pics/film.mp4": True,
+    }
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_a_sample_has_rows_of_each_kind(report, tmp_path):
+    says = "wrote a page of 3 records: later/index.html\n  a sample of 7 records, by score"
+    report("boxes.jsonl -o later --sample 3", says=says)
+    entries = pages.entries(tmp_path / "later")
+    assert [entry["source"] for entry in entries if "error" in entry] == ["pics/torn.png"]
+    assert "pics/b.png" in {entry["source"] for entry in entries}
+    (run,) = pages.runs(tmp_path / "later")
+    assert dict(run["facts"])["sample"] == "3,seed=0"
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_a_sample_is_the_same_until_the_seed_changes(report, tmp_path):
+    for folder, options in (("one", "4"), ("two", "4,seed=0"), ("three", "4,seed=5")):
+        report(f"boxes.jsonl -o {folder} --sample {options}")
+    assert named(tmp_path / "one") == named(tmp_path / "two")
+    assert named(tmp_path / "one") != named(tmp_path / "three")
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_marks_of_rows_that_are_not_shown_fit_all_the_same(report, tmp_path):
+    (tmp_path / "pics/b.png").unlink()
+    marks = [{"mark": "drop", "source": name} for name in ("pics/a.png", "pics/b.png")]
+    (tmp_path / "marks.json").write_text(json.dumps(marks))
+    report("boxes.jsonl -o later --existing --sample 2 --apply marks.json", says="of 2 records")
+    sources = {entry["source"] for entry in pages.entries(tmp_path / "later")}
+    assert sources == {"pics/torn.png", "pics/film.mp4"}
+
+
+@pytest.mark.parametrize("value", ["0", "x", "5,6", "5,seed=", "-1"])
+def test_what_is_no_sample_is_refused(report, value):
+    report(f"boxes.jsonl -o later --sample={value}", code=2, says="is not N or N,seed=SEED")

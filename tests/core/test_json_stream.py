@@ -35,6 +35,12 @@ def read(text):
     return content
 
 
+@pytest.mark.parametrize("number", ["0.5", "1e-5", "1E+5", "-0.25e-3", "123"])
+def test_a_number_may_be_cut_anywhere(number, monkeypatch):
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 1)
+    assert read(f'{{"images": [{number},{number}]}}') == {"images": [float(number)] * 2}
+
+
 @given(st.dictionaries(st.text(max_size=3), VALUES), st.lists(VALUES), st.integers(1, 9))
 def test_what_is_read_is_what_json_reads(members, images, chunk):
     content = {**members, "images": images}
