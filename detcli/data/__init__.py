@@ -13,5 +13,6 @@ barcode.py       what was read of a symbol
 topk.py          the k largest of a row, in a total order
 suppression.py   non-maximum suppression
 tiling.py        large images in tiles, and the detections of tiles joined
+sampling.py      a sample of records by their scores
 per_video.py     what is counted from the start of each video
 """

@@ -16,7 +16,8 @@ from detcli.core import Fields, frozen
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.json_stream import JsonStream
 from detcli.data.geometry import Size
-from detcli.data.record import SCHEMA_VERSION, RecordJson, coco_box, finite, read_fields, to_record
+from detcli.data.record import SCHEMA_VERSION, RecordJson
+from detcli.data.saved_record import coco_box, finite, read_fields, to_record
 from detcli.page.find_images import Finder
 from detcli.source.names import is_video
 from detcli.storage.files import open_lines
