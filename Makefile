@@ -84,11 +84,12 @@ test-train: .venv/installed-train ## Run the tests of what trains the bundled mo
 	$(BIN)/pytest models/codes/tests
 	MYPYPATH=models $(BIN)/mypy -p codes
 
-# Label Studio's library requires another OpenCV than ours, so what its reader of tasks needs is listed here.
+# Label Studio's library requires another OpenCV than ours, and MegaDetector's PyTorch, so what their
+# reader of tasks and their validator of results need is listed here.
 READERS := label-studio-sdk==2.1.2 appdirs==1.4.4 faker==40.54.0 jsf==0.11.2 lxml==6.1.3 pyjwt==2.10.1 \
-	rstr==3.2.2 smart-open==9.0.2 wrapt==2.5.2 xmljson==0.2.1
+	rstr==3.2.2 smart-open==9.0.2 wrapt==2.5.2 xmljson==0.2.1 megadetector==10.0.28 jsonpickle==4.1.4
 
-readers: .readers/installed ## Install what a test reads tasks for Label Studio with
+readers: .readers/installed ## Install what tests read files for Label Studio and Timelapse with
 
 .readers/installed: Makefile | setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .readers $(READERS)

@@ -72,10 +72,11 @@ class StratifiedSample:
         """Return the records of the sample, in the order in which they were added."""
         sampled: list[SampledRecord] = []
         rest = self._size
-        strata = sorted(self._strata.values(), key=len)
-        for index, stratum in enumerate(strata):  # what small ones leave, large ones get
-            share = min(len(stratum), rest // (len(strata) - index))
-            sampled += sorted(stratum, reverse=True)[:share]
+        # What small strata leave, large ones get. Those of equal size come in a fixed order.
+        sizes = sorted((len(stratum), number) for number, stratum in self._strata.items())
+        for index, (size, number) in enumerate(sizes):
+            share = min(size, rest // (len(sizes) - index))
+            sampled += sorted(self._strata[number], reverse=True)[:share]
             rest -= share
         sampled.sort(key=lambda candidate: candidate.position)
         return [candidate.record for candidate in sampled]

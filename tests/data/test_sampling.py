@@ -4,6 +4,8 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from saved_records import error
+from saved_records import record as saved_record
 
 from detcli.data.sampling import EMPTY, ERRORS, StratifiedSample, stratum_of
 
@@ -13,8 +15,8 @@ SCORES = st.lists(st.none() | st.just("error") | st.floats(0, 1), max_size=60)
 def record(number, score):
     """A record, and its best score, which is None without detections."""
     if score == "error":
-        return {"source": f"{number}.jpg", "error": {}}, None
-    return {"source": f"{number}.jpg", "detections": []}, score
+        return error(f"{number}.jpg"), None
+    return saved_record(f"{number}.jpg"), score
 
 
 def sample(scores, size, seed=0, order=None):
@@ -59,6 +61,10 @@ def test_the_order_of_records_does_not_matter(scores, size, random):
     assert sorted(sample(scores, size, order=order)) == sample(scores, size)
 
 
+def test_strata_of_equal_size_have_their_rest_in_a_fixed_order():
+    assert sample([0.5, None], 1) == sample([0.5, None], 1, order=[1, 0])
+
+
 def test_another_seed_gives_another_sample():
     scores = [0.5] * 100
     assert sample(scores, 10, seed=1) == sample(scores, 10, seed=1)
@@ -76,13 +82,14 @@ def test_each_record_of_a_stratum_has_the_same_chance():
 def test_frames_of_a_video_are_drawn_apart():
     stratified_sample = StratifiedSample(5, 0)
     for frame in range(50):
-        stratified_sample.add({"source": "a.mp4", "frame": frame, "detections": []}, None)
+        stratified_sample.add(saved_record("a.mp4", frame=frame), None)
     assert len({fields["frame"] for fields in stratified_sample.records()}) == 5
 
 
 def test_the_strata():
-    assert stratum_of({"error": {}}, None) == ERRORS
-    assert stratum_of({"detections": []}, None) == EMPTY
-    assert stratum_of({"detections": []}, 0.0) == 0
-    assert stratum_of({"detections": []}, 0.1) == 1
-    assert stratum_of({"detections": []}, 1.0) == 9
+    empty = saved_record("a.jpg")
+    assert stratum_of(error("a.jpg"), None) == ERRORS
+    assert stratum_of(empty, None) == EMPTY
+    assert stratum_of(empty, 0.0) == 0
+    assert stratum_of(empty, 0.1) == 1
+    assert stratum_of(empty, 1.0) == 9

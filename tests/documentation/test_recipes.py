@@ -301,11 +301,31 @@ def test_the_zip_for_cvat_has_a_folder_for_its_part(results):
     assert description == {"train": "images/train", "names": {0: "person", 1: "bus", 2: "car"}}
 
 
-def test_label_studio_takes_the_tasks(results, monkeypatch):
-    readers = ROOT / ".readers"  # of `make readers`
-    if not readers.exists() and not os.environ.get("CI"):
+@pytest.fixture
+def readers(monkeypatch):
+    """Make importable what `make readers` has installed."""
+    folder = ROOT / ".readers"
+    if not folder.exists() and not os.environ.get("CI"):
         pytest.skip("make readers was not run")
-    monkeypatch.syspath_prepend(readers)
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.usefixtures("readers")
+def test_the_validator_of_megadetector_accepts_the_results(results):
+    optional.require("supervision")  # which installs Pillow, requests and tqdm
+    from megadetector.postprocessing import validate_batch_results as validator
+
+    options = validator.ValidateBatchResultsOptions()
+    options.check_image_existence = True
+    options.relative_path_base = str(results / "pics")
+    report = validator.validate_batch_results(str(results / "timelapse.json"), options)
+    assert report["validation_results"]["errors"] == []
+    assert report["validation_results"]["warnings"] == []
+    assert sum(report["validation_results"]["detection_category_id_to_count"].values()) > 0
+
+
+@pytest.mark.usefixtures("readers")
+def test_label_studio_takes_the_tasks(results):
     from label_studio_sdk.label_interface import LabelInterface
 
     tags = "".join(f'<Label value="{name}"/>' for name in ("person", "bus", "car"))

@@ -153,11 +153,11 @@ def test_memory_does_not_hold_what_was_written(tmp_path):
     texts: list[str] = []
     write_text = output.write
 
-    def write_noted(text):
+    def write_and_note(text):
         texts.append(text)
         write_text(text)
 
-    output.write = write_noted
+    output.write = write_and_note
     sink = MegaDetectorSink(output, RunDescription())
     for number in range(5):
         sink.write(frame(number, FILM, count=3))
