@@ -216,12 +216,18 @@ def test_a_name_below_a_folder(source, base, expected):
     assert name_below(source, base) == expected
 
 
-@given(st.sampled_from([5.0, 10.0, 12.5, 23.976, 25.0, 29.97, 30.0, 59.94]), st.integers(30, 9999))
-def test_the_rate_of_a_video_is_found_from_a_frame(rate, number):
+RATES = st.sampled_from([5.0, 10.0, 12.5, 23.976, 25.0, 29.97, 30.0, 59.94])
+
+
+@given(RATES, st.integers(1, 100_000))
+def test_the_rate_of_a_video_puts_its_frames_at_their_times(rate, number):
     time_s = round(number / rate, 3)
-    computed = frame_rate(number, time_s)
-    assert computed == pytest.approx(rate, rel=1e-3)
-    assert abs(number / computed - time_s) <= 0.00051
+    assert abs(number / frame_rate(number, time_s) - time_s) <= 0.0005 + 1e-9
+
+
+@given(RATES, st.integers(3000, 100_000))
+def test_the_rate_of_a_long_video_is_exact(rate, number):
+    assert frame_rate(number, round(number / rate, 3)) == pytest.approx(rate, rel=2e-5)
 
 
 def test_the_rate_of_a_single_frame_is_above_zero():
