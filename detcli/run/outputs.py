@@ -167,7 +167,7 @@ def _require_files(config: Config, record_format: Format) -> None:
             )
         if base is not None and name != STDIN and name_below(name, base) is None:
             raise UsageError(
-                f"{public_name(name)} is not below --base {base}",
+                f"{public_name(name)} is not below --base {public_name(base)}",
                 "name the folder that all inputs are in, as Timelapse's root folder is",
             )
 

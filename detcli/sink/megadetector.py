@@ -15,7 +15,7 @@ from typing import Any
 
 from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.text import escape_surrogates
+from detcli.core.text import escape_surrogates, public_name
 from detcli.data.columns import DetectionJson
 from detcli.data.geometry import Size
 from detcli.data.json_text import encode
@@ -133,7 +133,8 @@ class MegaDetectorSink(TextSink):
         if name is not None:
             return name
         if self._outside_count == 0:
-            message = f"{source} is not below --base {self._run.base}: its name stays as it is"
+            base = public_name(self._run.base)
+            message = f"{source} is not below --base {base}: its name stays as it is"
             warnings.warn(DetcliWarning(message), stacklevel=2)
         self._outside_count += 1
         return source
@@ -154,7 +155,8 @@ class MegaDetectorSink(TextSink):
         finally:
             super().close()
         if self._outside_count > 1:
-            message = f"{self._outside_count} files are not below --base {self._run.base}"
+            base = public_name(self._run.base or "")
+            message = f"{self._outside_count} files are not below --base {base}"
             warnings.warn(DetcliWarning(message), stacklevel=2)
 
 
