@@ -4,7 +4,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from typing import Self
+from typing import NoReturn, Self
 
 from detcli.backend.protocol import closed_error
 from detcli.core.errors import DetcliError
@@ -87,6 +87,17 @@ class Records(Iterator[Record]):
         if not self._is_over:
             self._has_lost_detector = True
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: the threads belong to this process.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "Records cannot be pickled or copied: pass the names of the inputs to another process, "
+            "or single records, which can be pickled"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -188,3 +188,13 @@ def test_a_detector_is_not_pickled_and_says_what_to_do(detector, duplicate):
 def test_a_detector_says_in_which_precision_it_computes(detector):
     """A CPU leaves the model's own precision as it is, so there is none to tell."""
     assert detector.precision == ""
+
+
+def test_records_are_not_pickled_but_a_record_is(detector, make_image):
+    path = make_image("a.png", ("red", 1, 1))
+    records = predict([path, "no.png"], detector)
+    with pytest.raises(TypeError, match="single records, which can be pickled"):
+        pickle.dumps(records)
+    for record in records:
+        copied = pickle.loads(pickle.dumps(record))  # noqa: S301 - our own bytes
+        assert copied.to_json() == record.to_json()
