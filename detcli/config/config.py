@@ -61,7 +61,29 @@ EPSILON_S = 1e-6  # times of frames are not more exact
 
 @frozen
 class Inputs:
-    """Which inputs, and how they are read."""
+    """Which inputs, and how they are read.
+
+    Attributes:
+        source: Names of further inputs, before those that `predict` gets.
+        recursive: Whether folders in folders are searched.
+        follow: Whether folders are watched for new files; the run has no end then.
+        files_from: The path of a list of names, or "-" for standard input.
+        null: Whether names in that list end with NUL instead of a newline.
+        column: The column of Parquet files that has the images; None for the only one.
+        vid_stride: Every Nth frame of a video is used, for this N; 1 for all.
+        every: Seconds between the frames of a video that are used; None goes by `vid_stride`.
+        fps: Frames per second on standard input; None if they have no times.
+        start: Seconds from the start of a video, from which on its frames are used.
+        end: Seconds from the start of a video, at which its frames are used no more; None for all.
+        max_pixels: Images of more pixels, height times width, are errors.
+        input_timeout: Seconds that reading an input may take; 0 for any time.
+        strict: Whether a damaged image is an error even if it can be decoded.
+        lenient: Whether what there is of a JPEG without its last bytes is taken.
+        fast_decode: Whether large JPEGs are decoded at a reduced size, which is faster.
+
+    Raises:
+        UsageError: A value is of another type or out of range, or an input is a model.
+    """
 
     source: tuple[str, ...] = option(
         (),

@@ -230,7 +230,24 @@ class Overlay:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Record:
-    """The result for one input."""
+    """The result for one input: detections, or an error.
+
+    Attributes:
+        origin: Which input it is: its name, the number of a frame, and its time in seconds.
+        index: The number of the record, from 0.
+        model: The name of the model.
+        device: Where it ran, as in "cpu" or "cuda:0".
+        picture: The image: `picture.pixels` is `(H, W, 3)` uint8 in the order blue, green, red,
+            upright, and `picture.size` is height and width of the image in pixels, also where
+            `Inputs(fast_decode=True)` leaves fewer in the array. None with an error.
+        detections: What was found, in pixels of the image; None with an error.
+        error: Why the input failed; None with detections.
+        saved: Files that the command line made for it.
+        overlay: What the command line draws besides boxes, in pixels of the image.
+        added: Fields of its JSON that the command line adds, which say what made it.
+        precision: What the network computed in, as in "bf16", where the device chooses that; else
+            empty.
+    """
 
     origin: Origin
     index: int  # number of the record, from 0
