@@ -26,10 +26,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from detcli.config.config import Inputs, Settings, Watched
+    from detcli.config.config import Inputs, Settings
     from detcli.config.device import DeviceOptions
     from detcli.config.shapes import Line, Region, Zone
     from detcli.config.values import Tiling, Tracking
+    from detcli.config.watched import Watched
     from detcli.core.errors import DetcliError, DetcliWarning
     from detcli.data.detections import Detections
     from detcli.data.record import Record
@@ -51,7 +52,7 @@ _MODULES = {
     "Settings": "detcli.config.config",
     "Tiling": "detcli.config.values",
     "Tracking": "detcli.config.values",
-    "Watched": "detcli.config.config",
+    "Watched": "detcli.config.watched",
     "Zone": "detcli.config.shapes",
     "predict": "detcli.run.detector",
     "top_k": "detcli.data.topk",

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from detcli.config.config import Settings, Watched
+from detcli.config.config import Settings
+from detcli.config.watched import Watched
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Record

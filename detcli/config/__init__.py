@@ -1,7 +1,7 @@
 """Options: what the user may ask for, and the Config that a run gets of it.
 
 option.py       what an option is: its flag, its value from text, what it needs and excludes
-config.py       the options of a run; outputs.py, shards.py: two of their groups
+config.py       the options of a run; watched.py, outputs.py, shards.py: three of their groups
 values.py       values of options; shapes.py: zones, lines and regions; device.py: devices
 typed.py        values of fields that were given in Python
 differences.py  how the options of two runs differ

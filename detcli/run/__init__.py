@@ -33,10 +33,11 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 from detcli.analytics import Watcher
-from detcli.config.config import Config, Watched
+from detcli.config.config import Config
 from detcli.config.device import Device, available_cores
 from detcli.config.option import options_of, values_of
 from detcli.config.values import Tiling
+from detcli.config.watched import Watched
 from detcli.core import frozen
 from detcli.core.errors import DetcliNote, ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv

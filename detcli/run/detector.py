@@ -12,10 +12,11 @@ from typing import Any, NoReturn, Self, overload
 import numpy as np
 
 from detcli.analytics import Watcher
-from detcli.config.config import Config, Inputs, Settings, Watched
+from detcli.config.config import Config, Inputs, Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.option import options_of
 from detcli.config.typed import describe_value
+from detcli.config.watched import Watched
 from detcli.core.errors import DetcliError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import Detections

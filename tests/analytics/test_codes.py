@@ -12,7 +12,8 @@ import zxingcpp
 from sample_records import failure, feed, image
 
 from detcli.analytics import Watcher, codes, markers, track_texts
-from detcli.config.config import Settings, Watched
+from detcli.config.config import Settings
+from detcli.config.watched import Watched
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Record

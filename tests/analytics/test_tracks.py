@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sample_records import Film, detected, failed_frame, frame, image
 
 from detcli.analytics import Watcher, tracks
-from detcli.config.config import Watched
 from detcli.config.shapes import Shape
 from detcli.config.values import Tracker, Tracking
+from detcli.config.watched import Watched
 from detcli.core.errors import DependencyError, UsageError
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.

@@ -12,8 +12,8 @@ from sample_records import failure, image
 
 from detcli.analytics import Watcher
 from detcli.analytics.zones import inside
-from detcli.config.config import Watched
 from detcli.config.shapes import Shape
+from detcli.config.watched import Watched
 from detcli.core.errors import DetcliWarning, UsageError
 
 SIZE = 100

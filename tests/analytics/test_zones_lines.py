@@ -12,9 +12,10 @@ from sample_records import FILM, Film, detected, frame, image
 
 from detcli.analytics import Watcher, zones
 from detcli.analytics.zones import Crossings
-from detcli.config.config import Config, Watched
+from detcli.config.config import Config
 from detcli.config.shapes import Shape
 from detcli.config.values import Tracker, Tracking
+from detcli.config.watched import Watched
 from detcli.core.errors import UsageError
 
 LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above

@@ -22,9 +22,9 @@ import numpy as np
 
 from detcli import Detections, Detector, Inputs, Record, Settings, predict
 from detcli.analytics import Watcher
-from detcli.config.config import Watched
 from detcli.config.shapes import Shape
 from detcli.config.values import Tracker, Tracking
+from detcli.config.watched import Watched
 from detcli.data.geometry import overlap
 
 TRUTH = Path(__file__).parents[1] / "watch/truth"

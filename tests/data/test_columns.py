@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from detcli.config.config import Watched
+from detcli.config.watched import Watched
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
 from detcli.data.detections import PER_OBJECT
 from detcli.data.record import SettingsJson

@@ -8,9 +8,10 @@ import typer
 from detcli.cli.command import command
 from detcli.cli.console import set_verbosity
 from detcli.cli.defaults import defaults_file
-from detcli.config.config import Config, Inputs, Runtime, Settings, Verbosity, Watched
+from detcli.config.config import Config, Inputs, Runtime, Settings, Verbosity
 from detcli.config.outputs import Outputs
 from detcli.config.shards import Shards
+from detcli.config.watched import Watched
 from detcli.core.errors import InputError, UsageError
 from detcli.core.opencv import limit_pixels
 from detcli.storage.files import output_states

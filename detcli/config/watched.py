@@ -1,0 +1,152 @@
+"""Watched: options of what is found out about detections, besides their boxes."""
+
+# Not `from __future__ import annotations`: options read their types.
+from collections import Counter
+from collections.abc import Iterable
+
+from detcli.config.option import option
+from detcli.config.shapes import Line, Zone, read_shapes
+from detcli.config.typed import convert_fields
+from detcli.config.values import Tracker, Tracking
+from detcli.core import frozen
+from detcli.core.errors import UsageError
+
+
+def _read_zones(text: str) -> list[Zone]:
+    return read_shapes(Zone.parse, "--zone", text)
+
+
+def _read_lines(text: str) -> list[Line]:
+    return read_shapes(Line.parse, "--line", text)
+
+
+ZonesOrTexts = str | Zone | Iterable[str | Zone]
+LinesOrTexts = str | Line | Iterable[str | Line]
+"""What programs may give as zones and lines: one or several, also as the command line has them."""
+
+
+def _either_name(name: str, value: object, option_name: str, option_value: object) -> object:
+    """Return the value of an argument that has two names.
+
+    Args:
+        name: Its name in programs, such as "zones".
+        value: The value by that name; empty if it was not given.
+        option_name: The name of its option, such as "zone".
+        option_value: The value by that name.
+
+    Raises:
+        UsageError: It has a value by both names.
+    """
+    is_given = not _is_empty_tuple(value)
+    if is_given and not _is_empty_tuple(option_value):
+        raise UsageError(
+            f"{name} and {option_name} are the same, and both are given", f"use {name}"
+        )
+    return value if is_given else option_value
+
+
+def _is_empty_tuple(value: object) -> bool:
+    """Whether a value is the default of zones and lines; a list or an array may have no bool."""
+    return isinstance(value, tuple) and not value
+
+
+@frozen
+class Watched:
+    """What is found out about detections, besides their boxes.
+
+    Attributes:
+        read: Whether the texts of QR Codes, bar codes and other symbols are read.
+        track: The tracker that follows objects through a video, and the score from which on they
+            begin a track; None for no tracks.
+        zones: Polygons: each detection names those in which the middle of its lower side is.
+        lines: Lines of which each detection names those that its track has crossed since the frame
+            before; they need `track`.
+        zone: The same as `zones`, by the name of the option.
+        line: The same as `lines`, by the name of the option.
+
+    Zones, lines and the tracker may be texts as on the command line, also `@FILE` with one a line:
+
+        Watched(track="bytetrack,conf=0.5", zones=["door=0.1,0.4,0.5,0.4,0.5,1"])
+
+    Raises:
+        UsageError: A value is of another type, or two zones or lines have one name.
+    """
+
+    read: bool = option(
+        False,
+        "--read",
+        "Read the text of QR Codes, bar codes and other symbols; best with --model codes.",
+    )
+    zone: tuple[Zone, ...] = option(
+        (),
+        "--zone NAME=X,Y,...|@FILE",
+        "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
+        "image, or in pixels; @FILE has one a line.",
+        parse=_read_zones,
+    )
+    track: Tracking | None = option(
+        None,
+        "--track TRACKER",
+        "Follow objects through videos and streams, with bytetrack, botsort or ocsort; "
+        "bytetrack,conf=0.5 begins tracks from this score on; default: that of --conf.",
+        common=True,
+    )
+    line: tuple[Line, ...] = option(
+        (),
+        "--line NAME=X1,Y1,X2,Y2|@FILE",
+        "Report which tracks cross a line, and towards which side.",
+        parse=_read_lines,
+        needs={"track": "add --track bytetrack: what crosses a line moves"},
+    )
+
+    def __init__(
+        self,
+        *,
+        read: bool = False,
+        zones: "ZonesOrTexts" = (),
+        track: Tracking | Tracker | str | None = None,
+        lines: "LinesOrTexts" = (),
+        zone: "ZonesOrTexts" = (),
+        line: "LinesOrTexts" = (),
+    ) -> None:
+        """Take the values, and check them: see the attributes."""
+        values = {
+            "read": read,
+            "zone": _either_name("zones", zones, "zone", zone),
+            "track": track,
+            "line": _either_name("lines", lines, "line", line),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # as the class is frozen
+        convert_fields(self)
+        count_by_name = Counter(shape.name for shape in (*self.zone, *self.line))
+        for name, count in count_by_name.items():
+            if count > 1:
+                raise UsageError(
+                    f"the zone or line {name} is given twice", "give each another name"
+                )
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        """The zones, by the name that is not the option's."""
+        return self.zone
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines, by the name that is not the option's."""
+        return self.line
+
+    @property
+    def zones_and_lines(self) -> list[str]:
+        """The names of zones, of lines, and of both directions across these: "door left"."""
+        zone_names = [zone.name for zone in self.zone]
+        line_names = [line.name for line in self.line]
+        crossing_names = []
+        for line_name in line_names:
+            crossing_names += [f"{line_name} left", f"{line_name} right"]
+        return zone_names + line_names + crossing_names
+
+    @property
+    def places(self) -> list[str]:
+        """The same as `zones_and_lines`, by the name that it had before."""
+        return self.zones_and_lines
