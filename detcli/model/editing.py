@@ -312,6 +312,11 @@ def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
         if not takes_one_image:
             return False
 
+    # Some tools also list the outputs among the intermediate tensors, with the shapes from before.
+    described = [value for value in graph.value_info if value.name not in shapes]
+    del graph.value_info[:]
+    graph.value_info.extend(described)
+
     names = tensor_names(graph)
     axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
     for output in graph.output:

@@ -11,7 +11,7 @@ from detcli.model.graph import Dims, GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
 from detcli.model.heads.joined import find_end_to_end_head, find_joined_head
 from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.output_layouts import shapes_at
+from detcli.model.heads.output_layouts import shapes_at, shapes_by_nodes
 from detcli.model.heads.pairs import (
     find_best_class_head,
     find_pair_head,
@@ -143,12 +143,38 @@ class HeadSearch:
         if class_names:
             fitting_heads = [head for head in heads if head.class_count == len(class_names)]
             heads = fitting_heads or heads
+        if supposed_size is None and heads:
+            self._check_declared_shapes(heads)
         if len(heads) > 1:
             listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
             raise Unrecognised(
                 f"it may be {listed}, which decode their boxes differently", SAY_WHICH
             )
         return heads[0] if heads else None
+
+    def _check_declared_shapes(self, heads: list[Head]) -> None:
+        """Refuse a graph if it declares other shapes for its outputs than its nodes compute.
+
+        The family of a grid head follows from the shapes of the outputs.
+
+        Args:
+            heads: The grid heads that the declared shapes fit.
+
+        Raises:
+            Unrecognised: An axis of an output, apart from the batch, has another size.
+        """
+        by_nodes = shapes_by_nodes(self.model).shapes
+        for head in heads:
+            for tensor in head.tensors:
+                declared = self.index.shapes[tensor]
+                computed = by_nodes[tensor]
+                if not computed or not _contradict(declared, computed):
+                    continue
+                raise Unrecognised(
+                    f"its file declares the shape {declared} for its output {tensor}, but its "
+                    f"nodes compute {computed}",
+                    "export the model again; its file does not say what it does",
+                )
 
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
         """Choose the grid heads to look for, and return the name of each one's family.
@@ -164,6 +190,20 @@ class HeadSearch:
             if supposed_size is None or family.grid.takes_any_size or self.image.size is None:
                 families[family.grid] = family.name
         return families
+
+
+def _contradict(declared: Dims, computed: Dims) -> bool:
+    """True if two shapes cannot both be right; the batch, which is the first axis, is left out.
+
+    Outputs without a batch have one of their own in front, which detcli adds.
+    """
+    if len(declared) != len(computed):
+        return True
+    for declared_size, computed_size in zip(declared[1:], computed[1:], strict=True):
+        are_numbers = isinstance(declared_size, int) and isinstance(computed_size, int)
+        if are_numbers and declared_size != computed_size:
+            return True
+    return False
 
 
 def _reason_without_head(index: GraphIndex) -> str:

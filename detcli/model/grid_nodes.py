@@ -255,7 +255,8 @@ def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     Returns:
         The name of the part, `[B, N, width]` with an entry for each anchor of each cell.
     """
-    tensor = add.cut(channels.tensor, start=channels.start, stop=channels.stop, axis=channels.axis)
+    channel_range = ChannelRange(channels.tensor, channels.start, channels.stop)
+    tensor = add.channels(channel_range, channels.axis)
     # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
     batch = 0 if channels.rank > 2 else 1
     if channels.rank == RANK_WITH_ANCHORS:

@@ -172,7 +172,7 @@ class ChannelSlice(NamedTuple):
 
     tensor: str
     start: int
-    stop: int
+    stop: int | None  # None for the end of the axis, so that no channel is left out unseen
     axis: int  # of the channels
     rank: int
     anchors: int  # whose channels these are; 1 where each has an entry on another axis

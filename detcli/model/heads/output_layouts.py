@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import onnx
+from onnx import helper
 
 from detcli.model.contract import Size
-from detcli.model.editing import tidy
+from detcli.model.editing import copied, infer_shapes, tidy
 from detcli.model.graph import Dims, GraphIndex, shape
 from detcli.model.heads import HEAD_RANK, GridSpec
 
@@ -63,6 +64,23 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
         # The inference may add a batch axis in front, which the declared number of axes cuts off.
         shapes[output.name] = shape(output)[-ranks[output.name] :]
     return shapes
+
+
+def shapes_by_nodes(model: onnx.ModelProto) -> GraphIndex:
+    """Index a graph with the shapes that its nodes compute, in place of those that it declares.
+
+    A file may declare other shapes for its outputs than it computes; ONNX Runtime only warns.
+    Where the nodes do not show the size of an axis, it is unknown.
+    """
+    bare_model = copied(model)
+    graph = bare_model.graph
+    outputs = [
+        helper.make_tensor_value_info(output.name, output.type.tensor_type.elem_type, None)
+        for output in graph.output
+    ]
+    del graph.value_info[:], graph.output[:]
+    graph.output.extend(outputs)
+    return GraphIndex(infer_shapes(bare_model).graph)
 
 
 def _set_image_size(graph: onnx.GraphProto, image: str, size: Size) -> None:

@@ -314,7 +314,7 @@ def _channel_slice(
     return ChannelSlice(
         tensor=layout.name,
         start=start,
-        stop=channels.stop,
+        stop=None if channels.stop == layout.channels else channels.stop,
         axis=layout.channel_axis,
         rank=layout.rank,
         anchors=anchors_with_channels,
