@@ -71,7 +71,8 @@ class Adaptation:
     @property
     def score_form(self) -> ScoreForm:
         """What the scores of the head that runs are."""
-        if self.head.scores_are is Activation.LINEAR and self.no_object is None:
+        becomes_final = self.no_object is not None or self.head.objectness
+        if self.head.scores_are is Activation.LINEAR and not becomes_final:
             return ScoreForm.LOGITS
         return ScoreForm.FINAL
 
@@ -153,6 +154,8 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
+        if head.scores_are is Activation.LINEAR:
+            scores = add("Sigmoid", scores)  # a product of logits is no logit
         scores = _multiply_by_objectness(add, scores, channel_axis)
     if not head.anchors_first and plan.anchors_first:
         boxes = add.swapped(boxes)

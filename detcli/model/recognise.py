@@ -29,6 +29,7 @@ from detcli.model.graph import GraphIndex, shape, type_name
 from detcli.model.heads import (
     BOXES_ONLY,
     DETECTORS,
+    Activation,
     BoxDecode,
     Head,
     Unrecognised,
@@ -59,6 +60,8 @@ SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic opti
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format"
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
+NO_OBJECT_NAMES = frozenset({"", "__background__", "background", "n/a", "no object", "no-object"})
+"""What files call the class that stands for no object, in lower case."""
 
 TASKS = {
     "classify": "it classifies whole images",
@@ -352,6 +355,8 @@ def _recognise(
     box_format = _choose_box_format(head, requested_format or box_format_of(metadata))
     no_object = _class_of_no_object(index, head, family)
     names = parse_names(metadata.get("names", ""))
+    if no_object is not None and FAMILY_KEY not in metadata:
+        _check_no_object_has_no_name(head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
     y_first, fractions = _corner_order_and_unit(index, head, family)
     return Recognised(
@@ -380,6 +385,31 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
     if selects or _leaves_out_class_of_no_object(index, head):
         return None
     return family.no_object
+
+
+def _check_no_object_has_no_name(head: Head, family: Family, names: list[str] | None) -> None:
+    """Refuse a head if its file names a class for each score, though one would stand for no object.
+
+    The nodes of DETR are also those of detectors that have no such class. Their scores would lose
+    their last class, and be shares of all classes in place of probabilities.
+
+    Args:
+        head: The head of the graph.
+        family: The family of detectors that it seems to belong to.
+        names: The class names in the file's metadata, if any.
+
+    Raises:
+        Unrecognised: All scores have names, and the name of the last is that of a class.
+    """
+    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
+    if not is_last_left_out or not names or len(names) != head.class_count:
+        return
+    if names[-1].lower() not in NO_OBJECT_NAMES:
+        raise Unrecognised(
+            f"it looks like {family.name}, whose last score stands for no object, but its metadata "
+            f"names a class for each of its {len(names)} scores",
+            f"if it is {family.name} all the same, {SAY_WHICH}",
+        )
 
 
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from anchor_graphs import distances, plugin, scores
-from graph_builder import HEIGHT, WIDTH, Graph, corners, softmax
+from graph_builder import HEIGHT, WIDTH, Graph, corners, sigmoid, softmax
 from head_checks import (
     ALL,
     IMAGE,
@@ -242,3 +242,16 @@ def test_a_yolo_with_the_outputs_of_tensorflows_is_refused():
     file, _ = with_channels_last("NMS, four outputs")
     with pytest.raises(ModelError, match="order and unit of the corners"):
         file.detector()
+
+
+def test_an_objectness_and_scores_without_a_sigmoid_get_one_before_they_are_multiplied():
+    graph = Graph()
+    parts = [distances(graph, centres=False), graph.maps(1), graph.maps(3)]
+    head = graph.swapped(graph("Concat", *parts, axis=1))
+    model = graph.model([graph.cut(head, 0, 4, 2), graph.cut(head, 4, 8, 2)])
+    boxes, logits = outputs(model, images=IMAGE)
+    detections, contract = found_in(file_of(model), images=IMAGE)
+    assert contract.class_count == 3
+    probabilities = sigmoid(logits[0])
+    products = probabilities[:, 1:] * probabilities[:, :1]
+    assert_same(detections, expected_of_all(boxes[0], products))

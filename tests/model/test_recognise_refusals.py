@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from graph_builder import Graph
-from head_graphs import of_zoo
+from head_graphs import model_of, of_zoo
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
@@ -230,3 +230,24 @@ def test_the_hint_names_the_commands_that_have_the_option(name):
     commands = [command for command in vars(module).values() if inspect.isfunction(command)]
     options = {option for command in commands for option in inspect.signature(command).parameters}
     assert ("boxes_only" in options) == (name in BOXES_ONLY)
+
+
+def detr_of_four_scores(names):
+    """A graph of DETR's nodes whose metadata has these names."""
+    model, _ = model_of("DETR", 3)
+    helper.set_model_props(model, {"names": str(dict(enumerate(names)))})
+    return model
+
+
+def test_a_look_alike_of_detr_that_names_all_its_scores_is_refused():
+    model = detr_of_four_scores(["cat", "dog", "cow", "hen"])
+    with pytest.raises(ModelError, match="names a class for each of its 4 scores"):
+        read_graph(model, "model.onnx")
+    model.metadata_props.add(key="detcli.family", value="DETR")
+    assert read_graph(model, "model.onnx").contract.class_count == 3
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "cow"], ["cat", "dog", "cow", "no-object"]])
+def test_detr_need_not_name_what_stands_for_no_object(names):
+    contract = read_graph(detr_of_four_scores(names), "model.onnx").contract
+    assert contract.names == ("cat", "dog", "cow")
