@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from detcli.config.device import AUTO, Device, DeviceOptions
+from detcli.config.device import AUTO, MAX_WORKERS, Device, DeviceOptions
 from detcli.config.option import (
     changed_options,
     check_combination,
@@ -255,7 +255,7 @@ class Runtime:
         "Detectors to run side by side on the CPU; default: one per core for many inputs.",
         affects_detections=False,
         other_names="threads jobs",
-        range=(1, None),
+        range=(1, MAX_WORKERS),
     )
     cuda_graph: bool | None = option(
         None,

@@ -22,6 +22,7 @@ DEVICE_NAMES = (
 NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
 """OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
+MAX_WORKERS = 1024  # more than cores only wait, and each has the network in memory
 MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
 MIN_MEMORY = 1 << 20  # bytes; a smaller number was meant in another unit
 MAX_MEMORY = 1 << 50  # bytes; so was a larger one
@@ -160,9 +161,10 @@ class DeviceOptions:
     def __post_init__(self) -> None:
         """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
-        for name, count in (("workers", self.workers), ("cores", self.cores)):
-            if count is not None and not 1 <= count <= MAX_CORES:
-                raise UsageError(f"{name} is {count}", f"give 1 to {MAX_CORES}")
+        counts = (("workers", self.workers, MAX_WORKERS), ("cores", self.cores, MAX_CORES))
+        for name, count, max_count in counts:
+            if count is not None and not 1 <= count <= max_count:
+                raise UsageError(f"{name} is {count}", f"give 1 to {max_count}")
         if self.gpu_mem_limit is not None and not MIN_MEMORY <= self.gpu_mem_limit <= MAX_MEMORY:
             raise UsageError(
                 f"gpu_mem_limit is {self.gpu_mem_limit} bytes",

@@ -36,6 +36,8 @@ class BenchMode(StrEnum):
     THROUGHPUT = "throughput"
 
 
+MAX_PROCESSES = 1024  # of a run in shards on one machine; more than cores only wait
+
 BLUR_MARGIN = 0.1
 """Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
 
@@ -153,8 +155,16 @@ class ShardEngine:
     def parse(cls, text: str) -> Self:
         """Read `local:4`, `ray` or `ray://HOST:PORT`."""
         kind, _, rest = text.partition(":")
-        if kind == "local" and re.fullmatch("0*[1-9][0-9]{0,5}", rest):
-            return cls(kind, int(rest))
+        digits = rest.lstrip("0")
+        if kind == "local" and re.fullmatch("[1-9][0-9]*", digits):
+            # Python refuses to read numbers of thousands of digits.
+            count = int(digits[:6])
+            if count > MAX_PROCESSES:
+                raise UsageError(
+                    f"--on {text} asks for more than {MAX_PROCESSES} processes",
+                    f"give local:N with N up to {MAX_PROCESSES}; more than cores only wait",
+                )
+            return cls(kind, count)
         if text == "ray":
             return cls(kind)
         if re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):

@@ -123,6 +123,9 @@ def test_a_value_survives_its_way_to_another_process(name):
         ("report", "s3:/bucket/a", "--report cannot write to an object store"),
         ("shards", "4/3", "--shards 4/3 is not a share"),
         ("on", "local:0", "--on local:0 names nothing to run on"),
+        ("on", "local:1025", "--on local:1025 asks for more than 1024 processes"),
+        ("on", "local:" + "9" * 5000, "asks for more than 1024 processes"),
+        ("workers", "1025", "--workers: 1025 is not in the range 1<=x<=1024"),
     ],
 )
 def test_what_is_no_value_is_refused(name, raw, says):
