@@ -127,6 +127,10 @@ def free(model: ModelProto, image: str) -> None:
 def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Let a graph take `[B, 3, H, W]` in floating point as its only input."""
     adapted = copied(model)
+    if plan.head.takes_any_size:
+        free(adapted, plan.image.name)
+        for output in adapted.graph.output:
+            output.type.tensor_type.ClearField("shape")
     _feed(NodeBuilder(adapted), plan)
     return adapted
 

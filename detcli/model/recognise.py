@@ -91,7 +91,10 @@ class Reading:
         return cut(model, self.contract.head)
 
     def with_image_input(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the whole graph with one input, for images `[B, 3, H, W]`; outputs stay."""
+        """Return the whole graph with one input, for images `[B, 3, H, W]`; outputs stay.
+
+        If the graph takes images of any size, whatever size it says, the input says so.
+        """
         if self.adaptation.is_needed:
             return with_one_input(model, self.adaptation)
         return model

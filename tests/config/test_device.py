@@ -25,9 +25,9 @@ def test_a_detector_needs_a_core(name):
 
 @pytest.mark.parametrize(("name", "limit"), [("workers", 1024), ("cores", 65536)])
 def test_more_than_any_machine_has_is_refused(name, limit):
-    assert getattr(DeviceOptions(**{name: limit}), name) == limit  # type: ignore[arg-type]
+    assert getattr(DeviceOptions(**{name: limit}), name) == limit
     with pytest.raises(UsageError, match=f"{name} is {limit + 1}") as error:
-        DeviceOptions(**{name: limit + 1})  # type: ignore[arg-type]
+        DeviceOptions(**{name: limit + 1})
     assert error.value.hint == f"give 1 to {limit}"
 
 

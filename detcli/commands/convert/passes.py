@@ -34,6 +34,7 @@ from detcli.model.graph import (
     known_size,
     shape,
 )
+from detcli.model.heads import Unrecognised
 from detcli.model.heads.joined import box_tensor_of, score_tensor_of
 from detcli.model.inputs import find_inputs
 
@@ -193,8 +194,21 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
         The first output of each node.
     """
     index = GraphIndex(graph)
-    decoding_nodes, _ = _split_at_network(index, {box_tensor_of(index, tensor) for tensor in boxes})
+    box_tensors = {_boxes_before_join(index, name) for name in boxes}
+    decoding_nodes, _ = _split_at_network(index, box_tensors)
     return decoding_nodes
+
+
+def _boxes_before_join(index: GraphIndex, tensor: str) -> str:
+    """Find the tensor of boxes that is joined with scores in another.
+
+    Returns:
+        Its name; the tensor itself if it joins something else, such as the raw boxes of two scales.
+    """
+    try:
+        return box_tensor_of(index, tensor)
+    except Unrecognised:
+        return tensor
 
 
 def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> set[str]:

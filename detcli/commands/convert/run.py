@@ -1,5 +1,6 @@
 """Converts a model file, and writes the result if its detections stay the same."""
 
+import contextlib
 import itertools
 import tempfile
 import warnings
@@ -8,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, load_model_from_string
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
@@ -25,12 +26,19 @@ from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, rows_of
 from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.config.values import Tolerance
 from detcli.core import frozen
-from detcli.core.errors import DetcliWarning, InputError, UsageError
+from detcli.core.errors import (
+    DetcliWarning,
+    InferenceError,
+    InputError,
+    ModelError,
+    UsageError,
+)
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
+from detcli.model.graph import shape
 from detcli.model.metadata import BOX_FORMAT_KEY, FAMILY_KEY
 from detcli.model.precision import precision_of
 from detcli.model.preprocessing import METADATA_KEY, written
@@ -162,10 +170,14 @@ def convert(
             new_path = Path(folder, output.name)
             write_output(new_path, converted)
             new = ModelFile.read(new_path, settings.box_format, content=converted)
+            new_axis = _new_batch_axis(original, steps.model)
+            if new_axis:
+                _warn(f"{output.name}: {new_axis}")
             for warning in new.detector().warnings:
                 if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
-            difference, failures = compare_models(old, new, options, item)
+            with _batch_errors_explained(options, model.path.name):
+                difference, failures = compare_models(old, new, options, item)
             before = _describe_file(original, model.path, old)
             after = _describe_file(new, output, new)
         if difference.conf != CONFIDENCES[0]:
@@ -183,6 +195,54 @@ def convert(
         difference=difference,
         failures=failures,
     )
+
+
+def _new_batch_axis(file: ModelFile, converted: ModelProto) -> str:
+    """Word a warning if the outputs of a model have an axis for the batch only since a conversion.
+
+    detcli adds this axis to the outputs of graphs that have none, in front of the others. Other
+    programs that read the outputs have to know of it.
+
+    Args:
+        file: The file before the conversion.
+        converted: The model after it.
+
+    Returns:
+        The warning; empty if no output has got such an axis.
+    """
+    before = load_model_from_string(file.content).graph
+    dims_before = {output.name: shape(output) for output in before.output}
+    for output in converted.graph.output:
+        old_dims = dims_before.get(output.name, [])
+        dims = shape(output)
+        if old_dims and dims == [1, *old_dims]:
+            return (
+                f"its outputs have an axis for the batch now: {output.name} is {dims}, and was "
+                f"{old_dims}"
+            )
+    return ""
+
+
+@contextlib.contextmanager
+def _batch_errors_explained(options: ConversionOptions, title: str) -> Iterator[None]:
+    """Turn an error of a network into one about --batch, where that has set the batch.
+
+    Args:
+        options: The passes of the conversion.
+        title: What the error calls the model.
+
+    Raises:
+        ModelError: The network fails, and the batch was changed: its nodes have the old one inside.
+    """
+    try:
+        yield
+    except InferenceError as error:
+        if options.batch is None:
+            raise
+        raise ModelError(
+            f"--batch: the nodes of {title} only work for the batch that it was exported with",
+            "leave it out, or export the model again with that batch",
+        ) from error
 
 
 def _weak_evidence(difference: Difference) -> str:

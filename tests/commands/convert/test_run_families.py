@@ -1,18 +1,23 @@
 """Conversions of detectors other than YOLO: detections stay the same, or the reason is given."""
 
+import warnings
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import query_model
+from cell_graphs import EXPORTS
 from conversions import SQUARES
 from conversions import converted as convert
+from graph_builder import Graph
+from query_graphs import exponential
 
 from detcli.config.config import Settings
-from detcli.core.errors import ModelError
+from detcli.core.errors import DetcliWarning, ModelError
 from detcli.model.contract import Layout
 from detcli.model.file import ModelFile
-from detcli.model.graph import GraphIndex
+from detcli.model.graph import GraphIndex, is_half
 from detcli.run.detector import Detector
 
 
@@ -155,3 +160,55 @@ def test_a_family_that_the_graph_is_not_is_refused(write_query_model):
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="family says 'YOLOX', which does not fit it"):
         ModelFile.read(path).detector()
+
+
+@pytest.mark.parametrize("name", ["BlazeFace", "CenterFace"])
+def test_raw_scales_of_any_size_and_layout_compute_in_float16(name, tmp_path):
+    """CenterFace says a size of 32 x 32 and takes any; BlazeFace joins two scales in an output."""
+    export = EXPORTS[name]
+    path = tmp_path / "model.onnx"
+    graph = Graph(size=export.at or export.sizes[0])
+    outputs = export.build(graph, export.classes[0])
+    path.write_bytes(graph.model(list(outputs.values())).SerializeToString())
+    loose = {"score": 1, "corner": 1e4, "boxes": 1}
+    report = convert(path, tmp_path / "half.onnx", half=True, tolerance=loose)
+    assert report.written
+    assert [step.changed for step in report.steps] == [True]
+    assert is_half(ModelFile.read(tmp_path / "half.onnx").model)
+
+
+def test_a_batch_that_nodes_have_inside_is_named_and_not_the_error_of_the_runtime(tmp_path):
+    """A vision transformer joins a learnt token to the patches of each image."""
+    graph = Graph()
+    queries = graph.queries()
+    nothing = graph("Mul", graph("ReduceMax", queries, keepdims=0), np.float32(0))
+    # Its shape depends on the image, so that only a run shows it.
+    dims = graph("Add", graph("Cast", nothing, to=onnx.TensorProto.INT64), np.array([1, 1, 8]))
+    token = graph("Reshape", np.zeros((1, 1, 8), np.float32), dims)
+    features = graph.cut(graph("Concat", queries, token, axis=1), 0, 24, 1)
+    outputs = [exponential(graph, features), graph.linear(features, 8, 3)]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph.model(outputs).SerializeToString())
+    with pytest.raises(
+        ModelError, match=r"--batch: the nodes of model\.onnx only work for"
+    ) as error:
+        convert(path, tmp_path / "batch.onnx", batch="dynamic")
+    assert "export the model again with that batch" in error.value.hint
+    assert not (tmp_path / "batch.onnx").exists()
+
+
+@pytest.mark.filterwarnings("ignore:neither model finds")
+def test_an_axis_for_the_batch_that_outputs_get_is_mentioned(tmp_path):
+    export = EXPORTS["SCRFD"]
+    graph = Graph(size=export.sizes[0])
+    outputs = export.build(graph, export.classes[0])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph.model(list(outputs.values())).SerializeToString())
+    with pytest.warns(DetcliWarning, match=r"axis for the batch now: .* is \[1, 768, 1\], and was"):
+        convert(path, tmp_path / "named.onnx", metadata={"detcli.conf": "0.4"})
+
+
+def test_nothing_is_said_where_outputs_keep_their_shape(write_query_model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        converted(write_query_model(), metadata={"detcli.conf": "0.4"})
