@@ -128,6 +128,7 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     Returns:
         A copy of the simplified model with all intermediate shapes that can be inferred.
     """
+    _free_negative_sizes(model.graph)
     _fold(model, NAMED, {})
     if restore_softmax(model, opset(model)):
         drop_unused(model.graph)
@@ -143,6 +144,18 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     if _add_batch(model, inferred.graph):
         return infer_shapes(model)
     return inferred
+
+
+def _free_negative_sizes(graph: GraphProto) -> None:
+    """Leave the axes of a graph open that have a size of -1, in place, as ONNX Runtime reads them.
+
+    Some exporters write -1 for an axis of any size; ONNX's own inference takes it for a size.
+    """
+    for values in (graph.input, graph.output, graph.value_info):
+        for value in values:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]) -> bool:

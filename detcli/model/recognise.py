@@ -57,6 +57,7 @@ EXPECTED = (
     "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
 SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
+INLINE = "export it with dynamo=False, or apply onnx.inliner.inline_local_functions in Python"
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format"
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -165,6 +166,9 @@ def _not_a_detector(
         are_operators = "is an operator" if len(runtime_operators) == 1 else "are operators"
         reason += f"; {listed} {are_operators} of ONNX Runtime's own"
         hints.append(SAVED_BY_RUNTIME)
+    if model.functions:
+        reason += "; its nodes are in functions of the file, as torch's dynamo exporter leaves them"
+        hints.insert(0, INLINE)
     # Which layouts are known does not help with a model for another task than detection.
     if not hints or hints[0] not in COMPLETE_HINTS:
         hints.append(EXPECTED)

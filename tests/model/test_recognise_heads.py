@@ -16,6 +16,7 @@ from head_checks import (
     with_constant_nodes,
     with_copies_of_outputs,
     with_fed_constants,
+    with_negative_sizes,
     with_softmax_arithmetic,
 )
 from head_graphs import ENDINGS, model_of
@@ -88,6 +89,16 @@ def test_a_slimmed_file_is_read_as_it_was(name, slim):
     detections, slimmed = read(slim(model))
     unchanged = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
     assert slimmed == replace(contract, **unchanged)
+    assert_same(detections, expected_detections)
+
+
+@pytest.mark.parametrize("name", ["YOLO-NAS", "YOLOv5 cut apart", "SSD", "DETR", "RT-DETR"])
+def test_sizes_of_minus_one_are_any_sizes(name):
+    model, roles = model_of(name, 3)
+    expected_detections = expected(name, outputs_of(model, roles))
+    detections, contract = read(with_negative_sizes(model))
+    assert contract.family == ENDINGS[name].family
+    assert contract.batch is None
     assert_same(detections, expected_detections)
 
 

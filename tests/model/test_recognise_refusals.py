@@ -7,7 +7,9 @@ import re
 import colour_model
 import numpy as np
 import onnx
+import onnx.inliner
 import pytest
+from anchor_graphs import distances
 from graph_builder import Graph
 from head_graphs import model_of, of_zoo
 from onnx import TensorProto, helper, numpy_helper
@@ -16,6 +18,7 @@ from text_model import DECODE, IMAGES, contract_of, parsed
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 from detcli.data.detections import COCO
+from detcli.model.editing import infer_shapes
 from detcli.model.heads import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import TASKS, read_graph
 
@@ -251,3 +254,31 @@ def test_a_look_alike_of_detr_that_names_all_its_scores_is_refused():
 def test_detr_need_not_name_what_stands_for_no_object(names):
     contract = read_graph(detr_of_four_scores(names), "model.onnx").contract
     assert contract.names == ("cat", "dog", "cow")
+
+
+def test_landmarks_beside_boxes_and_scores_are_named():
+    graph = Graph()
+    boxes = graph.swapped(distances(graph, centres=False))
+    scores = graph.swapped(graph("Sigmoid", graph.maps(2)))
+    landmarks = graph.swapped(graph.maps(10))
+    with pytest.raises(ModelError, match=f"gives landmarks, {landmarks}, beside its boxes"):
+        read_graph(infer_shapes(graph.model([landmarks, boxes, scores])), "model.onnx")
+
+
+def test_nodes_in_functions_as_torchs_dynamo_exporter_leaves_them_are_the_reason():
+    model, _ = model_of("YOLOv8", 3)
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
+    constants = [tensor.name for tensor in model.graph.initializer]
+    inputs = ["images", *constants]
+    outputs = [output.name for output in model.graph.output]
+    imports = [helper.make_opsetid("", 17)]
+    function = helper.make_function("torch", "Network", inputs, outputs, nodes, imports)
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("torch", 1))
+    del model.graph.node[:]
+    model.graph.node.append(helper.make_node("Network", inputs, outputs, domain="torch"))
+    with pytest.raises(ModelError, match="its nodes are in functions of the file") as error:
+        read_graph(model, "model.onnx")
+    assert "dynamo=False" in error.value.hint
+    inlined = onnx.inliner.inline_local_functions(model)
+    assert read_graph(infer_shapes(inlined), "model.onnx").contract.family == "YOLO"

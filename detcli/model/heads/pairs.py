@@ -71,6 +71,12 @@ def find_pair_head(index: GraphIndex) -> Head | None:
             "outputs are the scores and class ids of these"
         )
     if len(heads) > 1:
+        landmarks = _landmarks_beside(heads)
+        if landmarks:
+            raise Unrecognised(
+                f"it gives landmarks, {landmarks}, beside its boxes and scores, and no family is "
+                "known that has them like that"
+            )
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     if not heads:
         return None
@@ -78,6 +84,27 @@ def find_pair_head(index: GraphIndex) -> Head | None:
     if any(_holds_masks(index, name, head) for name in index.outputs if name not in head.tensors):
         raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return head
+
+
+def _landmarks_beside(heads: list[Head]) -> str:
+    """Find the output that holds landmarks, where it may be the scores by its shape.
+
+    Landmarks are pairs of numbers as a layer leaves them. A softmax or sigmoid makes the scores.
+
+    Args:
+        heads: Every pair of outputs that may be boxes and scores.
+
+    Returns:
+        The name of the output; empty if it is not clear, or if any may be the boxes.
+    """
+    boxes = {head.boxes for head in heads}
+    by_layer = [head for head in heads if head.scores_are is Activation.LINEAR]
+    if len(boxes) != 1 or len(by_layer) != 1 or len(heads) != 2:
+        return ""
+    class_count = by_layer[0].class_count
+    if class_count is None or class_count % 2:
+        return ""
+    return by_layer[0].scores[0].tensor
 
 
 def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
