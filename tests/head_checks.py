@@ -140,12 +140,13 @@ def softmax_arithmetic(graph, softmax):
 
 
 def with_negative_sizes(model):
-    """With -1 for the batch of all inputs and outputs, and for the anchors of outputs."""
+    """With -1 for the batch of all inputs and outputs, and for the other axes of outputs."""
     for value in (*model.graph.input, *model.graph.output):
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_value = -1
         if value in model.graph.output and len(dims) == 3:
             dims[1].dim_value = -1
+            dims[2].dim_value = -1
     return model
 
 
