@@ -15,6 +15,9 @@ MAX_FRACTION = 1.5
 """Pixels: where no box of an image reaches further, a warning says that they may be fractions."""
 
 
+# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
+# `to_detections` drops such boxes with a warning of ours instead of NumPy's.
+@np.errstate(over="ignore", invalid="ignore")
 def detect_all(
     outputs: Iterable[HeadArray],
     letterboxes: Sequence[Letterbox],
@@ -36,9 +39,7 @@ def detect_all(
     return batch_to_detections(selections, letterboxes, contract)
 
 
-# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
-# `to_detections` drops such boxes with a warning of ours instead of NumPy's.
-@np.errstate(over="ignore", invalid="ignore")
+@np.errstate(over="ignore", invalid="ignore")  # as for `detect_all`
 def batch_to_detections(
     selections: Sequence[SelectedBoxes], letterboxes: Sequence[Letterbox], contract: Contract
 ) -> list[Detections]:

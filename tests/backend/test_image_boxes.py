@@ -139,3 +139,15 @@ def test_a_batch_gives_what_its_images_give_one_by_one(batch, clips, box_fractio
     assert [str(item.message) for item in batch_warnings] == [
         str(item.message) for item in image_warnings
     ]
+
+
+def test_boxes_as_far_as_float32_reaches_are_dropped_without_a_warning_of_numpy():
+    head = np.zeros((7, 2), np.float32)
+    head[:4] = [[-3e38], [-3e38], [3e38], [3e38]]
+    head[4:] = 0.9
+    options = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=0.5)
+    letterbox = Letterbox.fit((8, 8), (8, 8))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        detect_all([head], [letterbox], options, CONTRACT)
+    assert [item.category for item in caught if item.category is RuntimeWarning] == []

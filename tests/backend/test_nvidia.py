@@ -197,9 +197,9 @@ def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lack
         )
 
 
-def check_readme(title, extra):
-    """Each GPU of a row of README, with its compute capability; the last cell has what it lacks."""
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def check_table(title, extra):
+    """Each GPU of a row of the table, with its compute capability; the last cell has what it lacks."""
+    text = (Path(__file__).parents[2] / "docs/devices.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {title} \|(.*)\|$", text, re.MULTILINE)
     driver, runs, does_not_run = row.split("|")
     assert driver.strip() == f"{extra.driver} or later"
@@ -209,9 +209,9 @@ def check_readme(title, extra):
         assert [capability for capability in listed if extra.runs_on(capability) != expected] == []
 
 
-def test_the_readme_names_drivers_and_gpus_of_each_extra():
+def test_the_page_names_drivers_and_gpus_of_each_extra():
     for extra in CUDA_EXTRAS:
-        check_readme(f"`{extra.name}`", extra)
+        check_table(f"`{extra.name}`", extra)
 
 
 def test_arm_servers_have_wheels_for_cuda_13_alone():
@@ -227,4 +227,4 @@ def test_arm_servers_have_wheels_for_cuda_13_alone():
     )
     *names, built_for = process.stdout.splitlines()
     assert names == ["cuda", "cuda", "None", "None"]
-    check_readme("`cuda`, on arm64", replace(CUDA_EXTRAS[0], architectures=built_for))
+    check_table("`cuda`, on arm64", replace(CUDA_EXTRAS[0], architectures=built_for))

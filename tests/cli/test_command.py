@@ -77,9 +77,10 @@ def test_what_is_closer_wins(arguments, variable, file, expected, write_defaults
     assert given("a.jpg", *arguments)["model"] == expected
 
 
-def test_the_example_in_the_readme_is_valid(write_defaults):
-    readme = Path(__file__).parents[2] / "README.md"
-    write_defaults(readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
+def test_the_example_of_the_documentation_is_valid(write_defaults):
+    page = Path(__file__).parents[2] / "docs/configuration.md"
+    text = page.read_text(encoding="utf-8")
+    write_defaults(text.partition("```toml\n")[2].partition("```")[0])
     values = given("a.jpg")
     assert values["model"] == str(Path("~/models/parking.onnx").expanduser())
     assert values["device"] == ["cpu"]

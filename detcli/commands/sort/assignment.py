@@ -9,7 +9,7 @@ from detcli.data.record import RecordJson, name_of
 if TYPE_CHECKING:
     from detcli.core import Fields
 
-Burst = tuple[int, int]
+BurstNumber = tuple[int, int]
 """The number of a file of records, and of a burst in it."""
 
 
@@ -23,8 +23,8 @@ class Assignment:
     def __init__(self, rules: SortRules) -> None:
         self._rules = rules
         self._ranks: dict[str, int] = {}  # by the name of the image, in the order of records
-        self._bursts: dict[str, Burst] = {}  # by the name of the image
-        self._burst_ranks: dict[Burst, int] = {}  # the best rank in a burst
+        self._bursts: dict[str, BurstNumber] = {}  # by the name of the image
+        self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
         """Take a record into account.

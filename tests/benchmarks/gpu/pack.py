@@ -25,7 +25,7 @@ PIECE = 60 << 20
 
 NEEDED = (
     "onnxruntime-gpu>=1.30",
-    "cuda-core[cu13]>=1.1,<2",
+    "cuda-core[cu13]>=1.2.2,<2",
     "nvidia-cuda-nvrtc>=13",
     "nvidia-ml-py",
     "numpy",

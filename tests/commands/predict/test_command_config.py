@@ -21,6 +21,7 @@ OPTIONS_WITHOUT_EFFECT = [
 ]
 WORDS = {
     "apply": ["--apply", "marks.json"],
+    "base": ["--base", "/"],
     "source": ["b.png"],
     "files_from": ["--files-from", "names.txt"],
     "fps": ["--fps", "30", "-"],
