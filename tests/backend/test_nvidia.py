@@ -198,7 +198,7 @@ def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lack
 
 
 def check_table(title, extra):
-    """Each GPU of a row of the table, with its compute capability; the last cell has what it lacks."""
+    """Each GPU of a row, with its compute capability; the last cell has those that it lacks."""
     text = (Path(__file__).parents[2] / "docs/devices.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {title} \|(.*)\|$", text, re.MULTILINE)
     driver, runs, does_not_run = row.split("|")
