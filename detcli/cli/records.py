@@ -1,20 +1,36 @@
 """Records that a command takes as its argument, read without OpenCV where that is possible."""
 
+import contextlib
 import os
+import sys
+import zlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from detcli.core.errors import UsageError
 from detcli.core.text import is_object
 from detcli.data.record import RecordJson
 from detcli.data.record_file import read_file, read_standard_input
 from detcli.data.saved_record import parse_scored
+from detcli.storage.files import open_lines
+
+if TYPE_CHECKING:
+    import io
 
 STDIN = "-"
 """The name that stands for standard input."""
 
 RECORDS_HELP = (
-    "JSON Lines of detcli predict or merge, or the folder of a run in shards; - is standard input."
+    "JSON Lines of detcli predict or merge, MegaDetector's results, or the folder of a run in "
+    "shards; - is standard input."
 )
+
+RECORD_START = b'{"schema_version"'
+"""How the line of every record begins."""
+
+BEGINNING_BYTES = 64
+"""How much of a file tells what it holds."""
 
 
 def read_scored(name: str) -> Iterator[RecordJson]:
@@ -30,14 +46,35 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         UsageError: It holds something else.
         CheckError: A part of the run in shards is missing or damaged.
     """
-    if name == STDIN:
-        yield from read_standard_input(parse_scored)
-    elif os.path.isdir(name) or is_object(name):  # noqa: PTH112 - raises nothing
+    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
+    if is_shards or _may_be_of_another_program(name):
         from detcli.run.saved import read_records  # it loads OpenCV
 
         yield from read_records(name)
+    elif name == STDIN:
+        yield from read_standard_input(parse_scored)
     else:
         yield from read_file(name, parse_scored)
+
+
+def _may_be_of_another_program(name: str) -> bool:
+    """Tell whether a file holds one object of JSON, as MegaDetector's do, and not a record a line.
+
+    The beginning tells it, and stays unread, also that of standard input. A file that cannot be
+    read is left to its reader, whose error says why; and so is a pipe, which cannot be read twice.
+    """
+    beginning = b""
+    if name == STDIN:
+        if sys.stdin is not None:
+            beginning = cast("io.BufferedReader", sys.stdin.buffer).peek(BEGINNING_BYTES)
+    elif os.path.isfile(name):  # noqa: PTH113 - raises nothing
+        with (
+            contextlib.suppress(OSError, EOFError, zlib.error, ValueError),
+            open_lines(Path(name)) as file,
+        ):
+            beginning = file.read(BEGINNING_BYTES)
+    beginning = beginning.lstrip()
+    return beginning.startswith(b"{") and not beginning.startswith(RECORD_START)
 
 
 def require_different(names: tuple[str, ...]) -> None:
