@@ -76,8 +76,8 @@ def read_megadetector(path: Path, name: str, finder: Finder) -> Iterator[RecordJ
         raise
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{name} is not a file of MegaDetector's results: {error}",
-            "write it again with MegaDetector, or with detcli --format megadetector",
+            f"{name} holds neither records of detcli nor MegaDetector's results: {error}",
+            "name JSON Lines of detcli predict or merge, or what MegaDetector wrote",
         ) from error
 
 
