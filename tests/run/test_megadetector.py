@@ -227,7 +227,9 @@ def test_damaged_categories_are_refused(read, categories):
 def test_a_file_that_is_cut_off_is_refused(tmp_path):
     path = tmp_path / "results.json"
     path.write_text('{"images": [{"file": "a.jpg"')
-    with pytest.raises(UsageError, match="holds neither records of detcli nor MegaDetector's results"):
+    with pytest.raises(
+        UsageError, match="holds neither records of detcli nor MegaDetector's results"
+    ):
         list(read_records(str(path)))
 
 
