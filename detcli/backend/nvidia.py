@@ -200,7 +200,7 @@ def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
     """Choose detcli's extra for the newest CUDA that this driver and one of its GPUs can run.
 
     A driver that does not report its CUDA counts as new enough, and a machine without GPUs as one
-    that runs everything. None if there is no such extra.
+    that runs everything. None if no extra fits.
     """
     for extra in CUDA_EXTRAS:  # the newest first
         if _supports_cuda(facts, extra.cuda) and extra.suits(facts.gpus):
@@ -324,7 +324,7 @@ def gpu_uuid(ordinal: int) -> str:
         ordinal: The number in CUDA, from 0, of a GPU or of a part of one (MIG).
 
     Raises:
-        DeviceError: There is no such GPU, or the driver does not answer.
+        DeviceError: The GPU does not exist, or the driver does not answer.
     """
     import uuid  # here, as it takes 2 ms and few commands need it
 

@@ -4,14 +4,14 @@ import contextlib
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from detcli.core.errors import UsageError
-from detcli.core.text import is_object
+from detcli.core.text import is_object, public_name
 from detcli.data.record import RecordJson
-from detcli.data.record_file import read_file, read_standard_input
+from detcli.data.record_file import is_single_object, read_file, read_standard_input
 from detcli.data.saved_record import parse_scored
 from detcli.storage.files import open_lines
 
@@ -25,9 +25,6 @@ RECORDS_HELP = (
     "JSON Lines of detcli predict or merge, MegaDetector's results, or the folder of a run in "
     "shards; - is standard input."
 )
-
-RECORD_START = b'{"schema_version"'
-"""How the line of every record begins."""
 
 BEGINNING_BYTES = 64
 """How much of a file tells what it holds."""
@@ -57,6 +54,30 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         yield from read_file(name, parse_scored)
 
 
+def take_records(
+    name: str, take: Callable[[RecordJson], object], advance: Callable[[str], object]
+) -> None:
+    """Read the records of a file, and say which of them a command cannot use.
+
+    Args:
+        name: A name that was typed, as for `read_scored`.
+        take: Uses a record; it raises ValueError if something is wrong with it.
+        advance: Is called with the source of each record, for a progress bar.
+
+    Raises:
+        UsageError: A record cannot be used. Other errors are those of `read_scored`.
+    """
+    for number, record in enumerate(read_scored(name), start=1):
+        try:
+            take(record)
+        except ValueError as error:
+            raise UsageError(
+                f"record {number} of {public_name(name)} is not a record of detcli: {error}",
+                "name what predict or merge wrote",
+            ) from error
+        advance(record["source"])
+
+
 def _may_be_of_another_program(name: str) -> bool:
     """Tell whether a file holds one object of JSON, as MegaDetector's do, and not a record a line.
 
@@ -73,8 +94,7 @@ def _may_be_of_another_program(name: str) -> bool:
             open_lines(Path(name)) as file,
         ):
             beginning = file.read(BEGINNING_BYTES)
-    beginning = beginning.lstrip()
-    return beginning.startswith(b"{") and not beginning.startswith(RECORD_START)
+    return is_single_object(beginning)
 
 
 def require_different(names: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.lines import bounded_lines, utf8_file
 from detcli.data.record import RecordJson
-from detcli.data.saved_record import parse_record
+from detcli.data.saved_record import RECORD_START, parse_record
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]
@@ -51,6 +51,12 @@ def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJso
         yield from read_lines(file, "standard input", parse)
     except UnicodeDecodeError as error:
         raise SourceError(f"cannot read standard input: {error}", "check it") from error
+
+
+def is_single_object(beginning: bytes) -> bool:
+    """Tell from its first bytes whether a file is one object of JSON, and not a record a line."""
+    beginning = beginning.lstrip()
+    return beginning.startswith(b"{") and not beginning.startswith(RECORD_START)
 
 
 def read_lines(

@@ -18,6 +18,9 @@ from detcli.core.text import escape_surrogates
 from detcli.data.json_text import loads
 from detcli.data.record import BOX, SCHEMA_VERSION, MarkJson, RecordJson, set_source
 
+RECORD_START = b'{"schema_version"'
+"""How the line of every record begins; that of a line cut off by a kill may be shorter."""
+
 MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
 MAX_WHOLE_NUMBER = (1 << 53) - 1  # up to which float64 holds all whole numbers
@@ -190,7 +193,7 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
         The record. Of its fields, only those that every reader needs are there for sure.
 
     Raises:
-        ValueError: It is no record; the message says what is wrong.
+        ValueError: It is not a record; the message says what is wrong.
     """
     if not isinstance(fields, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
@@ -212,17 +215,22 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
     return cast("RecordJson", fields)
 
 
+def _loads_or_none(line: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Read a line of JSON; None, which is not a record either, if it is not JSON."""
+    try:
+        return loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
 def parse_record(line: bytes) -> RecordJson:
     """Parse a line of JSON Lines as a record.
 
     Raises:
-        ValueError: It is no record; the message says what is wrong.
+        ValueError: It is not a record; the message says what is wrong.
         RecursionError: It is nested too deeply.
     """
-    try:
-        fields = loads(line)
-    except (ValueError, RecursionError):
-        fields = None
+    fields = _loads_or_none(line)
     return to_record(fields)
 
 
@@ -258,13 +266,10 @@ def parse_outline(line: bytes) -> RecordJson:
     records is left to that function, which says what is wrong.
 
     Raises:
-        ValueError: It is no record; the message says what is wrong.
+        ValueError: It is not a record; the message says what is wrong.
         RecursionError: It is nested too deeply.
     """
-    try:
-        fields = loads(line)
-    except (ValueError, RecursionError):
-        fields = None
+    fields = _loads_or_none(line)
     if isinstance(fields, dict) and _has_usual_outline(fields):
         return cast("RecordJson", fields)
     return to_record(fields)
@@ -276,6 +281,8 @@ def _has_usual_outline(fields: Fields) -> bool:
         if type(value) is not _OUTLINE_TYPES.get(name):
             return False
         if type(value) is int and not 0 <= value <= MAX_WHOLE_NUMBER:
+            return False
+        if type(value) is float and not abs(value) < MAX_NUMBER:  # nor NaN
             return False
     if fields.get("schema_version") != SCHEMA_VERSION or "source" not in fields:
         return False
@@ -312,7 +319,7 @@ def parse_scored(line: bytes) -> RecordJson:
     everything.
 
     Raises:
-        ValueError: It is no record; the message says what is wrong.
+        ValueError: It is not a record; the message says what is wrong.
         RecursionError: It is nested too deeply.
     """
     record = parse_outline(line)

@@ -18,7 +18,7 @@ from detcli.core.errors import CheckError, SourceError, system_reason
 from detcli.core.lines import utf8_file
 from detcli.core.text import is_object
 from detcli.data.record import RecordJson
-from detcli.data.record_file import read_lines
+from detcli.data.record_file import is_single_object, read_lines
 from detcli.source.loading import STDIN
 from detcli.storage.files import open_lines
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import io
 
     from detcli.page.find_images import Finder
-
-RECORD_START = b'{"schema_version"'
-"""How the line of every record begins."""
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
@@ -48,7 +45,7 @@ class OtherFormat:
 
 def _begins_as_megadetector(beginning: bytes) -> bool:
     """Tell from its first bytes whether a file holds results of MegaDetector."""
-    if not beginning.lstrip().startswith(b"{") or beginning.startswith(RECORD_START):
+    if not is_single_object(beginning):
         return False
     from detcli.run.megadetector import is_megadetector
 

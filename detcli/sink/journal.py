@@ -33,14 +33,11 @@ from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.json_text import encode
 from detcli.data.record import Origin, Record, SettingsJson, name_of
-from detcli.data.saved_record import parse_outline
+from detcli.data.saved_record import RECORD_START, parse_outline
 from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
 from detcli.storage.folder import NO_WAIT, Folder, lock, sync
-
-RECORD_START = b'{"schema_version"'
-"""How the line of every record begins; that of a line cut off by a kill may be shorter."""
 
 VERSION_1_START = b'{"schema_version": 1,'
 """How a record of version 1 begins, which is written again in the form of this version."""

@@ -97,6 +97,14 @@ def test_the_short_way_gives_what_all_checks_give(record):
         assert short_way == result_of(parse_record, line)
 
 
+@pytest.mark.parametrize("number", [1e15, -1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("parse", [parse_record, parse_outline])
+def test_times_that_are_no_numbers_of_seconds_are_refused(parse, number):
+    line = json.dumps(RECORD | {"time_s": number}).encode()
+    with pytest.raises(ValueError, match="time_s is"):
+        parse(line)
+
+
 def test_most_records_take_the_short_way(monkeypatch):
     def refuse(*_):
         raise AssertionError("the long way")

@@ -153,7 +153,7 @@ class Gpu:
         """Begin to use a GPU: create a stream for uploads and one for all other work.
 
         Raises:
-            DeviceError: There is no such GPU, or it does not work.
+            DeviceError: The GPU does not exist, or does not work.
         """
         # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
         # hides, and is missing in some containers.

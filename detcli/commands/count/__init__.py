@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 
 from detcli.cli.command import command, override_option
 from detcli.cli.console import print_line, progress, set_verbosity
-from detcli.cli.records import RECORDS_HELP, read_scored, require_different
+from detcli.cli.records import RECORDS_HELP, require_different, take_records
 from detcli.cli.report import require_output
 from detcli.commands.count.groups import Groups
 from detcli.commands.count.keys import BoxFilter, GroupKey
 from detcli.commands.count.table import CountFormat, write_counts
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
-from detcli.core.errors import UsageError
 from detcli.core.text import closest, public_name
 
 KEYS = ",".join(GroupKey)
@@ -98,15 +97,7 @@ def _count_file(
     Raises:
         UsageError: A record has a time that is none, or a burst that is no number.
     """
-    for number, record in enumerate(read_scored(name), start=1):
-        try:
-            groups.add(record, file_prefix)
-        except ValueError as error:
-            raise UsageError(
-                f"record {number} of {public_name(name)} is not a record of detcli: {error}",
-                "name what predict or merge wrote",
-            ) from error
-        advance(record["source"])
+    take_records(name, lambda record: groups.add(record, file_prefix), advance)
 
 
 def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
-from detcli.cli.records import RECORDS_HELP, read_scored, require_different
+from detcli.cli.records import RECORDS_HELP, require_different, take_records
 from detcli.commands.sort.assignment import Assignment
 from detcli.commands.sort.log import LOG_NAME, SortLog, take_back
 from detcli.commands.sort.place import How, Placer, write_lists
@@ -118,17 +118,9 @@ def _assign_file(
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: A record has a burst that is no number.
+        UsageError: The burst of a record is not a number.
     """
-    for number, record in enumerate(read_scored(name), start=1):
-        try:
-            assignment.add(record, file_number)
-        except ValueError as error:
-            raise UsageError(
-                f"record {number} of {public_name(name)} is not a record of detcli: {error}",
-                "name what predict or merge wrote",
-            ) from error
-        advance(record["source"])
+    take_records(name, lambda record: assignment.add(record, file_number), advance)
 
 
 def _unseen_line(class_name: str, rules: SortRules) -> str:

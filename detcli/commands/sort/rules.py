@@ -110,7 +110,7 @@ def _parse_rule(text: str) -> SortRule:
     """Parse a rule such as animal>=0.2, or animal for any score.
 
     Raises:
-        UsageError: The text is no rule.
+        UsageError: The text is not a rule.
     """
     if looks_like_address(text):  # its folder and the log would show a password
         raise UsageError(f"--by {public_name(text)} is an address, and it takes rules", HINT)
