@@ -74,7 +74,7 @@ def changed_records(draw):
             fields = fields[-1]
         name = draw(st.sampled_from([*fields, "track_id", "warnings", "error", "settings", "odd"]))
         if draw(st.booleans()):
-            fields[name] = draw(odd_value)
+            fields[name] = copy.deepcopy(draw(odd_value))  # as it may be changed next
         else:
             fields.pop(name, None)
     return record
